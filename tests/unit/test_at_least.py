@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -21,28 +20,20 @@ from aioredlock_ng import (
     ReleaseOutcome,
     RetryPolicy,
 )
-from aioredlock_ng._core.cooldown import KNOWN_FOR
 from aioredlock_ng.events import Acquired, Released
 from aioredlock_ng.testing import lose
-from tests.unit.worlds import LATENCY, TIMEOUT, World, count, in_task, make, sim, virtual, world
+from tests.unit.worlds import LATENCY, TIMEOUT, count, in_task, make, sim, virtual, world
 
 AT_LEAST = 30.0
 SOON = 0.011
 """Seconds within which a lock that has become free is had: the longest first back-off and a round trip."""
+KNOWN_FOR = 60.0
+"""Seconds for which a process remembers that a name stays taken."""
+HOURS = 6 * 3600.0
+FREE = [()] * 3
 
 ways = pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "plain"])
 """With and without fences."""
-
-
-class Diary:
-    """A hook that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.events: list[Acquired | Released] = []
-
-    def on_released(self, event: Released) -> None:
-        """Keep it."""
-        self.events.append(event)
 
 
 async def work(manager: LockManager, *names: str, seconds: float = 0.5, **options: Any) -> float:
@@ -58,18 +49,23 @@ async def until(when: float) -> None:
     await asyncio.sleep(when - sim().clock.now())
 
 
+async def is_free(manager: LockManager, name: str = "a") -> None:
+    """See that a single try gets the lock."""
+    async with manager.lock(name, blocking=False):
+        pass
+
+
 @ways
 @virtual
 async def test_what_is_kept_is_shown_as_that(fencing: bool) -> None:
     """By whom, and for how long still: it is no lock that is held."""
     async with world(fencing=fencing, holder="me") as w, w.process(fencing=fencing) as other:
-        async with w.manager.lock("a", at_least=AT_LEAST) as lease:
+        async with w.manager.lock("a", at_least=AT_LEAST):
             before = (await other.inspect("a"))[0]
             assert before.kind == "mutex"
         for node in await other.inspect("a"):
             assert (node.kind, node.held, node.holder, node.since) == ("kept", True, "me", before.since)
             assert 0 < node.ttl <= AT_LEAST
-        assert not lease.held
         (lock,) = (await other.survey()).locks
         assert (lock.kind, lock.held_by) == ("kept", 3)
 
@@ -82,15 +78,15 @@ async def test_what_is_kept_is_shown_as_that(fencing: bool) -> None:
 async def test_the_name_stays_taken_when_the_body_ends_sooner(fencing: bool) -> None:
     """On every node, until `at_least` has passed since the acquire was asked, and no longer."""
     async with world(fencing=fencing) as w, w.process(fencing=fencing) as other:
-        asked_at = await work(w.manager)
+        asked_at = await work(w.manager, "a", "b")
         values = w.holders("a")
         await until(asked_at + AT_LEAST - LATENCY)
-        assert w.holders("a") == values != [None] * 3
-        assert await other.lock("a").try_acquire() is None
-        await asyncio.sleep(LATENCY)
+        assert w.holders("a") == w.holders("b") == values != [None] * 3
+        tries = await asyncio.gather(*(other.lock(name).try_acquire() for name in "ab"))
+        assert tries == [None, None]
+        await is_free(other, "c")
         assert w.holders("a") == [None] * 3
-        async with other.lock("a", blocking=False):
-            pass
+        await is_free(other)
 
 
 @ways
@@ -98,13 +94,9 @@ async def test_the_name_stays_taken_when_the_body_ends_sooner(fencing: bool) -> 
 async def test_other_processes_get_it_when_the_time_is_over(fencing: bool) -> None:
     """By the time that the nodes tell: a release before that wakes no waiter."""
     async with world(fencing=fencing) as w, w.process(fencing=fencing) as other:
-        waiting = in_task(lambda: other.lock("a").acquire())
-        async with w.manager.lock("b"):  # so that it waits already when the first is over
-            pass
-        assert (await waiting).error is None
         asked_at = sim().clock.now()
         async with w.manager.lock("a", at_least=AT_LEAST):
-            waiting = in_task(lambda: other.lock("a").acquire())
+            waiting = in_task(other.lock("a").acquire)
             await asyncio.sleep(0.5)
         end = await waiting
         assert end.error is None
@@ -128,13 +120,13 @@ async def test_after_the_time_a_release_is_one_as_ever() -> None:
     """The keys are deleted, waiters are told, and the report says so."""
     async with world() as w, w.process() as other:
         lease = await w.manager.lock("a", at_least=1.0, ttl=5.0).acquire()
-        waiting = in_task(lambda: other.lock("a").acquire())
+        waiting = in_task(other.lock("a").acquire)
         await asyncio.sleep(1.0)
         report = await lease.release()
         released_at = sim().time()
         assert report.count(ReleaseOutcome.RELEASED) == 3
         assert (await waiting).at - released_at < 2 * SOON, "by a notice: the ttl is far from over"
-        assert w.keys == [()] * 3
+        assert w.keys == FREE
 
 
 @virtual
@@ -147,19 +139,7 @@ async def test_extended_keys_stay_until_the_time_only() -> None:
         await lease.release()
         assert all(0 < node.ttl(b"redlock:a") <= 6.0 for node in w.nodes)
         await until(asked_at + 6.0 + LATENCY + 0.001)  # a key lives for whole milliseconds
-        assert w.keys == [()] * 3
-
-
-@virtual
-async def test_several_names_stay_taken_together() -> None:
-    """Each of them; another name does not."""
-    async with world() as w, w.process() as other:
-        await work(w.manager, "a", "b")
-        for name in ("a", "b"):
-            assert await w.manager.lock(name).try_acquire() is None
-            assert await other.lock(name).try_acquire() is None
-        async with other.lock("c", blocking=False):
-            pass
+        assert w.keys == FREE
 
 
 # -- what does not stay taken ------------------------------------------------------------------------
@@ -180,17 +160,14 @@ async def test_a_try_that_did_not_win_leaves_nothing(fencing: bool) -> None:
 async def test_a_cancelled_acquire_leaves_nothing() -> None:
     """Wherever it is cancelled."""
     async with world() as w:
-        for delay in (0.0, LATENCY / 2, LATENCY, 1.5 * LATENCY, 2 * LATENCY):
+        for delay in (0.0, LATENCY / 2, LATENCY, 1.5 * LATENCY):
             task = asyncio.create_task(w.manager.lock("a", at_least=AT_LEAST).acquire())
             await asyncio.sleep(delay)
             task.cancel()
-            try:
-                await (await task).release()
-            except asyncio.CancelledError:
-                await asyncio.sleep(0.1)
-                assert w.keys == [()] * 3, delay
-            else:
-                assert delay == 2 * LATENCY, "it was won by then"
+            await asyncio.wait([task])
+            assert task.cancelled()
+            await asyncio.sleep(0.1)
+            assert w.keys == FREE, delay
 
 
 @virtual
@@ -205,45 +182,34 @@ async def test_an_acquire_that_a_hook_breaks_leaves_nothing() -> None:
         with pytest.raises(KeyboardInterrupt):
             await w.manager.lock("a", at_least=AT_LEAST).acquire()
         await asyncio.sleep(0.1)
-        assert w.keys == [()] * 3
+        assert w.keys == FREE
 
 
 @virtual
 async def test_force_release_frees_the_name() -> None:
-    """For this process, too."""
-    async with world() as w:
-        await work(w.manager)
-        assert all(node.held for node in await w.manager.force_release("a"))
-        async with w.manager.lock("a", blocking=False):
-            pass
+    """For this process, too; one that waits notices in a back-off's cap, and does not sleep to the end."""
+    async with world(restart_quarantine=HOURS) as w:
+        for waits in (False, True):
+            await work(w.manager, at_least=HOURS)
+            waiting = in_task(w.manager.lock("a").acquire) if waits else None
+            await asyncio.sleep(1)
+            assert all(node.held for node in await w.manager.force_release("a"))
+            freed_at = sim().time()
+            if waiting is None:
+                await is_free(w.manager)
+            else:
+                assert (await waiting).at - freed_at < RetryPolicy().cap + 0.1
 
 
 @virtual
 async def test_what_another_process_frees_is_free_here_within_a_minute() -> None:
     """`aioredlock-ng release` is another process; this one remembers its release for no longer."""
-    hours = 6 * 3600.0
-    async with world(restart_quarantine=hours) as w:
-        await work(w.manager, at_least=hours)
-        async with w.process(restart_quarantine=hours) as operator:
+    async with world(restart_quarantine=HOURS) as w:
+        await work(w.manager, at_least=HOURS)
+        async with w.process(restart_quarantine=HOURS) as operator:
             await operator.force_release("a")
         await asyncio.sleep(KNOWN_FOR)
-        async with w.manager.lock("a", blocking=False):
-            pass
-
-
-@virtual
-async def test_a_waiter_of_this_process_notices_that_a_name_was_freed() -> None:
-    """In steps of a back-off's cap: it does not sleep through to the end that it knew of."""
-    hours = 6 * 3600.0
-    async with world(restart_quarantine=hours) as w:
-        await work(w.manager, at_least=hours)
-        waiting = asyncio.create_task(w.manager.lock("a").acquire())
-        await asyncio.sleep(1)
-        await w.manager.force_release("a")
-        freed_at = sim().time()
-        lease = await waiting
-        assert sim().time() - freed_at < RetryPolicy().cap + 0.1
-        await lease.release()
+        await is_free(w.manager)
 
 
 # -- for other tasks of the process ------------------------------------------------------------------
@@ -264,7 +230,7 @@ async def test_a_single_try_of_this_process_is_refused_without_io() -> None:
 
 @virtual
 async def test_tasks_of_this_process_wait_without_io_and_in_order() -> None:
-    """The first in line asks when the time is over; no task asks before."""
+    """The first in line asks when the time is over; no task asks before, also when one was cancelled."""
     async with world() as w:
         asked_at = await work(w.manager)
         asked = count(w.nodes[0], "acquire")
@@ -275,11 +241,13 @@ async def test_tasks_of_this_process_wait_without_io_and_in_order() -> None:
                 order.append(number)
                 return sim().clock.now() - asked_at
 
-        tasks = [asyncio.create_task(one(number)) for number in range(5)]
+        first, *tasks = [asyncio.create_task(one(number)) for number in range(6)]
+        await asyncio.sleep(1.0)
+        first.cancel()
         await until(asked_at + AT_LEAST - 0.001)
         assert count(w.nodes[0], "acquire") == asked
         times = await asyncio.gather(*tasks)
-        assert order == [0, 1, 2, 3, 4]
+        assert order == [1, 2, 3, 4, 5]
         assert times[0] >= AT_LEAST
         assert times[-1] <= AT_LEAST + 5 * SOON
 
@@ -290,7 +258,7 @@ async def test_a_wait_that_ends_before_the_time_fails_in_time(place: str) -> Non
     """With the time that is left, whether it is first in line or behind another task."""
     async with world() as w:
         asked_at = await work(w.manager)
-        patient = in_task(lambda: w.manager.lock("a").acquire()) if place == "second" else None
+        patient = in_task(w.manager.lock("a").acquire) if place == "second" else None
         await asyncio.sleep(0)
         began = sim().clock.now()
         with pytest.raises(LockTakenError, match="stays taken for") as taken:
@@ -313,28 +281,19 @@ async def test_a_task_that_releases_inside_its_block_may_wait_for_the_name_again
                 assert again.held
 
 
-@virtual
-async def test_a_cancelled_wait_lets_the_next_in_line_wait() -> None:
-    """And the name is had in time."""
-    async with world() as w:
-        asked_at = await work(w.manager)
-        first, second = (in_task(lambda: w.manager.lock("a").acquire()) for _ in range(2))
-        await asyncio.sleep(1.0)
-        first.cancel()
-        assert isinstance((await first).error, asyncio.CancelledError)
-        end = await second
-        assert end.error is None
-        assert sim().clock.now() - asked_at <= AT_LEAST + 2 * SOON
-
-
 # -- what is told ------------------------------------------------------------------------------------
 
 
 @virtual
 async def test_what_a_release_before_the_time_says() -> None:
     """The lease has ended; the report and the event tell that the name has not, and for how long."""
-    diary = Diary()
-    async with world(hooks=[diary]) as w:
+    events: list[Released] = []
+
+    class Hook:
+        def on_released(self, event: Released) -> None:
+            events.append(event)
+
+    async with world(hooks=[Hook()]) as w:
         lease = await w.manager.lock("a", at_least=AT_LEAST).acquire()
         until_then = lease.valid_until
         await asyncio.sleep(1.0)
@@ -347,8 +306,7 @@ async def test_what_a_release_before_the_time_says() -> None:
         with pytest.raises(LockLostError) as lost:
             lease.check()
         assert lost.value.reason is LossReason.RELEASED
-        (event,) = diary.events
-        assert isinstance(event, Released)
+        (event,) = events
         assert event.stays_taken == pytest.approx(AT_LEAST - event.held_for)
         assert w.manager.statistics().held == 0
 
@@ -361,14 +319,13 @@ async def test_a_closed_manager_leaves_the_name_taken() -> None:
             asked_at = sim().clock.now()
             lease = await other.lock("a", at_least=AT_LEAST).acquire()
             await work(other, "b")
-            waiting = in_task(lambda: other.lock("b").acquire())
+            waiting = in_task(other.lock("b").acquire)
             await asyncio.sleep(0.1)
         assert sim().clock.now() - asked_at < 1.0
         assert "closed" in str((await waiting).error)
         assert not lease.held
         assert await w.manager.lock("a").try_acquire() is None
-        end = await in_task(lambda: w.manager.lock("a").acquire())
-        assert end.error is None
+        assert (await in_task(w.manager.lock("a").acquire)).error is None
         assert AT_LEAST <= sim().clock.now() - asked_at <= AT_LEAST + 2 * SOON
 
 
@@ -382,10 +339,9 @@ async def test_a_lost_lease_deletes_nothing_before_the_time() -> None:
         lose(w.manager, "a")
         assert (await lease.release()).count(ReleaseOutcome.KEPT) == 1
         assert [value is not None for value in w.holders("a")] == [False, False, True]
-        async with w.manager.lock("a", blocking=False):
-            pass
+        await is_free(w.manager)
         await until(asked_at + AT_LEAST + LATENCY)
-        assert w.keys == [()] * 3
+        assert w.keys == FREE
 
 
 @virtual
@@ -427,28 +383,18 @@ async def test_the_decorator_takes_it() -> None:
         ("30", TypeError, "at_least must be a number"),
         (True, TypeError, "at_least must be a number"),
         (60.5, ValueError, "longer"),
+        (61, ValueError, "at_least must not .* got at_least=61 and restart_quarantine=60:"),
     ],
-)  # fmt: skip
+)
 def test_bad_values_are_refused_at_the_call(value: Any, error: type[Exception], says: str) -> None:
     """Longer than the quarantine, too: then nodes that have forgotten the lock would vote before its time."""
     manager = LockManager(["redis://a", "redis://b", "redis://c"], restart_quarantine=60)
     with pytest.raises(error, match=says):
         manager.lock("a", at_least=value)
     with pytest.raises(error, match=says):
-        manager.locked("a", at_least=value)(_nothing)
-
-
-def test_a_time_longer_than_the_quarantine_is_refused_with_both() -> None:
-    """And a ttl as before."""
-    manager = LockManager(["redis://a", "redis://b", "redis://c"], restart_quarantine=60)
-    with pytest.raises(ValueError, match=r"at_least must not .* got at_least=61 and restart_quarantine=60:"):
-        manager.lock("a", at_least=61)
+        manager.locked("a", at_least=value)(asyncio.sleep)
     with pytest.raises(ValueError, match=r"ttl must not .* got ttl=61 and restart_quarantine=60:"):
         manager.lock("a", ttl=61)
-
-
-async def _nothing() -> None:
-    """Do nothing."""
 
 
 def test_without_a_quarantine_it_is_as_long_as_one_likes() -> None:
@@ -463,7 +409,7 @@ async def test_none_and_nothing_are_no_time() -> None:
     async with world() as w:
         for value in (None, 0, timedelta(0)):
             await work(w.manager, at_least=value)
-            assert w.keys == [()] * 3
+            assert w.keys == FREE
 
 
 # -- faults ------------------------------------------------------------------------------------------
@@ -480,26 +426,26 @@ async def test_a_release_that_is_repeated_never_lets_a_key_live_longer() -> None
         w.nodes[1].disconnect()
         report = await lease.release()
         assert report.count(ReleaseOutcome.UNKNOWN) >= 1
-        ends = [asked_at + 20.0 + 2 * LATENCY] * 3
         await asyncio.sleep(6.0)
         w.nodes[0].thaw()
         await asyncio.sleep(1.0)
-        for node, end in zip(w.nodes, ends, strict=True):
+        for node in w.nodes:
             left = node.ttl(b"redlock:a")
             assert left is not None
-            assert asked_at + 10.0 <= sim().clock.now() + left + LATENCY <= end
+            ends = sim().clock.now() + left + LATENCY
+            assert asked_at + 10.0 <= ends <= asked_at + 20.0 + 2 * LATENCY
         assert {node.kind for node in await w.manager.inspect("a")} == {"kept"}
 
 
-QUARANTINE = 10.0
-
-
-async def gaps(seed: int, at_least: float, disturb: Callable[[World, random.Random], None]) -> list[float]:
-    """Let three processes run one job again and again; returns the seconds from one run to the next."""
+@pytest.mark.parametrize("number", [1, 2], ids=["a minority", "a majority"])
+@pytest.mark.parametrize("seed", range(2))
+@virtual
+async def test_no_two_runs_in_the_time(seed: int, number: int) -> None:
+    """Whatever nodes forget: the quarantine outlasts it (R12)."""
     chance = random.Random(seed)
     began: list[float] = []
     options: dict[str, Any] = {
-        "restart_quarantine": QUARANTINE,
+        "restart_quarantine": 10.0,
         "ttl": 2.0,
         "retry": RetryPolicy(base=0.5, cap=3.0),
     }
@@ -507,45 +453,20 @@ async def gaps(seed: int, at_least: float, disturb: Callable[[World, random.Rand
 
         async def process(manager: LockManager) -> None:
             while True:
-                lease = await manager.lock("job", at_least=at_least).acquire()
+                lease = await manager.lock("job", at_least=9.0).acquire()
                 began.append(sim().clock.now())
                 await asyncio.sleep(chance.random())
                 await lease.release()
 
         tasks = [asyncio.create_task(process(manager)) for manager in (w.manager, second, third)]
         for _ in range(3):
-            await asyncio.sleep(chance.uniform(5.0, 2 * QUARANTINE))
-            disturb(w, chance)
-        await asyncio.sleep(1.5 * QUARANTINE)  # by then every node votes again
+            await asyncio.sleep(chance.uniform(5.0, 20.0))
+            for node in chance.sample(w.nodes, number):
+                node.restart()
+        await asyncio.sleep(15.0)  # by then every node votes again
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-    return [then - one for one, then in itertools.pairwise(began)]
-
-
-def restart_one(w: World, chance: random.Random) -> None:
-    """Let one node lose its memory."""
-    chance.choice(w.nodes).restart()
-
-
-def restart_two(w: World, chance: random.Random) -> None:
-    """Let a majority lose its memory."""
-    for node in chance.sample(w.nodes, 2):
-        node.restart()
-
-
-@pytest.mark.parametrize("disturb", [restart_one, restart_two])
-@pytest.mark.parametrize("seed", range(2))
-@virtual
-async def test_no_two_runs_in_the_time(seed: int, disturb: Callable[[World, random.Random], None]) -> None:
-    """Whatever nodes forget: the quarantine outlasts it (R12)."""
-    found = await gaps(seed, 9.0, disturb)
+    found = [then - one for one, then in itertools.pairwise(began)]
     assert found, "a search that finds no two runs shows nothing"
     assert min(found) >= 9.0 - TIMEOUT, "it counts from when the lock was asked for"
-
-
-@virtual
-async def test_a_time_longer_than_the_quarantine_would_be_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Why it is refused: nodes that have restarted vote again before it is over."""
-    monkeypatch.setattr("aioredlock_ng._settings.options.refuse_longer", lambda *_, **__: None)
-    assert min(await gaps(0, 80.0, restart_two)) < 80.0 - TIMEOUT
