@@ -1,13 +1,16 @@
-"""What hooks and counters hear of one call of `acquire`: that it waits, and how it ends, each once."""
+"""What hooks, counters and the log are told of one call of `acquire`: that it waits, why, and how it ends."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
 from aioredlock_ng import (
+    LockManager,
     LockNotAcquiredError,
     LockTakenError,
     ManagerClosedError,
@@ -15,9 +18,13 @@ from aioredlock_ng import (
     WouldDeadlockError,
 )
 from aioredlock_ng.events import Acquired, Event, GaveUp, Hooks, Refused, Waiting
-from tests.unit.worlds import LATENCY, TIMEOUT, in_task, make, opened, sim, turns, virtual, world
+from tests.unit.worlds import LATENCY, PLAIN, TIMEOUT, End, in_task, make, opened, sim, turns, virtual, world
 
 ROUND_TRIP = 2 * LATENCY
+LONG = 2.0
+"""Seconds after which a wait is worth a line."""
+MAX_LINES = 20
+"""Lines in a minute."""
 
 
 class Diary(Hooks):
@@ -30,22 +37,7 @@ class Diary(Hooks):
         """Write it down."""
         self.events.append(event)
 
-    def on_refused(self, event: Refused) -> None:
-        """Write it down."""
-        self.events.append(event)
-
-    def on_waiting(self, event: Waiting) -> None:
-        """Write it down."""
-        self.events.append(event)
-
-    def on_gave_up(self, event: GaveUp) -> None:
-        """Write it down."""
-        self.events.append(event)
-
-    @property
-    def kinds(self) -> list[str]:
-        """What was told, in order."""
-        return [type(event).__name__ for event in self.events]
+    on_refused = on_waiting = on_gave_up = on_acquired  # type: ignore[assignment]
 
     def take(self) -> list[Event]:
         """Return what was told, and forget it."""
@@ -53,15 +45,12 @@ class Diary(Hooks):
         return events
 
 
-@virtual
-async def test_a_free_lock_is_told_once():
-    """A call that is let through at once does not wait."""
-    diary = Diary()
-    async with world(hooks=[diary]) as w:
-        async with w.manager.lock("a"):
-            pass
-        assert diary.kinds == ["Acquired"]
-        assert w.manager.statistics().gave_up == 0
+def counts(manager: LockManager) -> tuple[int, int]:
+    """Return how many tries were refused, and how many calls gave up."""
+    return manager.statistics().refused, manager.statistics().gave_up
+
+
+# -- to hooks ------------------------------------------------------------------------------------------
 
 
 @virtual
@@ -69,19 +58,22 @@ async def test_a_task_of_this_process_is_in_the_way():
     """No node is asked, and still the wait and its end are told, and the refusal is counted."""
     diary = Diary()
     async with world(hooks=[diary]) as w, w.manager.lock("a"):
-        diary.take()
+        assert [type(event) for event in diary.take()] == [Acquired], (
+            "a call that is let through does not wait"
+        )
         lock = w.manager.lock("a", blocking_timeout=3, label="x")
         assert isinstance((await in_task(lock.acquire)).error, LockTakenError)
-        waiting, gave_up = diary.take()
-        assert waiting == Waiting(names=("a",), label="x", waited=0.0, taken=True, votes=())
-        assert gave_up == GaveUp(names=("a",), label="x", waited=3.0, attempts=0, taken=True, votes=())
-        assert (w.manager.statistics().refused, w.manager.statistics().gave_up) == (1, 1)
+        assert diary.take() == [
+            Waiting(names=("a",), label="x", waited=0.0, taken=True, votes=()),
+            GaveUp(names=("a",), label="x", waited=3.0, attempts=0, taken=True, votes=()),
+        ]
+        assert counts(w.manager) == (1, 1)
 
         assert await w.manager.lock("a").try_acquire() is None
         (gave_up,) = diary.take()
         assert isinstance(gave_up, GaveUp)
         assert (gave_up.waited, gave_up.taken) == (0.0, True)
-        assert (w.manager.statistics().refused, w.manager.statistics().gave_up) == (2, 2)
+        assert counts(w.manager) == (2, 2)
 
 
 @virtual
@@ -91,8 +83,8 @@ async def test_a_single_try_waits_for_a_verdict_on_another_task_and_is_told():
     async with world() as w, opened(w.nodes, seed=2, hooks=[diary]) as other, w.manager.lock("a"):
         ends = await asyncio.gather(*(in_task(other.lock("a", blocking=False).acquire) for _ in range(2)))
         assert [type(end.error) for end in ends] == [LockTakenError] * 2
-        assert Counter(diary.kinds) == {"Refused": 1, "GaveUp": 2}
-        assert (other.statistics().refused, other.statistics().gave_up) == (2, 2)
+        assert Counter(map(type, diary.events)) == {Refused: 1, GaveUp: 2}
+        assert counts(other) == (2, 2)
 
 
 @virtual
@@ -105,48 +97,36 @@ async def test_a_name_that_stays_taken_after_its_release():
         with pytest.raises(LockTakenError):
             await w.manager.lock("a", blocking_timeout=3).acquire()
         assert await w.manager.lock("a").try_acquire() is None
-        assert diary.kinds == ["Waiting", "GaveUp", "GaveUp"]
-        assert [event.taken for event in diary.take() if not isinstance(event, Acquired)] == [True] * 3
-        assert (w.manager.statistics().refused, w.manager.statistics().gave_up) == (2, 2)
+        assert [(type(event), event.taken) for event in diary.events] == [
+            (Waiting, True),
+            (GaveUp, True),
+            (GaveUp, True),
+        ]
+        assert counts(w.manager) == (2, 2)
 
 
+@pytest.mark.parametrize("taken", [True, False], ids=["taken", "no quorum"])
 @virtual
-async def test_another_process_holds_it():
-    """Rounds are told each, the wait and its end once; both say that it is taken, and what nodes said."""
+async def test_nodes_are_asked_in_vain(taken):
+    """Rounds are told each, the wait and its end once; both say if it is taken, and what nodes said."""
     diary = Diary()
     async with world() as w, opened(w.nodes, seed=2, hooks=[diary]) as other, w.manager.lock("a"):
-        with pytest.raises(LockTakenError):
+        if not taken:
+            for node in w.nodes[1:]:
+                node.freeze()
+        with pytest.raises(LockTakenError if taken else QuorumUnavailableError):
             await other.lock("a", blocking_timeout=3).acquire()
         events = diary.take()
-        assert [type(event) for event in events[:2]] == [Refused, Waiting]
+        refused, waiting, gave_up = events[0], events[1], events[-1]
         kinds = Counter(type(event) for event in events)
-        gave_up = events[-1]
-        assert isinstance(gave_up, GaveUp)
         assert kinds == {Refused: gave_up.attempts, Waiting: 1, GaveUp: 1}
-        assert gave_up.taken is True
-        assert gave_up.waited == pytest.approx(3 + 2 * ROUND_TRIP)
-        assert len(gave_up.votes) == 3
-        assert isinstance(events[1], Waiting)
-        assert (events[1].taken, len(events[1].votes)) == (True, 3)
-        assert other.statistics().refused == gave_up.attempts
-        assert other.statistics().gave_up == 1
-
-
-@virtual
-async def test_no_quorum():
-    """Without a quorum both say so."""
-    diary = Diary()
-    async with world(hooks=[diary]) as w:
-        for node in w.nodes[1:]:
-            node.freeze()
-        with pytest.raises(QuorumUnavailableError):
-            await w.manager.lock("a", blocking_timeout=1).acquire()
-        (waiting,) = [event for event in diary.events if isinstance(event, Waiting)]
-        gave_up = diary.events[-1]
-        assert isinstance(gave_up, GaveUp)
-        assert (waiting.taken, gave_up.taken) == (False, False)
-        assert gave_up.waited <= 1 + TIMEOUT + 1e-6
-        assert waiting.votes
+        assert [type(event) for event in (refused, waiting, gave_up)] == [Refused, Waiting, GaveUp]
+        assert (waiting.taken, gave_up.taken) == (taken, taken)
+        assert gave_up.waited == pytest.approx(3 + 2 * ROUND_TRIP, abs=EPSILON if taken else TIMEOUT)
+        assert len(waiting.votes) == len(gave_up.votes) == 3
+        assert counts(other) == (gave_up.attempts, 1)
+        for node in w.nodes:
+            node.thaw()
 
 
 @virtual
@@ -155,12 +135,13 @@ async def test_a_call_that_waits_and_wins_tells_both():
     diary = Diary()
     async with world() as w, opened(w.nodes, seed=2, hooks=[diary]) as other:
         lease = await w.manager.lock("a").acquire()
-        waiter = asyncio.create_task(other.lock("a").acquire())
+        waiter = in_task(other.lock("a").acquire)
         await asyncio.sleep(1)
         await lease.release()
-        await (await waiter).release()
-        assert [kind for kind in diary.kinds if kind != "Refused"] == ["Waiting", "Acquired"]
-        assert other.statistics().gave_up == 0
+        assert (await waiter).error is None
+        kinds = [type(event) for event in diary.events if type(event) is not Refused]
+        assert kinds == [Waiting, Acquired]
+        assert counts(other)[1] == 0
 
 
 @virtual
@@ -173,28 +154,24 @@ async def test_a_call_that_is_cut_short_says_so():
         async with other, other.lock("b"):
             diary.take()
             for name in "ab":
-                waiter = asyncio.create_task(other.lock(name).acquire())
+                waiter = in_task(other.lock(name).acquire)
                 await asyncio.sleep(1)
                 waiter.cancel()
-                await asyncio.wait([waiter])
+                await waiter
             with pytest.raises(WouldDeadlockError):
                 await other.lock("b").acquire()
             late = in_task(other.lock("a").acquire)
             await turns(2)
         assert isinstance((await late).error, ManagerClosedError)
         ends = [event for event in diary.take() if isinstance(event, GaveUp)]
-        assert [(event.names, event.taken) for event in ends] == [
-            (("a",), None),
-            (("b",), None),
-            (("b",), None),
-            (("a",), None),
-        ]
+        assert [(event.names[0], event.taken) for event in ends] == [(name, None) for name in "abba"]
         assert other.statistics().gave_up == 4
         await foreign.release()
 
 
 @pytest.mark.parametrize("error", [ValueError("hook"), asyncio.CancelledError("hook")], ids=repr)
-def test_hooks_that_fail_change_nothing(error):
+@virtual
+async def test_hooks_that_fail_change_nothing(error):
     """A hook that raises when a call waits or gives up costs neither the lock nor the right error."""
 
     class Hostile(Hooks):
@@ -204,16 +181,170 @@ def test_hooks_that_fail_change_nothing(error):
         def on_gave_up(self, event: GaveUp) -> None:
             raise error
 
-    @virtual
-    async def main() -> None:
-        async with world(hooks=[Hostile()]) as w:
-            lease = await w.manager.lock("a").acquire()
-            with pytest.raises(LockNotAcquiredError):
-                await w.manager.lock("a", blocking_timeout=1).acquire()
-            waiter = asyncio.create_task(w.manager.lock("a").acquire())
-            await asyncio.sleep(1)
-            await lease.release()
-            await (await waiter).release()
-            assert sim().time() >= 2
+    async with world(hooks=[Hostile()]) as w:
+        lease = await w.manager.lock("a").acquire()
+        with pytest.raises(LockNotAcquiredError):
+            await w.manager.lock("a", blocking_timeout=1).acquire()
+        waiter = in_task(w.manager.lock("a").acquire)
+        await asyncio.sleep(1)
+        await lease.release()
+        assert (await waiter).error is None
 
-    main()
+
+# -- to the log ----------------------------------------------------------------------------------------
+
+EPSILON = 0.05
+
+
+class Waits(logging.Handler):
+    """Keeps what is logged about waiting, with the moment by the virtual clock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[tuple[float, logging.LogRecord]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep it."""
+        if "waiting for" in record.getMessage() or "acquires wait" in record.getMessage():
+            self.said.append((sim().time(), record))
+
+    @property
+    def lines(self) -> list[str]:
+        """What was said."""
+        return [record.getMessage() for _, record in self.said]
+
+
+@pytest.fixture
+def log() -> Iterator[Waits]:
+    """Keep what is logged about waiting, from INFO on."""
+    logger, handler = logging.getLogger("aioredlock_ng"), Waits()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield handler
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+
+
+def in_vain(manager: LockManager, name: str = "a", *, seconds: float) -> asyncio.Task[End]:
+    """Wait for a lock that cannot be had."""
+    return in_task(manager.lock(name, blocking_timeout=seconds).acquire)
+
+
+@virtual
+async def test_a_wait_for_another_process_is_said(log):
+    """It is taken, and for how long unless it is extended, and once."""
+    async with world() as w, opened(w.nodes, seed=2) as other, other.lock("a", extension=PLAIN, ttl=60):
+        began = sim().time()
+        await in_vain(w.manager, seconds=20)
+        ((when, record),) = log.said
+        assert when - began == pytest.approx(LONG, abs=EPSILON)
+        assert (record.levelno, record.__dict__["lock"]) == (logging.INFO, "a")
+        line = record.getMessage()
+        assert line.startswith("still waiting for lock 'a' after 2.0 s: lock 'a' is held by ")
+        assert line.endswith(" s unless it is extended")
+        assert ", for 5" in line
+
+
+@virtual
+async def test_a_wait_for_this_process_is_said(log):
+    """The task that waits behind others of its process is told of, the tasks behind it are not."""
+    async with world() as w, w.manager.lock("a"):
+        await asyncio.gather(*(in_vain(w.manager, seconds=10) for _ in range(50)))
+    (line,) = log.lines
+    assert "held by this process, for " in line
+
+
+@virtual
+async def test_a_wait_for_a_quorum_is_said(log):
+    """Too few nodes: which, and why; as a warning."""
+    async with world() as w:
+        for node in w.nodes[1:]:
+            node.crash()
+        await in_vain(w.manager, seconds=10)
+    ((_, record),) = log.said
+    assert record.levelno == logging.WARNING
+    assert "1 of 3 nodes voted, 2 are needed [" in record.getMessage()
+    assert record.getMessage().count("connection") >= 2
+    assert "may vote in" not in record.getMessage()
+
+
+@virtual
+async def test_a_wait_for_a_quarantine_is_said(log):
+    """A restart quarantine: for how long still, on each node and until a majority may vote."""
+    async with world(restart_quarantine=60) as w:
+        for node in w.nodes[1:]:
+            node.crash()
+            node.restart()
+        await asyncio.sleep(5)
+        left = w.manager.unavailable_for - LONG
+        await in_vain(w.manager, seconds=10)
+    (line,) = log.lines
+    assert line.count("restart quarantine: no vote for another") == 2
+    said = float(line.rpartition("; a majority may vote in ")[2].removesuffix(" s"))
+    assert said == pytest.approx(left, abs=0.2)
+
+
+@virtual
+async def test_which_waits_are_worth_a_line(log):
+    """Those of more than two seconds, won or not, each again; each lock that is waited for has its own."""
+    async with world() as w, opened(w.nodes, seed=2) as other:
+        for seconds in (1.5, 3, 1.5, 3):
+            held = await other.lock("a").acquire()
+            waiter = in_task(w.manager.lock("a").acquire)
+            await asyncio.sleep(seconds)
+            await held.release()
+            assert (await waiter).error is None
+        assert len(log.lines) == 2
+        async with other.lock("a"), other.lock("b"):
+            await in_vain(w.manager, seconds=1.5)
+            later = in_vain(w.manager, "a", seconds=5)
+            await asyncio.sleep(1)
+            await in_vain(w.manager, "b", seconds=5)
+            await later
+    assert [line.split("'")[1] for line in log.lines[2:]] == ["a", "b"]
+    assert log.said[3][0] - log.said[2][0] == pytest.approx(1, abs=EPSILON)
+
+
+@pytest.mark.heavy
+@virtual
+async def test_a_flood_of_waiting_calls_is_no_flood_of_lines(log):
+    """So many lines are logged in a minute, the last one with the count of all calls that wait then."""
+    async with world() as w, opened(w.nodes, seed=2) as other:
+        names = [str(number) for number in range(3 * MAX_LINES)]
+        held = [await other.lock(name, ttl=90).acquire() for name in names]
+        calls = [in_vain(w.manager, name, seconds=5) for name in names for _ in range(2)]
+        await asyncio.gather(*calls)
+        assert len(log.lines) == MAX_LINES
+        assert f"{len(calls)} acquires wait by now" in log.lines[-1]
+        await asyncio.sleep(60)
+        await in_vain(w.manager, "0", seconds=5)
+        for lease in held:
+            await lease.release()
+    assert "'0'" in log.lines[MAX_LINES]
+    assert len(log.lines) == MAX_LINES + 1
+
+
+@virtual
+async def test_nothing_is_left_behind():
+    """Whatever ends a wait, the manager forgets it; closing ends the timer."""
+    async with world() as w:
+        other = make(w.nodes, seed=2)
+        async with other, other.lock("a"):
+            long_waits = w.manager._life.session.long_waits
+            calls = [in_task(w.manager.lock("a").acquire) for _ in range(2)]
+            late = in_vain(w.manager, seconds=4)
+            await asyncio.sleep(3)
+            assert long_waits._told
+            for call in calls:
+                call.cancel()
+            assert isinstance((await late).error, LockTakenError)
+            assert not long_waits._waiting
+            assert not long_waits._told
+            late = in_task(w.manager.lock("a").acquire)
+            await asyncio.sleep(0.1)
+            assert long_waits._timer is not None
+            await w.manager.aclose()
+            await late
+            assert long_waits._timer.cancelled()
+            assert not long_waits._waiting

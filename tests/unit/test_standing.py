@@ -1,4 +1,4 @@
-"""How nodes, leases and refusals stand, and what is said of them."""
+"""How nodes and leases stand, and what is said of them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ import math
 
 import pytest
 
-from aioredlock_ng import LockTakenError, NodeState, Vote
-from aioredlock_ng._core.policy import RetryPolicy
-from aioredlock_ng._local.handoff import WINDOW, YIELD
+from aioredlock_ng import NodeState
 from aioredlock_ng.events import NodeChanged
 from aioredlock_ng.testing import MemoryNode, memory_node
-from tests.listening import listen_in_memory
-from tests.unit.worlds import LATENCY, PLAIN, PREFIX, in_task, make, opened, sim, virtual, world
+from tests.unit.worlds import LATENCY, PLAIN, PREFIX, make, opened, virtual, world
 
 
 class Hook:
@@ -33,110 +30,21 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-# -- refusals ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("stall", [0.25, 0.5, 5.0])
-def test_a_stall_past_the_time_keeps_the_last_verdict(stall: float) -> None:
-    """A task that finds the time gone after a stall hears what the nodes said last: that the lock is held."""
-
-    @virtual
-    async def main() -> None:
-        never = RetryPolicy(
-            base=100.0, cap=100.0
-        )  # so that the stall falls into the wait before the next try
-        async with world(retry=never) as w:
-            w.occupy("a", None)
-            waiter = in_task(w.manager.lock("a", blocking_timeout=0.1).acquire)
-            await asyncio.sleep(0.05)
-            sim().advance(stall)
-            stalled = sim().time()
-            end = await waiter
-            assert isinstance(end.error, LockTakenError)
-            assert [vote.vote for vote in end.error.votes] == [Vote.REFUSED] * 3
-            assert end.at == pytest.approx(stalled), "the time was up, and it asked once more"
-
-    main()
-
-
-@pytest.mark.parametrize("free", [True, False])
-def test_a_first_try_after_a_stall_is_a_try(free: bool) -> None:
-    """A task that gets its turn in a stall past its time still asks the nodes, and hears what they say."""
-
-    @virtual
-    async def main() -> None:
-        async with world() as w:
-            lease = await w.manager.lock("a").acquire()
-            waiter = asyncio.create_task(w.manager.lock("a", blocking_timeout=0.3).acquire())
-            await asyncio.sleep(0.05)
-            release = asyncio.create_task(lease.release())
-            await asyncio.sleep(0)
-            assert not lease.held, "the gate is open now"
-            if not free:
-                w.occupy("a", None)
-            sim().advance(0.5)
-            if free:
-                await (await waiter).release()
-            else:
-                with pytest.raises(LockTakenError) as caught:
-                    await waiter
-                assert [vote.vote for vote in caught.value.votes] == [Vote.REFUSED] * 3
-            await release
-
-    main()
-
-
-@pytest.mark.parametrize("into", [0.001, YIELD / 2, YIELD - 0.012])
-def test_a_try_while_the_process_lets_others_ask(into: float) -> None:
-    """A single try behind a task that keeps still for others finds the lock taken, not the nodes silent."""
-
-    @virtual
-    async def main() -> None:
-        async with world(node_timeout=0.01) as w:
-            for node in w.nodes:
-                await listen_in_memory(node).subscribe(PREFIX + b"a")  # a waiter to keep still for
-            for how in ("try", "zero"):
-                lease = await w.manager.lock("a").acquire()
-                head = asyncio.create_task(w.manager.lock("a").acquire())
-                await asyncio.sleep(WINDOW + 0.01)
-                await lease.release()
-                released = sim().time()
-                await asyncio.sleep(into)
-                if how == "try":
-                    assert await w.manager.lock("a").try_acquire() is None
-                else:
-                    with pytest.raises(LockTakenError, match="of this process"):
-                        await w.manager.lock("a", blocking_timeout=0).acquire()
-                assert not head.done()
-                await (await head).release()
-                took = sim().time() - released
-                assert took == pytest.approx(YIELD, abs=5 * LATENCY), "the head did not pause"
-                await asyncio.sleep(1)
-
-    main()
-
-
 # -- nodes -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("after", [0.45, 0.55, 0.65, 0.75, 1.45])
-def test_a_far_node_that_was_just_asked_is_not_suspect(
-    after: float, caplog: pytest.LogCaptureFixture
-) -> None:
+@virtual
+async def test_a_far_node_that_was_just_asked_is_not_suspect(after, caplog) -> None:
     """Something asked shortly before the first look at a connection, and not answered yet, says nothing."""
-
-    @virtual
-    async def main() -> None:
-        hook = Hook()
-        async with world(latency=0.15, node_timeout=0.8, hooks=[hook]) as w:
-            await asyncio.sleep(after)
-            lease = await w.manager.lock("a", blocking_timeout=0).acquire()
-            await asyncio.sleep(2)
-            await lease.release()
-            assert [change.state for change in hook.changes] == [NodeState.UP] * 3
-        assert not warned(caplog)
-
-    main()
+    hook = Hook()
+    async with world(latency=0.15, node_timeout=0.8, hooks=[hook]) as w:
+        await asyncio.sleep(after)
+        lease = await w.manager.lock("a", blocking_timeout=0).acquire()
+        await asyncio.sleep(2)
+        await lease.release()
+        assert [change.state for change in hook.changes] == [NodeState.UP] * 3
+    assert not warned(caplog)
 
 
 @virtual
@@ -169,25 +77,19 @@ async def test_a_new_reason_is_told(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("state", ["up", "refused", "mute"])
-def test_closing_is_no_warning(state: str, caplog: pytest.LogCaptureFixture) -> None:
+@virtual
+async def test_closing_is_no_warning(state, caplog) -> None:
     """Closing adds no line of WARNING, whether the nodes are up or have been down for long."""
-
-    @virtual
-    async def main() -> None:
-        nodes = [MemoryNode() for _ in range(3)]
-        for node in nodes:
-            if state == "refused":
-                node.crash()
-            elif state == "mute":
-                node.freeze()
-        async with opened(nodes):
-            await asyncio.sleep(5)
-            before = warned(caplog)
+    nodes = [MemoryNode() for _ in range(3)]
+    for node in nodes:
+        if state != "up":
+            node.crash() if state == "refused" else node.freeze()
+    async with opened(nodes):
         await asyncio.sleep(5)
-        assert warned(caplog) == before
-        assert len(before) == (0 if state == "up" else 3)
-
-    main()
+        before = warned(caplog)
+    await asyncio.sleep(5)
+    assert warned(caplog) == before
+    assert len(before) == (0 if state == "up" else 3)
 
 
 @virtual
@@ -195,21 +97,25 @@ async def test_when_a_majority_may_vote() -> None:
     """`available` and `unavailable_for` tell whether, or in how many seconds, a majority may vote (R12)."""
     nodes = [MemoryNode(latency=LATENCY) for _ in range(3)]
     manager = make(nodes, restart_quarantine=60)
-    assert (manager.available, manager.unavailable_for) == (False, math.inf), "not started"
+
+    def check(seconds: float, why: str = "") -> None:
+        assert (manager.available, manager.unavailable_for) == (seconds == 0, seconds), why
+
+    check(math.inf, "not started")
     await manager.start()
-    assert (manager.available, manager.unavailable_for) == (True, 0.0)
+    check(0.0)
     nodes[0].restart()
     await asyncio.sleep(1)
-    assert (manager.available, manager.unavailable_for) == (True, 0.0), "two of three are enough"
+    check(0.0, "two of three are enough")
     nodes[1].crash()
     await asyncio.sleep(1)
     wait = manager.statistics().nodes[0].votes_in
     assert wait is not None
-    assert (manager.available, manager.unavailable_for) == (False, wait), "one votes, one will, one is down"
+    check(wait, "one votes, one will, one is down")
     assert wait == pytest.approx(60.61 - 2, abs=0.7)
     nodes[2].crash()
     await asyncio.sleep(1)
-    assert (manager.available, manager.unavailable_for) == (False, math.inf), "of two nothing is known"
+    check(math.inf, "of two nothing is known")
     for node in nodes[1:]:
         node.start()
     await asyncio.sleep(70)
@@ -218,12 +124,12 @@ async def test_when_a_majority_may_vote() -> None:
     nodes[0].set(PREFIX + b"{meta}", sentinel.replace(b":3:", b":5:"))
     await asyncio.sleep(1)
     assert manager.statistics().conflict, "it is another quorum's"
-    assert (manager.available, manager.unavailable_for) == (False, math.inf)
+    check(math.inf)
     nodes[0].set(PREFIX + b"{meta}", sentinel)
     await asyncio.sleep(1)
     assert manager.available
     await manager.aclose()
-    assert (manager.available, manager.unavailable_for) == (False, math.inf), "closed"
+    check(math.inf, "closed")
 
 
 # -- leases ------------------------------------------------------------------------------------------
@@ -235,16 +141,18 @@ async def test_only_what_is_held_is_counted() -> None:
     async with world() as w:
         kept = await w.manager.lock("kept").acquire()
         lost = await w.manager.lock("lost", ttl=1, extension=PLAIN).acquire()
-        assert w.manager.statistics().held == 2
-        assert ", 2 held:" in repr(w.manager)
+
+        def check(number: int) -> None:
+            assert w.manager.statistics().held == number
+            assert f", {number} held:" in repr(w.manager)
+
+        check(2)
         await asyncio.sleep(2)
         assert not lost.held
-        assert w.manager.statistics().held == 1
-        assert ", 1 held:" in repr(w.manager)
+        check(1)
         await lost.release()
         await kept.release()
-        assert w.manager.statistics().held == 0
-        assert ", 0 held:" in repr(w.manager)
+        check(0)
 
 
 # -- the master in memory ----------------------------------------------------------------------------
