@@ -9,15 +9,20 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import LockManager, QueueInspection
-from aioredlock_ng._admin.line import MAX_WAITING
-from aioredlock_ng._core.fencing import at
-from aioredlock_ng._core.keyspace import SEATS, TICKETS, mark_key, marks_begin
 from aioredlock_ng.testing import MemoryNode, bypass
 from aioredlock_ng.testing.sim_loop import EPOCH
 from tests.unit.test_fair import KEY, NAME, processes, waiting
 from tests.unit.worlds import LATENCY, PREFIX, sim, virtual, world
 
-BEGIN = marks_begin(PREFIX, SEATS)
+MAX_WAITING = 100
+BEGIN = PREFIX + b"seats:{"
+LINES = tuple(PREFIX + mark + b":{" + KEY + b"}" for mark in (b"tickets", b"seats"))
+"""The keys of the tickets and of the seats."""
+
+
+def at(ms: int) -> int:
+    """Return the ticket of a time."""
+    return ms * 1024
 
 
 def seat(label: str, digit: str = "a") -> bytes:
@@ -29,9 +34,9 @@ def put(node: MemoryNode, name: bytes, ticket: int, ends_in: float = 60.0) -> No
     """Put a seat into a node's line."""
     server = node._server
     ends = int(server.time_us() // 1000 + ends_in * 1000)
-    for mark, score in ((TICKETS, ticket), (SEATS, ends)):
-        server.zadd(mark_key(PREFIX, mark, KEY), name, score)
-        server.pexpire(mark_key(PREFIX, mark, KEY), 600_000)
+    for key, score in zip(LINES, (ticket, ends), strict=True):
+        server.zadd(key, name, score)
+        server.pexpire(key, 600_000)
 
 
 def shown(queue: QueueInspection) -> list[tuple[int, str | None, int]]:
@@ -134,7 +139,7 @@ async def test_whatever_stands_there(name: bytes, holder: str | None, ticket: in
 async def test_a_key_of_another_type_is_silence() -> None:
     """The node is named with the server's error; the connection goes on."""
     async with world(1) as w:
-        w.nodes[0].set(mark_key(PREFIX, TICKETS, KEY), b"x", 60.0)
+        w.nodes[0].set(LINES[0], b"x", 60.0)
         queue = await w.manager.queue(NAME)
         assert queue.silent[0].reason.startswith("WRONGTYPE")
         assert w.manager.statistics().nodes[0].state == "up"

@@ -16,35 +16,31 @@ from typing import Any, Final
 import pytest
 
 from aioredlock_ng import Lock, LockManager, LockTakenError
-from aioredlock_ng._core.command import WRITER_WAITS
-from aioredlock_ng._local.patience import KEEPS_OUT, LETS_IN
 from tests.unit.worlds import LATENCY, sim, virtual, world
 
 ROUND_TRIP: Final = 2 * LATENCY
 REMINDER: Final = 0.5
 """Seconds between two tries of a call that waits, at most."""
 
+KEEPS_OUT: Final = 5.0
+"""Seconds for which a call keeps a name while it waits for another one, at first."""
+LETS_IN: Final = 0.25
+"""Seconds for which it lets others in then."""
+
 NAMES: Final = ("a", "b", "c")
 LONGEST: Final = 120.0
 """Seconds in which everything must be over: many times what a run without a standstill takes."""
 
 
-@contextlib.asynccontextmanager
-async def held(lock: Lock, seconds: float) -> AsyncIterator[None]:
-    """Have a lease that no task is bound to, so that nothing here knows whose it is."""
-    lease = await lock.acquire()
-    try:
-        await asyncio.sleep(seconds)
-        yield
-    finally:
-        await lease.release()
-
-
 async def one_inside_another(locks: list[Lock], draw: random.Random) -> None:
-    """Take one lock after the other, and keep all of them until the last."""
-    async with contextlib.AsyncExitStack() as stack:
-        for lock in locks:
-            await stack.enter_async_context(held(lock, draw.uniform(0.0, 0.5)))
+    """Take one lock after the other, each by a lease that no task is bound to; keep all until the last."""
+    leases = []
+    await asyncio.sleep(draw.uniform(0.0, 0.5))
+    for lock in locks:
+        leases.append(await lock.acquire())
+        await asyncio.sleep(draw.uniform(0.0, 0.5))
+    for lease in leases:
+        await lease.release()
 
 
 def schedule(draw: random.Random, managers: list[LockManager], kind: str) -> list[Coroutine[Any, Any, None]]:
@@ -53,41 +49,28 @@ def schedule(draw: random.Random, managers: list[LockManager], kind: str) -> lis
     for _ in range(draw.randint(2, 6)):
         names = draw.sample(NAMES, draw.randint(1, 3))
         if draw.random() < 0.5:  # it has nothing while it waits for all of them
-            manager = draw.choice(managers)
-            together = manager.rwlock(*names)
-            lock = manager.lock(*names) if kind == "mutex" else draw.choice([together.write, together.read])()
-            locks = [lock]
-        elif kind == "mutex":  # in one order, and not that in which a process looks at several
-            locks = [draw.choice(managers).lock(name) for name in sorted(names, reverse=True)]
-        else:
-            locks = [draw.choice(managers).rwlock(name).read() for name in names]
+            mode = kind if kind == "mutex" else draw.choice(["read", "write"])
+            locks = [lock_of(draw.choice(managers), mode, *names)]
+        else:  # mutexes in one order, and not that in which a process looks at several
+            mode = kind if kind == "mutex" else "read"
+            names = sorted(names, reverse=True) if kind == "mutex" else names
+            locks = [lock_of(draw.choice(managers), mode, name) for name in names]
         calls.append(one_inside_another(locks, draw))
     return calls
 
 
 @pytest.mark.parametrize("kind", ["rwlock", "mutex"])
 @pytest.mark.parametrize("processes", [1, 2, 3])
-@pytest.mark.parametrize("seeds", [range(first, first + 15) for first in range(0, 30, 15)], ids=str)
-def test_all_come_to_their_end(seeds, processes, kind):
+@pytest.mark.parametrize("seed", range(30))
+@virtual
+async def test_all_come_to_their_end(seed, processes, kind):
     """However calls for several names, and readers and locks one inside another, come between each other."""
-
-    @virtual
-    async def main(draw: random.Random) -> None:
-        async with world() as w, contextlib.AsyncExitStack() as stack:
-            managers = [w.manager]
-            managers += [await stack.enter_async_context(w.process()) for _ in range(processes - 1)]
-            calls = schedule(draw, managers, kind)
-            async with asyncio.timeout(LONGEST):
-                await asyncio.gather(*(later(draw.uniform(0.0, 0.5), call) for call in calls))
-
-    for seed in seeds:
-        main(random.Random(f"{seed} {processes} {kind}"))
-
-
-async def later(delay: float, call: Coroutine[Any, Any, None]) -> None:
-    """Begin after so many seconds."""
-    await asyncio.sleep(delay)
-    await call
+    draw = random.Random(f"{seed} {processes} {kind}")
+    async with world() as w, contextlib.AsyncExitStack() as stack:
+        managers = [w.manager]
+        managers += [await stack.enter_async_context(w.process()) for _ in range(processes - 1)]
+        async with asyncio.timeout(LONGEST):
+            await asyncio.gather(*schedule(draw, managers, kind))
 
 
 def lock_of(manager: LockManager, mode: str, *names: str) -> Lock:
@@ -161,16 +144,21 @@ async def test_a_call_for_several_names_gets_in_however_long_the_lines_are():
                 assert sim().time() - began > 10.0
 
 
+async def work(lock: Lock) -> None:
+    """Have a lock for a while."""
+    async with lock:
+        await asyncio.sleep(0.3)
+
+
 @virtual
 async def test_calls_for_the_same_names_do_not_wait_for_each_other():
     """Two wait for the one name and two for the other when both become free: they go through one by one."""
     async with world() as w:
         last = await w.manager.lock("c").acquire()
-        lock = w.manager.lock("a", "c")
-        calls = [asyncio.create_task(one_inside_another([lock], random.Random(0))) for _ in range(2)]
+        calls = [asyncio.create_task(work(w.manager.lock("a", "c"))) for _ in range(2)]
         await asyncio.sleep(0.1)
         first = await w.manager.lock("a").acquire()
-        calls += [asyncio.create_task(one_inside_another([lock], random.Random(0))) for _ in range(2)]
+        calls += [asyncio.create_task(work(w.manager.lock("a", "c"))) for _ in range(2)]
         await asyncio.sleep(0.1)
         began = sim().time()
         await last.release()
@@ -286,7 +274,7 @@ async def test_a_reader_that_a_writer_keeps_out_is_told_so(names):
         await asyncio.sleep(0.1)
         with pytest.raises(LockTakenError, match="a writer waits for it, and comes first") as caught:
             await third.rwlock(*names, blocking_timeout=0.5).read().acquire()
-        assert {vote.reason for vote in caught.value.votes} == {WRITER_WAITS}
+        assert {vote.reason for vote in caught.value.votes} == {"a writer waits for it"}
         assert caught.value.retry_after is not None
         await reader.release()
         lease = await writer
