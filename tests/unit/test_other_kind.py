@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import ConfigurationError, Lock, LockManager, LockTakenError, QuorumUnavailableError, Vote
-from aioredlock_ng._kinds.read_write import READ, WRITE
 from aioredlock_ng.events import Event, GaveUp, Hooks, Refused
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import (
@@ -44,6 +43,14 @@ def spoil(*nodes: MemoryNode, key: bytes = KEY) -> None:
         node.set(key, None, 1000.0)
 
 
+async def refused(lock: Lock) -> ConfigurationError:
+    """See that a call ends at once in an error that says what is in its way; return it."""
+    with pytest.raises(ConfigurationError) as caught:
+        async with within(TTL):
+            await lock.acquire()
+    return caught.value
+
+
 def called(monkeypatch: pytest.MonkeyPatch, type_: bytes | None) -> None:
     """Have the nodes call what is no string by another type; None: refuse to tell."""
     execute = MemoryNode.execute
@@ -65,15 +72,13 @@ async def test_what_costs_the_quorum_is_named(wanted: str, fencing: bool) -> Non
     async with world(fencing=fencing) as w:
         spoil(*w.nodes[:2])
         began = sim().time()
-        with pytest.raises(ConfigurationError) as caught:
-            async with within(TTL):
-                await LOCKS[wanted](w.manager).acquire()
+        error = await refused(LOCKS[wanted](w.manager))
         assert sim().time() - began < TIMEOUT
-        assert str(caught.value) == (
+        assert str(error) == (
             f"lock 'a' is wanted as a {wanted}, but on 2 of 3 nodes the key 'redlock:a' holds a list, "
             "which is no lock of this package"
         )
-        refusal = caught.value.__cause__
+        refusal = error.__cause__
         assert isinstance(refusal, QuorumUnavailableError)
         assert [vote.vote for vote in refusal.votes] == [Vote.SILENT, Vote.SILENT, Vote.GRANTED]
         await asyncio.sleep(0.1)
@@ -86,7 +91,7 @@ async def test_what_costs_the_quorum_is_named(wanted: str, fencing: bool) -> Non
     [
         (b"hash", "holds a hash, "),
         (b"ReJSON-RL", "holds a ReJSON-RL, "),
-        (b"evil\x1b", r"holds a evil\\x1b, "),
+        (b"evil\x1b", r"holds a evil\x1b, "),
     ],
 )
 @virtual
@@ -97,8 +102,7 @@ async def test_a_type_is_named_as_the_server_calls_it(
     called(monkeypatch, type_)
     async with world() as w:
         spoil(*w.nodes)
-        with pytest.raises(ConfigurationError, match=words):
-            await w.manager.lock("a").acquire()
+        assert words in str(await refused(w.manager.lock("a")))
 
 
 @pytest.mark.parametrize("wanted", LOCKS)
@@ -129,8 +133,7 @@ async def test_silent_nodes_count_for_nothing() -> None:
     async with world(5) as w:
         spoil(*w.nodes[:3])
         w.nodes[4].freeze()
-        with pytest.raises(ConfigurationError, match="on 3 of 5 nodes"):
-            await w.manager.lock("a").acquire()
+        assert "on 3 of 5 nodes" in str(await refused(w.manager.lock("a")))
         w.nodes[2].delete(KEY)
         with pytest.raises(QuorumUnavailableError):
             await w.manager.lock("a", blocking_timeout=0).acquire()
@@ -147,9 +150,7 @@ async def test_each_thing_in_the_way_is_told() -> None:
     async with world(5) as w:
         spoil(*w.nodes[:1])
         spoil(*w.nodes[1:4], key=counter("b"))
-        with pytest.raises(ConfigurationError) as caught:
-            await w.manager.lock("a", "b").acquire()
-        assert str(caught.value) == (
+        assert str(await refused(w.manager.lock("a", "b"))) == (
             "lock 'a', 'b' is wanted as a mutex, but on 3 of 5 nodes the key 'redlock:fence:{redlock:b}' "
             "holds a list, which is no counter of this package; on 1 of 5 nodes the key 'redlock:a' holds a "
             "list, which is no lock of this package"
@@ -161,10 +162,8 @@ async def test_hints_of_another_type_are_told() -> None:
     """They are no lock, but a writer could leave none; where none waits, they are not looked at."""
     async with world() as w, w.process() as other, other.lock("a"):
         spoil(*w.nodes, key=QUEUE)
-        with pytest.raises(
-            ConfigurationError, match=r"'redlock:queue:\{redlock:a\}' holds a list.* no mark of"
-        ):
-            await w.manager.rwlock("a").write().acquire()
+        error = str(await refused(w.manager.rwlock("a").write()))
+        assert "'redlock:queue:{redlock:a}' holds a list, which is no mark of" in error
 
 
 @virtual
@@ -173,9 +172,7 @@ async def test_what_is_not_told_is_not_guessed(monkeypatch: pytest.MonkeyPatch) 
     called(monkeypatch, None)
     async with world() as w:
         spoil(*w.nodes)
-        with pytest.raises(ConfigurationError) as caught:
-            await w.manager.lock("a").acquire()
-        assert str(caught.value) == (
+        assert str(await refused(w.manager.lock("a"))) == (
             "lock 'a' is wanted as a mutex, but under its keys is what is no lock of this package"
         )
 
@@ -219,14 +216,13 @@ async def test_a_counter_of_any_other_type_is_no_lock(type_: bytes, monkeypatch:
     called(monkeypatch, type_)
     async with world() as w:
         spoil(*w.nodes, key=counter("a"))
-        with pytest.raises(ConfigurationError, match="on 3 of 3 nodes the key 'redlock:fence:"):
-            await w.manager.lock("a").acquire()
+        error = str(await refused(w.manager.lock("a")))
+        assert "on 3 of 3 nodes the key 'redlock:fence:" in error
 
 
 @virtual
 async def test_readers_and_writers_are_no_other_kind() -> None:
     """Whatever the words of the failure: what TYPE calls a string or a sorted set may be a lock (R19)."""
-    assert READ.key_types == WRITE.key_types == {b"string", b"zset"}
     async with world() as w, w.process() as other, other.rwlock("a").read():
         with pytest.raises(LockTakenError):
             await w.manager.lock("a", blocking_timeout=1).acquire()
@@ -245,35 +241,26 @@ async def test_each_task_of_a_process_is_told() -> None:
             await lock.try_acquire()
 
 
-class Diary(Hooks):
-    """Writes down how calls go."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    def on_refused(self, event: Refused) -> None:
-        """Write it down."""
-        self.events.append(event)
-
-    def on_gave_up(self, event: GaveUp) -> None:
-        """Write it down."""
-        self.events.append(event)
-
-
 @virtual
 async def test_hooks_hear_what_the_nodes_said() -> None:
     """One try was no win, and the call ended without a quorum: it was not cut short."""
-    diary = Diary()
-    async with world(hooks=[diary]) as w:
+    events: list[Event] = []
+
+    class Diary(Hooks):
+        def on_refused(self, event: Refused) -> None:
+            events.append(event)
+
+        on_gave_up = on_refused  # type: ignore[assignment]
+
+    async with world(hooks=[Diary()]) as w:
         spoil(*w.nodes)
-        with pytest.raises(ConfigurationError) as caught:
-            await w.manager.lock("a").acquire()
-        refused, gave_up = diary.events
-        assert isinstance(refused, Refused)
+        error = await refused(w.manager.lock("a"))
+        told, gave_up = events
+        assert isinstance(told, Refused)
         assert isinstance(gave_up, GaveUp)
-        assert (refused.taken, gave_up.taken, gave_up.attempts) == (False, False, 1)
-        assert isinstance(caught.value.__cause__, QuorumUnavailableError)
-        assert gave_up.votes == caught.value.__cause__.votes
+        assert (told.taken, gave_up.taken, gave_up.attempts) == (False, False, 1)
+        assert isinstance(error.__cause__, QuorumUnavailableError)
+        assert gave_up.votes == error.__cause__.votes
 
 
 @pytest.mark.parametrize("waking", [False, True])
