@@ -12,7 +12,6 @@ import pytest
 
 from aioredlock_ng import (
     ExtensionPolicy,
-    Lease,
     LockLostError,
     LockManager,
     LockTakenError,
@@ -154,20 +153,6 @@ async def test_a_try_that_did_not_win_leaves_nothing(fencing: bool) -> None:
         assert await w.manager.lock("a", at_least=AT_LEAST).try_acquire() is None
         await asyncio.sleep(0.1)
         assert w.keys == [(b"redlock:a",), (b"redlock:a",), ()]
-
-
-@virtual
-async def test_a_cancelled_acquire_leaves_nothing() -> None:
-    """Wherever it is cancelled."""
-    async with world() as w:
-        for delay in (0.0, LATENCY / 2, LATENCY, 1.5 * LATENCY):
-            task = asyncio.create_task(w.manager.lock("a", at_least=AT_LEAST).acquire())
-            await asyncio.sleep(delay)
-            task.cancel()
-            await asyncio.wait([task])
-            assert task.cancelled()
-            await asyncio.sleep(0.1)
-            assert w.keys == FREE, delay
 
 
 @virtual
@@ -342,33 +327,6 @@ async def test_a_lost_lease_deletes_nothing_before_the_time() -> None:
         await is_free(w.manager)
         await until(asked_at + AT_LEAST + LATENCY)
         assert w.keys == FREE
-
-
-@virtual
-async def test_a_dropped_lease_leaves_the_name_taken() -> None:
-    """Its release is one like any other."""
-    async with world() as w:
-        lease: Lease | None = await w.manager.lock("a", at_least=AT_LEAST).acquire()
-        with pytest.warns(ResourceWarning):
-            del lease
-        await asyncio.sleep(0.1)
-        assert w.manager.statistics().held == 0
-        assert None not in w.holders("a")
-
-
-@virtual
-async def test_the_decorator_takes_it() -> None:
-    """As every other option."""
-    async with world() as w:
-
-        @w.manager.locked("report:{customer}", at_least=timedelta(seconds=AT_LEAST), blocking=False)
-        async def report(customer: int) -> int:
-            return customer
-
-        assert await report(1) == 1
-        with pytest.raises(LockTakenError):
-            await report(1)
-        assert await report(2) == 2
 
 
 # -- values ------------------------------------------------------------------------------------------

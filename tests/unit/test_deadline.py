@@ -142,25 +142,6 @@ async def test_the_body_is_cancelled_once():
 
 
 @virtual
-async def test_refusal_by_a_majority_cancels_the_body_at_once():
-    """With the key gone on a majority the body ends at the next extension, with the votes that say why."""
-    async with world() as w:
-
-        async def body() -> None:
-            async with w.manager.lock("a") as lease:
-                w.vacate("a", 0, 1)
-                try:
-                    await asyncio.sleep(FOREVER)
-                finally:
-                    assert (lease.held, lease.remaining) == (False, 0)
-
-        began = sim().time()
-        end = await in_task(body)
-        assert len(lost(end, reason=LossReason.REFUSED).votes) == 3
-        assert end.at - began < TTL / 3 + 0.02
-
-
-@virtual
 async def test_a_shield_does_not_hold_the_cancellation_off():
     """An anyio scope with a shield is no protection against the loss of the lock."""
     async with world() as w:
@@ -189,20 +170,6 @@ async def test_an_earlier_cancellation_count_is_the_baseline():
 
 
 # -- exceptions of the body --------------------------------------------------------------------------
-
-
-@virtual
-async def test_an_exception_of_the_body_leaves_unchanged():
-    """Without a loss the body's exception passes as it is, without a note, and the lock is free."""
-    async with world() as w:
-        mine = ValueError("mine")
-
-        async def body(_: Lease) -> None:
-            raise mine
-
-        assert (await under(w, body)).error is mine
-        assert notes(mine) == ""
-        assert w.keys == FREE
 
 
 @pytest.mark.parametrize("on_lost", ["cancel", "raise"])
@@ -238,50 +205,7 @@ async def test_loss_while_the_body_cleans_up_after_its_own_exception():
         assert lost(await under(w, body)).__cause__.__context__ is mine
 
 
-@pytest.mark.parametrize("error", [ValueError("in the clean-up of the child"), None], ids=["fails", "ends"])
-@virtual
-async def test_a_task_group_in_the_body_is_cancelled_as_a_whole(error):
-    """Its exception group leaves unchanged, with a note; else the block ends in the loss."""
-    async with world() as w:
-        ended = []
-
-        async def child(number: int) -> None:
-            try:
-                await asyncio.sleep(FOREVER)
-            finally:
-                ended.append(number)
-                if error is not None and number == 0:
-                    raise error
-
-        async def body(_: Lease) -> None:
-            async with asyncio.TaskGroup() as group:
-                for number in range(3):
-                    group.create_task(child(number))
-                await asyncio.sleep(FOREVER)
-
-        end = await under(w, body)
-        assert sorted(ended) == [0, 1, 2]
-        if error is None:
-            lost(end)
-            return
-        assert isinstance(end.error, ExceptionGroup)
-        assert (end.error.exceptions, end.cancelling) == ((error,), 0)
-        assert "lost" in notes(end.error)
-
-
 # -- other people's cancellations --------------------------------------------------------------------
-
-
-@virtual
-async def test_a_foreign_cancellation_leaves_unchanged():
-    """A cancellation from elsewhere passes with its message, without a note, and the lock is free."""
-    async with world() as w:
-        task = in_task(lambda: sleep_under(w))
-        await asyncio.sleep(1)
-        task.cancel("theirs")
-        error = cancelled(await task)
-        assert (error.args, notes(error)) == (("theirs",), "")
-        assert w.keys == FREE
 
 
 @pytest.mark.parametrize("turn", range(-1, 12))
@@ -326,28 +250,6 @@ async def test_a_timeout_at_the_moment_of_the_loss(turn, outer):
             assert outer or "lost" in notes(end.error)
         else:
             lost(end)
-
-
-@virtual
-async def test_a_timeout_that_fires_before_the_strike_of_the_same_turn():
-    """An outer timeout wins also when it is the first of the two to cancel; an inner one does not."""
-    hook = AtLoss(-1)
-    async with world(hooks=[hook]) as w:
-
-        async def outer() -> None:
-            async with asyncio.timeout(None) as timeout:
-                hook.action = timeout._on_timeout
-                await sleep_under(w)
-
-        async def inner(_: Lease) -> None:
-            async with asyncio.timeout(None) as timeout:
-                hook.action = timeout._on_timeout
-                await asyncio.sleep(FOREVER)
-
-        end = await in_task(outer)
-        assert type(end.error) is TimeoutError
-        assert end.cancelling == 0
-        lost(await under(w, inner))
 
 
 @pytest.mark.parametrize("raises", [None, ValueError("mine")], ids=repr)
@@ -408,21 +310,6 @@ async def test_a_body_that_cancels_itself(pauses, seconds):
 
 
 # -- the end of the body -----------------------------------------------------------------------------
-
-
-@virtual
-async def test_a_body_that_ends_in_time():
-    """A body that ends just before its deadline is not disturbed, nor is what follows it."""
-    async with world() as w:
-
-        async def body() -> None:
-            async with plain(w) as lease:
-                await until(deadline(lease) - 0.001)
-            assert not lease.lost.is_set()
-            await asyncio.sleep(3 * TTL)
-
-        end = await in_task(body)
-        assert (end.error, end.cancelling) == (None, 0)
 
 
 @pytest.mark.parametrize("turn", range(8))
@@ -499,25 +386,6 @@ async def test_on_lost_raise_of_the_manager_is_the_default_of_its_locks():
 
 
 # -- release and leases without a body ---------------------------------------------------------------
-
-
-@virtual
-async def test_release_under_a_running_body_cancels_no_task():
-    """After an explicit release the body runs on; check() says `released`, and the exit is quiet."""
-    async with world() as w:
-
-        async def body(lease: Lease) -> None:
-            report = await lease.release()
-            assert [node.outcome.value for node in report.nodes] == ["released"] * 3
-            assert not lease.held
-            with pytest.raises(LockLostError) as caught:
-                lease.check()
-            assert caught.value.reason is LossReason.RELEASED
-            await asyncio.sleep(3 * TTL)
-            assert not lease.lost.is_set()
-
-        end = await under(w, body)
-        assert (end.error, end.cancelling) == (None, 0)
 
 
 @virtual
@@ -746,19 +614,6 @@ async def test_nested_locks_lost_by_the_same_answer():
                 await asyncio.sleep(FOREVER)
 
         lost(await in_task(body), "outer", reason=LossReason.REFUSED)
-
-
-@virtual
-async def test_only_the_inner_of_two_nested_locks_is_lost():
-    """Its LockLostError passes the outer lock like any exception, and the outer one is released."""
-    async with world() as w:
-
-        async def body() -> None:
-            async with w.manager.lock("outer"):
-                await sleep_under(w, "inner")
-
-        assert notes(lost(await in_task(body), "inner")) == ""
-        assert w.keys == FREE
 
 
 @virtual

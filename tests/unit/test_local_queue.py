@@ -1,26 +1,53 @@
-"""The local queue by itself: kinds that share a name, the order of places, and what each leaves behind."""
+"""The local queue, by itself and with the places for tries in flight: kinds, order, bursts (R13, R15)."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import pytest
 
+from aioredlock_ng import (
+    ConfigurationError,
+    Lease,
+    LockManager,
+    LockTakenError,
+    ManagerClosedError,
+    QuorumUnavailableError,
+)
+from aioredlock_ng._acquire.acquisition import Acquisition
 from aioredlock_ng._clock import SystemClock
+from aioredlock_ng._hold import watchdog
+from aioredlock_ng._hold.holding import Holding
 from aioredlock_ng._kinds.kind import Kind
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._local import handoff, local_queue
-from aioredlock_ng._local.admission import Admission
-from aioredlock_ng._local.handoff import WINDOW, YIELD, HandoffWindows
+from aioredlock_ng._local import admission, handoff, local_queue
+from aioredlock_ng._local.admission import MAX_TRIES_BY_CLIENTS, Admission
+from aioredlock_ng._local.handoff import WINDOW, YIELD, YIELD_WITHOUT_LISTENERS, HandoffWindows
 from aioredlock_ng._local.local_queue import LocalQueue, Place, Ticket
+from aioredlock_ng._node import pipe
 from aioredlock_ng._round.futures import give_up
-from aioredlock_ng.errors import LockTakenError
+from aioredlock_ng.testing.memory_node import MemoryNode
 from tests.counting import counted
-from tests.unit.worlds import virtual
+from tests.unit.worlds import (
+    LATENCY,
+    TIMEOUT,
+    End,
+    Sent,
+    World,
+    count,
+    in_task,
+    sent,
+    sim,
+    turns,
+    virtual,
+    world,
+)
 
 READ = replace(MUTEX, name="read", shares_with=frozenset({"read"}))
 WRITE = replace(MUTEX, name="write")
@@ -368,26 +395,6 @@ async def test_releases_are_listened_to_while_a_task_contends():
     assert line.told_idle == ["a"]
 
 
-@pytest.mark.parametrize("stays", ["one that holds", "one that contends", "none"])
-@virtual
-async def test_listening_ends_with_the_last_that_waits(stays):
-    """Whether it steps out of the queue, or was taken out of it by one that left in the same turn."""
-    line = Line()
-    (one,), other = line.read(1), line.comes(READ)
-    other.ticket.listens()
-    waiting = line.comes(WRITE)
-    if stays == "one that holds":
-        line.wins(other)
-    assert not line.told_idle
-    assert waiting.place is not None
-    waiting.place.future.cancel()
-    line.releases(one)
-    if stays == "none":
-        line.gives_up(other)
-    line.gives_up(waiting)
-    assert line.told_idle == ([] if stays == "one that contends" else ["a"])
-
-
 @virtual
 async def test_listening_ends_when_the_last_that_waits_gives_up():
     """The task that holds the name has no use for it."""
@@ -513,3 +520,455 @@ async def test_whatever_happens_nothing_is_forgotten(block):
             line.check()
         line.check_empty()
         assert listened <= set(line.told_idle), "what was listened to is listened to for ever"
+
+
+ROUND_TRIP = 2 * LATENCY
+PLACES = 4
+"""Places for tries in flight, where a test says so: few make a burst small."""
+
+
+@pytest.fixture
+def few_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let few tries be in flight at once."""
+    monkeypatch.setattr(admission, "MAX_TRIES", PLACES)
+    monkeypatch.setattr(admission, "MAX_QUIET", PLACES)
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Write down how many places were taken whenever one was given back."""
+    seen: list[int] = []
+    leave = Admission.leave
+
+    def spy(self: Admission, *args: object) -> None:
+        seen.append(self.in_flight)
+        leave(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Admission, "leave", spy)
+    return seen
+
+
+def places(w: World) -> Admission:
+    """Return the admission of the world's manager."""
+    return w.manager._life.session.admission
+
+
+@contextlib.asynccontextmanager
+async def deserted(**options: float) -> AsyncIterator[World]:
+    """Open a world; at the end every place was given back, and no call stands in line."""
+    async with world(**options) as w:
+        place = places(w)
+        yield w
+        assert (place.in_flight, len(place._line), len(place._singles)) == (0, 0, 0)
+
+
+def asked(node: MemoryNode) -> list[str]:
+    """Return the names that a node was asked for, in order."""
+    return [one.key.decode().partition(":")[2] for one in sent(node) if one.kind == "acquire"]
+
+
+async def cycle(manager: LockManager, name: str, **options: float) -> None:
+    """Have a lock for a moment."""
+    async with manager.lock(name, **options):
+        pass
+
+
+def ends(w: World, *names: str, **options: float) -> list[asyncio.Task[End]]:
+    """Ask for some names at once, each in a task of its own."""
+    return [in_task(w.manager.lock(name, **options).acquire) for name in names]
+
+
+def burst(w: World, number: int = PLACES, **options: float) -> list[asyncio.Task[End]]:
+    """Ask for so many names at once."""
+    return ends(w, *map(str, range(number)), **options)
+
+
+async def succeed(tasks: list[asyncio.Task[End]]) -> None:
+    """See that all of these have their lock in the end."""
+    assert [end.error for end in await asyncio.gather(*tasks)] == [None] * len(tasks)
+
+
+@contextlib.asynccontextmanager
+async def full(w: World) -> AsyncIterator[None]:
+    """Have every place taken when the block begins; those that took them have their locks in the end."""
+    tasks = burst(w)
+    await turns(1)
+    assert places(w).in_flight >= places(w).most
+    yield
+    await succeed(tasks)
+
+
+@contextlib.contextmanager
+def frozen(w: World) -> Iterator[None]:
+    """Have no node answer meanwhile."""
+    for node in w.nodes:
+        node.freeze()
+    yield
+    for node in w.nodes:
+        node.thaw()
+
+
+# -- a burst -------------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_a_burst_costs_no_lease_and_no_try(monkeypatch, at_once):
+    """Many more tasks than commands may be in flight: each asks once, and leases are extended meanwhile."""
+    monkeypatch.setattr(pipe, "MAX_IN_FLIGHT", 400)
+    async with deserted(ttl=0.3) as w:
+        held = [await w.manager.lock(f"held {number}").acquire() for number in range(20)]
+        await asyncio.sleep(0.095)  # their extensions are due in the middle of what follows
+        await asyncio.gather(*(cycle(w.manager, f"{number}") for number in range(1000)))
+        statistics = w.manager.statistics()
+        assert (statistics.refused, statistics.lost, statistics.held) == (0, 0, 20)
+        assert [count(node, "acquire") for node in w.nodes] == [1020] * 3
+        assert max(at_once) == admission.MAX_TRIES
+        await asyncio.sleep(0.5)
+        assert all(lease.held for lease in held)
+        for lease in held:
+            await lease.release()
+
+
+@pytest.mark.parametrize(("later", "ahead"), [(1, 0), (2, admission.MAX_TRIES)], ids=["turn", "next turn"])
+@virtual
+async def test_an_extension_leaves_ahead_of_those_that_stand_in_line(later, ahead):
+    """However many have asked, no more than the window's tries are before it; none of this turn's."""
+    async with world() as w:
+        lease = await w.manager.lock("held").acquire()
+        tasks = burst(w, 500)
+        await turns(later)
+        await lease.extend()
+        before = [one.kind for one in sent(w.nodes[0])]
+        assert before[: before.index("extend")].count("acquire") == 1 + ahead
+        await succeed(tasks)
+        await lease.release()
+
+
+@virtual
+async def test_calls_are_admitted_in_their_order(few_places):
+    """First in, first out: also those that come while others stand in line."""
+    async with deserted() as w:
+        tasks = []
+        for number in range(60):
+            tasks += ends(w, f"{number}")
+            if number % 9 == 0:
+                await asyncio.sleep(ROUND_TRIP / 3)
+        await succeed(tasks)
+        assert asked(w.nodes[0]) == [f"{number}" for number in range(60)]
+
+
+@virtual
+async def test_a_waiting_call_takes_no_place(few_places):
+    """Between its tries a call keeps no other from asking; it stands in line again for the next one."""
+    async with deserted() as w:
+        w.occupy("taken", 3.0)
+        w.occupy("gone", 1.0)
+        waiting = ends(w, *["taken"] * 3 * PLACES) + ends(w, *["gone"] * 3, ttl=1.0)
+        await asyncio.sleep(0.1)
+        began = sim().time()
+        await succeed(burst(w))
+        assert sim().time() - began < 5 * ROUND_TRIP
+        await succeed(waiting)
+
+
+@pytest.mark.parametrize("what", ["held", "had", "stays"])
+@virtual
+async def test_a_call_that_asks_no_node_for_now_takes_no_place(few_places, what):
+    """It stood in line before it found that its process holds the name, or has had its turn, or that the
+    name stays taken: it waits for that without a place.
+    """
+    async with deserted() as w:
+        lease = await w.manager.lock("held").acquire()
+        async with w.manager.lock("had"):
+            await asyncio.sleep(WINDOW)
+        await cycle(w.manager, "stays", at_least=TIMEOUT)
+        async with full(w):
+            tasks = ends(w, *[what] * PLACES)
+            await asyncio.sleep(ROUND_TRIP + YIELD_WITHOUT_LISTENERS / 2)
+            assert asked(w.nodes[0]) == ["held", "had", "stays", "0", "1", "2", "3"]
+            assert not any(task.done() for task in tasks)
+            assert places(w).in_flight == 0
+            await lease.release()
+            await succeed(tasks)
+
+
+@virtual
+async def test_a_call_stands_in_line_before_it_does_anything(few_places):
+    """So the work of a burst is spread over the turns of the loop, and not only its tries (R13)."""
+    async with deserted() as w, full(w):
+        late = ends(w, "late")
+        await turns(2)
+        assert w.manager._life.session.queue.entries.get("late") is None
+        assert len(places(w)._line) == 1
+        await succeed(late)
+
+
+@virtual
+async def test_a_call_that_comes_first_when_no_lock_can_be_trusted_gives_its_place_back(few_places):
+    """Its nodes turned out to be no quorum while it stood in line: it asks none."""
+    async with deserted() as w, full(w):
+        (late,) = ends(w, "late")
+        await turns(1)
+        availability = w.manager._life.session.availability
+        sim().call_later(ROUND_TRIP / 2, setattr, availability, "conflict", "two nodes are one server")
+        assert isinstance((await late).error, ConfigurationError)
+        availability.conflict = None
+        await asyncio.sleep(TIMEOUT)
+        assert asked(w.nodes[0]).count("late") == 0
+
+
+@virtual
+async def test_a_single_try_of_what_its_process_holds_does_not_stand_in_line(few_places):
+    """No node is asked for it, so that it needs no place to be told at once."""
+    async with deserted() as w:
+        lease = await w.manager.lock("held").acquire()
+        async with full(w):
+            (told,) = ends(w, "held", blocking_timeout=0)
+            await turns(3)
+            assert told.done()
+            assert isinstance((await told).error, LockTakenError)
+        await lease.release()
+
+
+# -- the time of those in line -------------------------------------------------------------------------
+
+
+@virtual
+async def test_the_time_in_line_is_the_callers(few_places):
+    """A call whose time ends in line is told so then, and nothing was sent for it."""
+    async with deserted() as w:
+        with frozen(w):
+            before = burst(w, blocking_timeout=1.0)
+            (late,) = ends(w, "late", blocking_timeout=0.03)
+            end = await late
+            assert isinstance(end.error, QuorumUnavailableError)
+            assert "not asked" in str(end.error)
+            assert {vote.vote.value for vote in end.error.votes} == {"silent"}
+            assert end.at == pytest.approx(1000.03, abs=0.01)
+            assert "late" not in asked(w.nodes[0])
+        await succeed(before)
+
+
+@virtual
+async def test_a_refusal_is_told_again_when_the_time_runs_out_in_line(few_places):
+    """The second try found no place in time: the answer to the first one is what is known."""
+    async with deserted() as w:
+        w.occupy("taken", 60.0)
+        (call,) = ends(w, "taken", blocking_timeout=0.2)
+        await asyncio.sleep(0.05)
+        with frozen(w):
+            tasks = burst(w, 40, blocking_timeout=5.0)
+            assert isinstance((await call).error, LockTakenError)
+        await succeed(tasks)
+
+
+@virtual
+async def test_a_single_try_does_not_stand_behind_those_that_can_wait(few_places):
+    """Of two places one is for a single try, so that it waits for its like alone; the others go on, too."""
+    async with world() as w:
+        calls = burst(w, 30)
+        await turns(2)
+        singles = [in_task(w.manager.lock(f"s{number}").try_acquire) for number in range(5)]
+        await succeed(calls + singles)
+        order = asked(w.nodes[0])[PLACES : PLACES + 10]
+        assert order == ["s0", "4", "s1", "5", "s2", "6", "s3", "7", "s4", "8"]
+
+
+@virtual
+async def test_a_single_try_is_heard_out_though_it_stood_in_line(few_places):
+    """What it waited for its place is not taken from the time that nodes have to answer."""
+    async with world(latency=0.045) as w:
+        await succeed(burst(w, 5 * PLACES, blocking_timeout=0))
+
+
+@virtual
+async def test_a_single_try_is_given_the_time_in_line_and_no_more(few_places):
+    """What it had waited for before, a manager that starts, say, is part of its `node_timeout` (R13)."""
+    async with deserted() as w:
+        while places(w).enter():
+            pass
+        session, before, lock = w.manager._life.session, TIMEOUT / 4, w.manager.lock("a")
+        began = session.clock.now() - before
+        call = Acquisition(session, lock._primitive, lock._request, 0.0, began)
+        in_line = asyncio.create_task(call._stand_in_line())
+        await asyncio.sleep(TIMEOUT / 2)
+        for _ in range(PLACES + 1):
+            places(w).leave()
+        await in_line
+        assert call._budget.for_answers() == pytest.approx(TIMEOUT - before)
+
+
+@virtual
+async def test_single_tries_are_sent_away_when_nodes_do_not_answer(few_places):
+    """They do not wait for one try after the other to end in silence."""
+    async with deserted() as w:
+        with frozen(w):
+            began = sim().time()
+            tasks = burst(w, 30, blocking_timeout=0)
+            waiting = ends(w, "patient", blocking_timeout=5.0)
+            for end in await asyncio.gather(*tasks):
+                assert isinstance(end.error, QuorumUnavailableError)
+                assert end.at - began <= 2 * TIMEOUT + ROUND_TRIP
+        await succeed(waiting)
+
+
+@virtual
+async def test_the_line_is_bounded(few_places, monkeypatch):
+    """Beyond its bound a call is told at once that there are too many."""
+    monkeypatch.setattr(admission, "MAX_IN_LINE", 10)
+    async with world() as w:
+        tasks = burst(w, PLACES + 15)
+        await succeed(tasks[: PLACES + 10])
+        assert {type((await task).error) for task in tasks[PLACES + 10 :]} == {QuorumUnavailableError}
+
+
+# -- leaving the line ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(8))
+@virtual
+async def test_a_place_is_never_lost(few_places, seed):
+    """Calls are cancelled, or run out of time, at any moment, also at that when a place comes."""
+    chance = random.Random(seed)
+    async with deserted() as w:
+        tasks = []
+        for number in range(80):
+            timeout = chance.choice([None, 0, 0.002, 0.004, 0.01])
+            lock = w.manager.lock(f"{chance.randrange(60)}", blocking_timeout=timeout)
+            tasks.append(in_task(lock.acquire if number % 2 else lock.try_acquire))
+        for _ in range(30):
+            await asyncio.sleep(chance.choice([0.0, 0.0, ROUND_TRIP / 2, ROUND_TRIP]))
+            chance.choice(tasks).cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)  # some were cancelled before they began
+        await asyncio.sleep(0.1)
+        assert w.keys == [()] * 3
+
+
+@pytest.mark.parametrize("timeout", [0, 5.0], ids=["single try", "patient"])
+@pytest.mark.parametrize("called", [False, True], ids=["in line", "when its turn comes"])
+@virtual
+async def test_a_cancelled_call_leaves_the_line(few_places, monkeypatch, timeout, called):
+    """At once; a place that came in the same moment goes to the next."""
+    async with deserted() as w, full(w):
+        line = places(w)
+        standing = asyncio.create_task(cycle(w.manager, "x", blocking_timeout=timeout))
+        await turns(2)
+        assert len(line._line) + len(line._singles) == 1
+        if called:
+            call_next = Admission._call_next
+
+            def and_cancel(self: Admission) -> bool:
+                found = call_next(self)
+                standing.cancel()
+                return found
+
+            monkeypatch.setattr(Admission, "_call_next", and_cancel)
+        else:
+            standing.cancel()
+            await turns(2)
+            assert len(line._line) + len(line._singles) == 0
+        await asyncio.wait((standing,))
+        assert standing.cancelled()
+
+
+@virtual
+async def test_closing_ends_the_wait_in_line(few_places):
+    """Calls in line hear that the manager is closed."""
+    async with deserted() as w:
+        with frozen(w):
+            tasks = burst(w, 3 * PLACES)
+            await turns(3)
+            await w.manager.aclose()
+            assert {type(end.error) for end in await asyncio.gather(*tasks)} == {ManagerClosedError}
+
+
+# -- hand-off ------------------------------------------------------------------------------------------
+
+
+def of_the_hot_name(w: World) -> list[Sent]:
+    """Return the acquires and releases of the hot name, in their order."""
+    return [one for one in sent(w.nodes[0]) if one.key == b"redlock:hot"]
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+@virtual
+async def test_a_task_behind_a_release_asks_past_the_line(few_places, at_once, monkeypatch, quiet):
+    """In one write, and others hear of none; where too many do, it stands in line, and others hear."""
+    if not quiet:
+        monkeypatch.setattr(admission, "MAX_QUIET", 0)
+    async with deserted() as w:
+        first = await w.manager.lock("hot").acquire()
+        wanted = [asyncio.create_task(cycle(w.manager, "hot")) for _ in range(6)]
+        await turns(3)
+        others = burst(w, 40)
+        await turns(2)
+        began = sim().time()
+        await first.release()
+        release = [one for one in of_the_hot_name(w) if one.kind == "release"]
+        assert release[0].words[-2] == (b"" if quiet else b"1")
+        if quiet:
+            pairs = itertools.pairwise(one.kind for one in of_the_hot_name(w))
+            assert ("release", "acquire") in pairs
+            assert sim().time() - began <= 2 * ROUND_TRIP
+        await asyncio.gather(*wanted)
+        await succeed(others)
+        assert (max(at_once) > PLACES) is quiet
+
+
+@pytest.mark.parametrize("names", [("hot",), ("cold", "hot")])
+@virtual
+async def test_a_place_that_came_with_a_name_goes_with_it(few_places, names):
+    """The task that it was handed to is cancelled: the next has it, unless that waits for another name."""
+    async with deserted() as w:
+        cold = await w.manager.lock("cold").acquire()
+        first = await w.manager.lock("hot").acquire()
+        heir = in_task(w.manager.lock("hot").acquire)
+        await turns(3)
+        last = in_task(w.manager.lock(*names).acquire)
+        await turns(3)
+        release = asyncio.create_task(first.release())
+        await turns(1)
+        assert places(w).in_flight == 1
+        heir.cancel()
+        await turns(3)
+        assert places(w).in_flight == (len(names) == 1)
+        await cold.release()
+        await release
+        assert (await last).error is None
+
+
+# -- one turn of the loop ------------------------------------------------------------------------------
+
+
+@virtual
+async def test_extensions_are_sent_some_at_a_time(monkeypatch):
+    """Many leases that are due at once are looked at in several turns; none is forgotten."""
+    monkeypatch.setattr(watchdog, "MAX_LOOKS", 10)
+    times: list[float] = []
+    extend = Holding.extend
+
+    def spy(self: Holding, *args: object, **options: object) -> object:
+        times.append(sim().time())
+        return extend(self, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Holding, "extend", spy)
+    async with world(ttl=3.0) as w:
+        leases: list[Lease] = await asyncio.gather(*(w.manager.lock(str(n)).acquire() for n in range(35)))
+        await asyncio.sleep(1.2)
+        assert [times.count(time) for time in sorted(set(times))] == [10, 10, 10, 5]
+        assert all(lease.extensions == 1 for lease in leases)
+        for lease in leases:
+            await lease.release()
+
+
+@pytest.mark.parametrize("by_clients", [True, False])
+def test_over_clients_fewer_tries_are_in_flight(by_clients: bool) -> None:
+    """Each of their calls takes the loop long: more at once would all be answered after their time."""
+    place = Admission(SystemClock(), TIMEOUT, by_clients=by_clients)
+    most = MAX_TRIES_BY_CLIENTS if by_clients else admission.MAX_TRIES
+    assert [place.enter() for _ in range(most + 1)].count(False) == 1
+    assert place.in_flight >= place.most
+    assert [place.reserve() for _ in range(most + 1)].count(False) == 1
+    for _ in range(2 * most):
+        place.leave()
+    assert place.in_flight == 0

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import ConfigurationError, Lock, LockManager, LockTakenError, QuorumUnavailableError, Vote
-from aioredlock_ng.events import Event, GaveUp, Hooks, Refused
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import (
     LATENCY,
@@ -114,17 +113,6 @@ async def test_a_minority_does_not_matter(wanted: str) -> None:
         async with LOCKS[wanted](w.manager):
             pass
         assert not any(count(node, "TYPE") for node in w.nodes)
-
-
-@virtual
-async def test_a_minority_does_not_matter_where_others_hold_the_rest() -> None:
-    """Enough nodes answered: that is a lock that is taken, and will be free."""
-    async with world(5) as w, w.process() as other:
-        spoil(*w.nodes[:2])
-        async with other.lock("a"):
-            with pytest.raises(LockTakenError):
-                await w.manager.lock("a", blocking_timeout=1).acquire()
-        await (await w.manager.lock("a", blocking=False).acquire()).release()
 
 
 @virtual
@@ -239,28 +227,6 @@ async def test_each_task_of_a_process_is_told() -> None:
         assert [type((await end).error) for end in ends] == [ConfigurationError] * 4
         with pytest.raises(ConfigurationError):
             await lock.try_acquire()
-
-
-@virtual
-async def test_hooks_hear_what_the_nodes_said() -> None:
-    """One try was no win, and the call ended without a quorum: it was not cut short."""
-    events: list[Event] = []
-
-    class Diary(Hooks):
-        def on_refused(self, event: Refused) -> None:
-            events.append(event)
-
-        on_gave_up = on_refused  # type: ignore[assignment]
-
-    async with world(hooks=[Diary()]) as w:
-        spoil(*w.nodes)
-        error = await refused(w.manager.lock("a"))
-        told, gave_up = events
-        assert isinstance(told, Refused)
-        assert isinstance(gave_up, GaveUp)
-        assert (told.taken, gave_up.taken, gave_up.attempts) == (False, False, 1)
-        assert isinstance(error.__cause__, QuorumUnavailableError)
-        assert gave_up.votes == error.__cause__.votes
 
 
 @pytest.mark.parametrize("waking", [False, True])
