@@ -19,7 +19,7 @@ from aioredlock_ng import (
     ReleaseOutcome,
     RetryPolicy,
 )
-from aioredlock_ng.events import Acquired, Released
+from aioredlock_ng.events import Released
 from aioredlock_ng.testing import lose
 from tests.unit.worlds import LATENCY, TIMEOUT, count, in_task, make, sim, virtual, world
 
@@ -156,21 +156,6 @@ async def test_a_try_that_did_not_win_leaves_nothing(fencing: bool) -> None:
 
 
 @virtual
-async def test_an_acquire_that_a_hook_breaks_leaves_nothing() -> None:
-    """The caller got no lease, and so did no work."""
-
-    class Breaks:
-        def on_acquired(self, _: Acquired) -> None:
-            raise KeyboardInterrupt
-
-    async with world(hooks=[Breaks()]) as w:
-        with pytest.raises(KeyboardInterrupt):
-            await w.manager.lock("a", at_least=AT_LEAST).acquire()
-        await asyncio.sleep(0.1)
-        assert w.keys == FREE
-
-
-@virtual
 async def test_force_release_frees_the_name() -> None:
     """For this process, too; one that waits notices in a back-off's cap, and does not sleep to the end."""
     async with world(restart_quarantine=HOURS) as w:
@@ -252,18 +237,6 @@ async def test_a_wait_that_ends_before_the_time_fails_in_time(place: str) -> Non
         assert taken.value.retry_after == pytest.approx(asked_at + AT_LEAST - sim().clock.now())
         if patient is not None:
             assert (await patient).error is None
-
-
-@virtual
-async def test_a_task_that_releases_inside_its_block_may_wait_for_the_name_again() -> None:
-    """The body of a lease that was released does not wait for itself."""
-    async with world() as w:
-        asked_at = sim().clock.now()
-        async with w.manager.lock("a", at_least=AT_LEAST) as lease:
-            await lease.release()
-            async with w.manager.lock("a") as again:
-                assert sim().clock.now() - asked_at >= AT_LEAST
-                assert again.held
 
 
 # -- what is told ------------------------------------------------------------------------------------

@@ -318,31 +318,6 @@ async def test_a_flood_of_waiting_calls_is_no_flood_of_lines(log):
     assert len(log.lines) == MAX_LINES + 1
 
 
-@virtual
-async def test_nothing_is_left_behind():
-    """Whatever ends a wait, the manager forgets it; closing ends the timer."""
-    async with world() as w:
-        other = make(w.nodes, seed=2)
-        async with other, other.lock("a"):
-            long_waits = w.manager._life.session.long_waits
-            calls = [in_task(w.manager.lock("a").acquire) for _ in range(2)]
-            late = in_vain(w.manager, seconds=4)
-            await asyncio.sleep(3)
-            assert long_waits._told
-            for call in calls:
-                call.cancel()
-            assert isinstance((await late).error, LockTakenError)
-            assert not long_waits._waiting
-            assert not long_waits._told
-            late = in_task(w.manager.lock("a").acquire)
-            await asyncio.sleep(0.1)
-            assert long_waits._timer is not None
-            await w.manager.aclose()
-            await late
-            assert long_waits._timer.cancelled()
-            assert not long_waits._waiting
-
-
 class Hook:
     """A hook that keeps what it hears of nodes."""
 
@@ -485,21 +460,6 @@ async def test_only_what_is_held_is_counted() -> None:
 
 
 # -- the master in memory ----------------------------------------------------------------------------
-
-
-@virtual
-async def test_a_master_forgets_connections_that_have_ended() -> None:
-    """A frozen master whose clients give up, and which then dies, keeps none of their connections."""
-    async with world() as w:
-        for _ in range(3):
-            w.nodes[0].freeze()
-            await asyncio.sleep(5)
-            assert w.manager.statistics().nodes[0].state is NodeState.DOWN
-            w.nodes[0].crash()
-            assert not w.nodes[0]._connections
-            w.nodes[0].restart()
-            await asyncio.sleep(3)
-            assert len(w.nodes[0]._connections) == 1
 
 
 @virtual

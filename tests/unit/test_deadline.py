@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 
 import anyio
 import pytest
@@ -289,26 +288,6 @@ async def test_a_foreign_cancellation_while_the_exit_of_a_lost_lease_awaits_the_
         assert w.keys == FREE
 
 
-@pytest.mark.parametrize("seconds", [1, FOREVER], ids=["held", "lost"])
-@pytest.mark.parametrize("pauses", [False, True])
-@virtual
-async def test_a_body_that_cancels_itself(pauses, seconds):
-    """A body that cancels its own task ends in that cancellation, lost or not, and the lock is free."""
-    async with world() as w:
-
-        async def body(_: Lease) -> None:
-            try:
-                await asyncio.sleep(seconds)
-            finally:
-                current().cancel("mine")
-                if pauses:
-                    await asyncio.sleep(0)
-
-        cancelled(await under(w, body))
-        await asyncio.sleep(1)
-        assert w.keys == FREE
-
-
 # -- the end of the body -----------------------------------------------------------------------------
 
 
@@ -541,24 +520,6 @@ async def test_an_exit_in_another_task_disarms():
 
         assert (await in_task(enter)).error is None
         assert w.keys == FREE
-
-
-@pytest.mark.parametrize("elsewhere", [False, True], ids=["same task", "other tasks"])
-@pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
-@virtual
-async def test_exit_stacks_closed_in_any_order(order, elsewhere):
-    """Locks in exit stacks of their own may be left in any order, in the same task or in another one."""
-    async with world() as w:
-        stacks = [AsyncExitStack() for _ in order]
-        leases = [await s.enter_async_context(w.manager.lock(f"lock-{i}")) for i, s in enumerate(stacks)]
-        left = set(order)
-        for index in order:
-            closing = stacks[index].aclose()
-            await (asyncio.create_task(closing) if elsewhere else closing)
-            left.discard(index)
-            assert {i for i, lease in enumerate(leases) if lease.held} == left
-        assert w.keys == FREE
-        assert current().cancelling() == 0
 
 
 @virtual

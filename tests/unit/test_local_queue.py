@@ -182,35 +182,6 @@ class Line:
         assert self.queue.admission.in_flight == 0
 
 
-@virtual
-async def test_the_reader_that_waits_for_others_speaks_until_it_wins_or_leaves():
-    """What another one wins meanwhile changes nothing; those refused beside it come before later ones."""
-    line = Line()
-    line.read(1)
-    first, second, third = (line.comes(READ) for _ in range(3))
-    assert line.inside() == line.callers
-    assert [caller.ticket.speaks() for caller in (first, second, third)] == [True, False, False]
-    later = line.comes(WRITE)
-    line.wins(second)
-    assert not third.ticket.speaks()
-    third.ticket.step_back()
-    line.goes_on(third)
-    line.check()
-    behind = line.comes(READ)
-    assert third.place is not None
-    assert not third.place.future.done()
-    line.wins(first)
-    line.run_woken()
-    assert third in line.inside()
-    assert third.ticket.speaks()
-    assert not {later, behind} & set(line.inside())
-    line.gives_up(third)
-    for caller in (line.callers[0], first, second):
-        line.releases(caller)
-    line.run_woken()
-    assert line.inside() == [later]
-
-
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
 @virtual
 async def test_the_last_to_leave_lets_a_waiting_writer_in(order):
@@ -302,24 +273,6 @@ async def test_a_speaker_goes_on_when_another_wins():
     line.wins(speaker)
     assert line.inside() == [holder, speaker, slower, late]
     line.check_empty(holder, speaker, slower, late)
-
-
-@virtual
-async def test_a_speaker_that_gives_up_lets_another_speak():
-    """Those that waited behind it ask for themselves."""
-    line = Line()
-    (holder,) = line.read(1)
-    speaker, other = line.comes(READ), line.comes(READ)
-    assert speaker.ticket.speaks()
-    assert not other.ticket.speaks()
-    other.ticket.leave()
-    line.goes_on(other)
-    assert line.inside() == [holder, speaker]
-    line.gives_up(speaker)
-    assert line.inside() == [holder, other]
-    assert other.ticket.speaks()
-    line.gives_up(other)
-    line.check_empty(holder)
 
 
 @virtual
@@ -657,20 +610,6 @@ async def test_calls_are_admitted_in_their_order(few_places):
         assert asked(w.nodes[0]) == [f"{number}" for number in range(60)]
 
 
-@virtual
-async def test_a_waiting_call_takes_no_place(few_places):
-    """Between its tries a call keeps no other from asking; it stands in line again for the next one."""
-    async with deserted() as w:
-        w.occupy("taken", 3.0)
-        w.occupy("gone", 1.0)
-        waiting = ends(w, *["taken"] * 3 * PLACES) + ends(w, *["gone"] * 3, ttl=1.0)
-        await asyncio.sleep(0.1)
-        began = sim().time()
-        await succeed(burst(w))
-        assert sim().time() - began < 5 * ROUND_TRIP
-        await succeed(waiting)
-
-
 @pytest.mark.parametrize("what", ["held", "had", "stays"])
 @virtual
 async def test_a_call_that_asks_no_node_for_now_takes_no_place(few_places, what):
@@ -913,28 +852,6 @@ async def test_a_task_behind_a_release_asks_past_the_line(few_places, at_once, m
         await asyncio.gather(*wanted)
         await succeed(others)
         assert (max(at_once) > PLACES) is quiet
-
-
-@pytest.mark.parametrize("names", [("hot",), ("cold", "hot")])
-@virtual
-async def test_a_place_that_came_with_a_name_goes_with_it(few_places, names):
-    """The task that it was handed to is cancelled: the next has it, unless that waits for another name."""
-    async with deserted() as w:
-        cold = await w.manager.lock("cold").acquire()
-        first = await w.manager.lock("hot").acquire()
-        heir = in_task(w.manager.lock("hot").acquire)
-        await turns(3)
-        last = in_task(w.manager.lock(*names).acquire)
-        await turns(3)
-        release = asyncio.create_task(first.release())
-        await turns(1)
-        assert places(w).in_flight == 1
-        heir.cancel()
-        await turns(3)
-        assert places(w).in_flight == (len(names) == 1)
-        await cold.release()
-        await release
-        assert (await last).error is None
 
 
 # -- one turn of the loop ------------------------------------------------------------------------------

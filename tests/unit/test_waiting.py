@@ -396,20 +396,6 @@ async def test_zero_asks_no_node_while_a_lease_of_this_process_lives():
 
 
 @virtual
-async def test_waiting_behind_a_lease_of_this_process_costs_no_io():
-    """Tasks that wait for a name which this process holds do not reach the nodes; at the end: taken."""
-    async with world() as w:
-        async with w.manager.lock("a", extension=PLAIN) as lease:
-            before = asked(w)
-            for end in await asyncio.gather(*(wants(w, patience=0.5) for _ in range(20))):
-                assert isinstance(end.error, LockTakenError)
-                assert end.error.retry_after == pytest.approx(lease.remaining)
-                assert end.at - sim().time() == pytest.approx(0)
-            assert asked(w) == before
-        assert w.manager.statistics().waiting == 0
-
-
-@virtual
 async def test_the_gate_opens_at_loss_by_the_clock():
     """A body that goes on after its loss keeps no other task from the lock once the keys are gone."""
     async with world() as w:
@@ -465,27 +451,6 @@ async def test_tasks_of_one_process_get_the_lock_in_the_order_of_their_calls():
         await asyncio.gather(*tasks)
         assert order == [number for number in range(50) if number % 7]
         assert w.manager.statistics().waiting == 0
-
-
-@pytest.mark.parametrize("turn", range(8))
-@virtual
-async def test_a_newcomer_does_not_overtake_the_queue(turn):
-    """A task that asks around the turn in which the lock is handed on stands behind those that waited."""
-    async with world() as w:
-        order: list[str] = []
-
-        async def body(name: str) -> None:
-            async with w.manager.lock("a"):
-                order.append(name)
-
-        lease = await w.manager.lock("a").acquire()
-        tasks = [in_task(lambda: body("first")), in_task(lambda: body("second"))]
-        await asyncio.sleep(0.1)
-        release = asyncio.create_task(lease.release())
-        await turns(turn)
-        tasks.append(in_task(lambda: body("newcomer")))
-        await asyncio.gather(release, *tasks)
-        assert order == ["first", "second", "newcomer"]
 
 
 @virtual
@@ -553,21 +518,6 @@ async def test_the_queue_reports_the_last_verdict_of_its_head(states, patience):
         await head
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("number", [1, 3])
-@pytest.mark.parametrize("quarters", range(1, 12))
-@virtual
-async def test_the_queue_reports_a_holder_at_any_moment_of_the_first_try(number, quarters):
-    """A task that times out while its head is being refused, and told why, is told that the lock is taken."""
-    async with world(number) as w:
-        w.occupy("a", 100.0)
-        head = wants(w, patience=1)
-        await turns(2)
-        end = await wants(w, patience=quarters * ROUND_TRIP / 4)
-        assert isinstance(end.error, LockTakenError)
-        await head
-
-
 @pytest.mark.parametrize("states", ["ttt", "fff", "ddd", "---"])
 @virtual
 async def test_single_tries_at_the_same_moment_agree(states):
@@ -627,24 +577,6 @@ async def test_a_single_try_behind_a_cancelled_head_is_in_time():
         end = await task
         assert isinstance(end.error, QuorumUnavailableError)
         assert end.at - began <= TIMEOUT + EPSILON
-
-
-@virtual
-async def test_a_single_try_of_several_names_is_in_time():
-    """Contenders at each of its gates do not add up: one node_timeout in all."""
-    async with world() as w:
-        prepare(w, "fff")
-
-        async def contend(name: str, begin: float) -> None:
-            await asyncio.sleep(begin)
-            async with asyncio.timeout(0.09):
-                await w.manager.lock(name, blocking_timeout=5).acquire()
-
-        heads = [in_task(lambda n=name, b=begin: contend(n, b)) for name, begin in (("a", 0), ("b", 0.06))]
-        await asyncio.sleep(0.001)
-        _, seconds = await timed(w.manager.lock("a", "b", blocking_timeout=0).acquire)
-        assert seconds <= TIMEOUT + EPSILON
-        await asyncio.gather(*heads)
 
 
 @pytest.mark.parametrize("how", ["try", "zero"])
@@ -885,32 +817,6 @@ async def test_any_name_of_several_that_the_task_holds(own, patience, others):
             await stranger.release()
         async with w.manager.lock(*NAMES, blocking_timeout=1):
             pass
-
-
-@virtual
-async def test_two_tasks_that_want_what_the_other_has():
-    """One asks for both names and is told at once; so the other one gets its lock in the end."""
-    async with world() as w:
-
-        async def one() -> None:
-            async with w.manager.lock("b"):
-                await asyncio.sleep(0.1)
-                began = sim().time()
-                with pytest.raises(WouldDeadlockError):
-                    await w.manager.lock("a", "b").acquire()
-                assert sim().time() == began
-
-        async def other() -> float:
-            async with w.manager.lock("a"):
-                await asyncio.sleep(0.1)
-                async with w.manager.lock("b"):
-                    return sim().time()
-
-        began = sim().time()
-        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
-            tasks.create_task(one())
-            ended = tasks.create_task(other())
-        assert ended.result() - began < 1
 
 
 @virtual

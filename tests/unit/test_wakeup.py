@@ -187,19 +187,6 @@ async def test_a_lost_notice_costs_at_most_a_poll(how, seed, monkeypatch):
 
 
 @virtual
-async def test_a_disconnected_client_listens_again():
-    """After its connections have broken a waiter hears of the next release all the same."""
-    async with world() as w:
-        lease = await w.manager.lock(NAME).acquire()
-        async with waiting(w) as waiter:
-            for node in w.nodes:
-                node.disconnect()
-            await asyncio.sleep(1)
-            assert heard(w) == [1] * 3
-            await lets_in(lease, waiter)
-
-
-@virtual
 async def test_without_room_to_listen_a_waiter_polls(monkeypatch):
     """A waiter that cannot subscribe backs off as ever, and gets in after at most one wait."""
     monkeypatch.setattr("aioredlock_ng._node.channels.MAX_CHANNELS", 0)
