@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aioredlock_ng import LockManager
 from aioredlock_ng.testing import MemoryNode, SimLoop
@@ -20,43 +19,17 @@ ARRIVE: Final = 0.1
 """Seconds within which all come; as much again is not counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(NamedTuple):
     """What was counted in a stretch of virtual time, when all contenders were there."""
 
-    seconds: float
     wins: tuple[int, ...]
     """How often each process had the lock."""
-    tries: int
-    """Acquires that one node executed."""
-    commands: int
-    """Commands that all nodes executed, but for heartbeats."""
-
-    @property
-    def hand_offs(self) -> int:
-        """How often the lock went from one holder to the next."""
-        return sum(self.wins)
-
-    @property
-    def rate(self) -> float:
-        """Hand-offs per second."""
-        return self.hand_offs / self.seconds
-
-    @property
-    def tries_each(self) -> float:
-        """Tries per hand-off."""
-        return self.tries / self.hand_offs
-
-    @property
-    def commands_each(self) -> float:
-        """Commands per hand-off."""
-        return self.commands / self.hand_offs
-
-    def __str__(self) -> str:
-        return (
-            f"{self.rate:.0f} hand-offs/s, {self.tries_each:.1f} tries and {self.commands_each:.0f} commands "
-            f"per hand-off; had it: {sorted(self.wins)}"
-        )
+    rate: float
+    """How often the lock went from one holder to the next, in a second."""
+    tries_each: float
+    """Acquires that one node executed, per hand-off."""
+    commands_each: float
+    """Commands that all nodes executed, but for heartbeats, per hand-off."""
 
 
 def crowd(
@@ -74,7 +47,7 @@ def crowd(
     cut off, one by one.
     """
     wanted = {"permits": permits} if permits else {"fair": fair}
-    return SimLoop.run(_crowd(processes, seconds, random.Random(seed), wanted, dying))
+    return SimLoop.run(_crowd(processes, seconds, random.Random(1), wanted, dying))
 
 
 async def _crowd(
@@ -114,7 +87,9 @@ async def _crowd(
         await asyncio.sleep(seconds if not dying else seconds / 2)
         commands = sum(len(node.executed) for node in nodes)
         kind = "slots-acquire" if permits else "fair-acquire" if wanted["fair"] else "acquire"
-        figures = Figures(seconds, tuple(wins), count(nodes[0], kind), commands)
+        total = sum(wins)
+        tries = count(nodes[0], kind)
+        figures = Figures(tuple(wins), total / seconds, tries / total, commands / total)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -270,24 +270,6 @@ async def test_what_a_release_before_the_time_says() -> None:
 
 
 @virtual
-async def test_a_closed_manager_leaves_the_name_taken() -> None:
-    """It ends at once, its waiting tasks, too, and another process is kept out until the time is over."""
-    async with world() as w:
-        async with w.process() as other:
-            asked_at = sim().clock.now()
-            lease = await other.lock("a", at_least=AT_LEAST).acquire()
-            await work(other, "b")
-            waiting = in_task(other.lock("b").acquire)
-            await asyncio.sleep(0.1)
-        assert sim().clock.now() - asked_at < 1.0
-        assert "closed" in str((await waiting).error)
-        assert not lease.held
-        assert await w.manager.lock("a").try_acquire() is None
-        assert (await in_task(w.manager.lock("a").acquire)).error is None
-        assert AT_LEAST <= sim().clock.now() - asked_at <= AT_LEAST + 2 * SOON
-
-
-@virtual
 async def test_a_lost_lease_deletes_nothing_before_the_time() -> None:
     """The keys that are still ours stay; the tasks of this process ask the nodes, which alone know."""
     async with world() as w:

@@ -368,27 +368,6 @@ async def test_on_lost_raise_of_the_manager_is_the_default_of_its_locks():
 
 
 @virtual
-async def test_release_from_another_task():
-    """Any task of the loop may release; the body is not disturbed, and its exception stays without a note."""
-    async with world() as w:
-        mine = ValueError("mine")
-        leases: list[Lease] = []
-
-        async def body(lease: Lease) -> None:
-            leases.append(lease)
-            await asyncio.sleep(3 * TTL)
-            raise mine
-
-        task = asyncio.create_task(under(w, body))
-        await asyncio.sleep(1)
-        first = await asyncio.create_task(leases[0].release())
-        assert w.keys == FREE
-        assert await leases[0].release() == first
-        assert (await task).error is mine
-        assert notes(mine) == ""
-
-
-@virtual
 async def test_acquire_never_cancels_a_task():
     """The loss of a lease from acquire() sets `lost` and cancels neither its acquirer nor any other task."""
     async with world() as w:
@@ -508,21 +487,6 @@ async def test_an_exit_in_another_task_takes_nothing_back(passes):
 
 
 @virtual
-async def test_an_exit_in_another_task_disarms():
-    """After another task's exit the task that entered is never cancelled."""
-    async with world() as w:
-        lock = plain(w)
-
-        async def enter() -> None:
-            await lock.__aenter__()
-            await asyncio.create_task(lock.__aexit__(None, None, None))
-            await asyncio.sleep(3 * TTL)
-
-        assert (await in_task(enter)).error is None
-        assert w.keys == FREE
-
-
-@virtual
 async def test_hand_over_hand_with_a_loss():
     """A lock left out of order takes its own cancellation back, even if it was entered first."""
     async with world() as w:
@@ -561,20 +525,6 @@ async def test_nested_locks_that_are_both_lost(inner_after):
 
         lost(await under(w, body, name="outer"), "outer")
         assert w.keys == FREE
-
-
-@virtual
-async def test_nested_locks_lost_by_the_same_answer():
-    """Two locks refused in the same instant cancel one body: the outer's LockLostError, count zero."""
-    async with world() as w:
-
-        async def body() -> None:
-            async with w.manager.lock("outer"), w.manager.lock("inner"):
-                for name in ("outer", "inner"):
-                    w.vacate(name)
-                await asyncio.sleep(FOREVER)
-
-        lost(await in_task(body), "outer", reason=LossReason.REFUSED)
 
 
 @virtual

@@ -917,23 +917,6 @@ async def test_when_no_pause_is_made(single_try):
             await asyncio.sleep(0 if single_try else YIELD)
 
 
-@virtual
-async def test_a_pause_is_part_of_the_wait():
-    """Whose time ends in a pause asks when it is over, and no later."""
-    async with world() as w, w.process() as other:
-        lease = await w.manager.lock(NAME).acquire()
-        task = in_task(w.manager.lock(NAME, blocking_timeout=WINDOW + YIELD / 2).acquire)
-        w.occupy("b", None)
-        listener = in_task(other.lock(NAME, "b", blocking_timeout=2 * WINDOW).acquire)
-        began = sim().time()
-        await asyncio.sleep(WINDOW)
-        await lease.release()
-        end = await task
-        assert end.error is None
-        assert end.at - began == pytest.approx(WINDOW + YIELD / 2 + ROUND_TRIP)
-        await listener
-
-
 @pytest.mark.parametrize("why", ["refused", "lost", "cancelled"])
 @virtual
 async def test_a_turn_begins_with_a_lock_that_was_had(why):

@@ -19,7 +19,6 @@ from aioredlock_ng import (
     ManagerClosedError,
     QuorumUnavailableError,
 )
-from aioredlock_ng._acquire.acquisition import Acquisition
 from aioredlock_ng._clock import SystemClock
 from aioredlock_ng._hold import watchdog
 from aioredlock_ng._hold.holding import Holding
@@ -30,7 +29,6 @@ from aioredlock_ng._local import admission, handoff, local_queue
 from aioredlock_ng._local.admission import MAX_TRIES_BY_CLIENTS, Admission
 from aioredlock_ng._local.handoff import WINDOW, YIELD, YIELD_WITHOUT_LISTENERS, HandoffWindows
 from aioredlock_ng._local.local_queue import LocalQueue, Place, Ticket
-from aioredlock_ng._node import pipe
 from aioredlock_ng._round.futures import give_up
 from aioredlock_ng.testing.memory_node import MemoryNode
 from tests.counting import counted
@@ -40,7 +38,6 @@ from tests.unit.worlds import (
     End,
     Sent,
     World,
-    count,
     in_task,
     sent,
     sim,
@@ -487,20 +484,6 @@ def few_places(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "MAX_QUIET", PLACES)
 
 
-@pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Write down how many places were taken whenever one was given back."""
-    seen: list[int] = []
-    leave = Admission.leave
-
-    def spy(self: Admission, *args: object) -> None:
-        seen.append(self.in_flight)
-        leave(self, *args)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Admission, "leave", spy)
-    return seen
-
-
 def places(w: World) -> Admission:
     """Return the admission of the world's manager."""
     return w.manager._life.session.admission
@@ -564,24 +547,6 @@ def frozen(w: World) -> Iterator[None]:
 # -- a burst -------------------------------------------------------------------------------------------
 
 
-@virtual
-async def test_a_burst_costs_no_lease_and_no_try(monkeypatch, at_once):
-    """Many more tasks than commands may be in flight: each asks once, and leases are extended meanwhile."""
-    monkeypatch.setattr(pipe, "MAX_IN_FLIGHT", 400)
-    async with deserted(ttl=0.3) as w:
-        held = [await w.manager.lock(f"held {number}").acquire() for number in range(20)]
-        await asyncio.sleep(0.095)  # their extensions are due in the middle of what follows
-        await asyncio.gather(*(cycle(w.manager, f"{number}") for number in range(1000)))
-        statistics = w.manager.statistics()
-        assert (statistics.refused, statistics.lost, statistics.held) == (0, 0, 20)
-        assert [count(node, "acquire") for node in w.nodes] == [1020] * 3
-        assert max(at_once) == admission.MAX_TRIES
-        await asyncio.sleep(0.5)
-        assert all(lease.held for lease in held)
-        for lease in held:
-            await lease.release()
-
-
 @pytest.mark.parametrize(("later", "ahead"), [(1, 0), (2, admission.MAX_TRIES)], ids=["turn", "next turn"])
 @virtual
 async def test_an_extension_leaves_ahead_of_those_that_stand_in_line(later, ahead):
@@ -629,17 +594,6 @@ async def test_a_call_that_asks_no_node_for_now_takes_no_place(few_places, what)
             assert places(w).in_flight == 0
             await lease.release()
             await succeed(tasks)
-
-
-@virtual
-async def test_a_call_stands_in_line_before_it_does_anything(few_places):
-    """So the work of a burst is spread over the turns of the loop, and not only its tries (R13)."""
-    async with deserted() as w, full(w):
-        late = ends(w, "late")
-        await turns(2)
-        assert w.manager._life.session.queue.entries.get("late") is None
-        assert len(places(w)._line) == 1
-        await succeed(late)
 
 
 @virtual
@@ -718,23 +672,6 @@ async def test_a_single_try_is_heard_out_though_it_stood_in_line(few_places):
     """What it waited for its place is not taken from the time that nodes have to answer."""
     async with world(latency=0.045) as w:
         await succeed(burst(w, 5 * PLACES, blocking_timeout=0))
-
-
-@virtual
-async def test_a_single_try_is_given_the_time_in_line_and_no_more(few_places):
-    """What it had waited for before, a manager that starts, say, is part of its `node_timeout` (R13)."""
-    async with deserted() as w:
-        while places(w).enter():
-            pass
-        session, before, lock = w.manager._life.session, TIMEOUT / 4, w.manager.lock("a")
-        began = session.clock.now() - before
-        call = Acquisition(session, lock._primitive, lock._request, 0.0, began)
-        in_line = asyncio.create_task(call._stand_in_line())
-        await asyncio.sleep(TIMEOUT / 2)
-        for _ in range(PLACES + 1):
-            places(w).leave()
-        await in_line
-        assert call._budget.for_answers() == pytest.approx(TIMEOUT - before)
 
 
 @virtual
@@ -831,7 +768,7 @@ def of_the_hot_name(w: World) -> list[Sent]:
 
 @pytest.mark.parametrize("quiet", [True, False])
 @virtual
-async def test_a_task_behind_a_release_asks_past_the_line(few_places, at_once, monkeypatch, quiet):
+async def test_a_task_behind_a_release_asks_past_the_line(few_places, monkeypatch, quiet):
     """In one write, and others hear of none; where too many do, it stands in line, and others hear."""
     if not quiet:
         monkeypatch.setattr(admission, "MAX_QUIET", 0)
@@ -851,7 +788,6 @@ async def test_a_task_behind_a_release_asks_past_the_line(few_places, at_once, m
             assert sim().time() - began <= 2 * ROUND_TRIP
         await asyncio.gather(*wanted)
         await succeed(others)
-        assert (max(at_once) > PLACES) is quiet
 
 
 # -- one turn of the loop ------------------------------------------------------------------------------

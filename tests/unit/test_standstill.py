@@ -144,29 +144,6 @@ async def test_a_call_for_several_names_gets_in_however_long_the_lines_are():
                 assert sim().time() - began > 10.0
 
 
-async def work(lock: Lock) -> None:
-    """Have a lock for a while."""
-    async with lock:
-        await asyncio.sleep(0.3)
-
-
-@virtual
-async def test_calls_for_the_same_names_do_not_wait_for_each_other():
-    """Two wait for the one name and two for the other when both become free: they go through one by one."""
-    async with world() as w:
-        last = await w.manager.lock("c").acquire()
-        calls = [asyncio.create_task(work(w.manager.lock("a", "c"))) for _ in range(2)]
-        await asyncio.sleep(0.1)
-        first = await w.manager.lock("a").acquire()
-        calls += [asyncio.create_task(work(w.manager.lock("a", "c"))) for _ in range(2)]
-        await asyncio.sleep(0.1)
-        began = sim().time()
-        await last.release()
-        await first.release()
-        await asyncio.gather(*calls)
-        assert sim().time() - began < KEEPS_OUT
-
-
 @pytest.mark.parametrize("waited", [0.5, 60.0])
 @virtual
 async def test_a_name_is_kept_for_a_few_seconds_however_long_the_line_was(waited):

@@ -329,25 +329,6 @@ async def test_all_calls_give_up_in_their_time(behind):
 
 
 @virtual
-async def test_a_lock_of_this_process_is_waited_for():
-    """While a task of this process holds the lock, no quorum is missing; it is missed from then on."""
-    async with world() as w:
-        held = await w.manager.lock("a", ttl=30, extension=PLAIN).acquire()
-        lock = w.manager.lock("a", quorum_timeout=1)
-        waiters = [in_task(lock.acquire) for _ in range(3)]
-        await asyncio.sleep(10)
-        assert not any(waiter.done() for waiter in waiters)
-        silence(w)
-        gone = sim().time()
-        released = asyncio.create_task(held.release())
-        for end in await asyncio.gather(*waiters):
-            assert isinstance(end.error, QuorumUnavailableError)
-            assert gone + 1 <= end.at <= gone + 1 + 2 * TIMEOUT + A_WHILE
-        await released
-        speak(w)
-
-
-@virtual
 async def test_a_single_try_takes_no_longer_or_shorter():
     """`blocking=False` and `try_acquire` ask once, whatever the `quorum_timeout`; None means taken."""
     async with world() as w:
@@ -562,21 +543,6 @@ async def test_a_lease_that_is_over_is_no_answer_to_a_single_try():
         speak(w)
         assert (await following).error is None
         await releasing
-
-
-@virtual
-async def test_a_single_try_behind_a_cancelled_head_is_in_time():
-    """A try whose turn comes late in its time ends within one node_timeout of its call all the same."""
-    async with world() as w:
-        prepare(w, "fff")
-        head = wants(w, patience=5)
-        await asyncio.sleep(0.001)
-        began, task = sim().time(), wants(w, patience=0)
-        await asyncio.sleep(0.09)
-        head.cancel()
-        end = await task
-        assert isinstance(end.error, QuorumUnavailableError)
-        assert end.at - began <= TIMEOUT + EPSILON
 
 
 @pytest.mark.parametrize("how", ["try", "zero"])

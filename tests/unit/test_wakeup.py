@@ -372,25 +372,6 @@ async def test_no_process_listens_without_a_waiter(how):
         await lease.release()
 
 
-@virtual
-async def test_a_queue_keeps_one_subscription_while_it_waits():
-    """The next of a process is told by the subscription of the one before: no process subscribes twice."""
-    async with world() as w, w.process(retry=NO_POLL) as one, w.process(retry=NO_POLL) as other:
-
-        async def hurry(manager: LockManager) -> None:
-            for _ in range(50):
-                async with manager.lock(NAME):
-                    await asyncio.sleep(LATENCY)
-
-        tasks = [in_task(lambda m=m: hurry(m)) for m in (one, other) for _ in range(4)]
-        assert [end.error for end in await asyncio.gather(*tasks)] == [None] * 8
-        await asyncio.sleep(ROUND_TRIP)
-        for node in w.nodes:
-            # Once each, and perhaps once more by a task that is alone at the end of its queue.
-            assert 2 <= count(node, "SUBSCRIBE") <= 4
-            assert count(node, "UNSUBSCRIBE") == count(node, "SUBSCRIBE")
-
-
 @pytest.mark.parametrize(
     ("processes", "seconds", "rate", "tries", "commands"),
     [
@@ -411,7 +392,7 @@ def test_what_a_hand_off_costs(
     assert figures.tries_each <= tries, str(figures)
     assert figures.commands_each <= commands, str(figures)
     if processes <= 10:
-        assert min(figures.wins) > (figures.hand_offs / 3 if processes == 2 else 0)
+        assert min(figures.wins) > (sum(figures.wins) / 3 if processes == 2 else 0)
 
 
 @pytest.mark.parametrize(
