@@ -186,19 +186,6 @@ async def test_what_another_process_frees_is_free_here_within_a_minute() -> None
 
 
 @virtual
-async def test_a_single_try_of_this_process_is_refused_without_io() -> None:
-    """With the time that is left."""
-    async with world() as w:
-        asked_at = await work(w.manager)
-        asked = [count(node, "acquire") for node in w.nodes]
-        with pytest.raises(LockTakenError, match="stays taken for") as taken:
-            await w.manager.lock("a", blocking=False).acquire()
-        assert taken.value.retry_after == pytest.approx(asked_at + AT_LEAST - sim().clock.now())
-        assert taken.value.names == ("a",)
-        assert [count(node, "acquire") for node in w.nodes] == asked
-
-
-@virtual
 async def test_tasks_of_this_process_wait_without_io_and_in_order() -> None:
     """The first in line asks when the time is over; no task asks before, also when one was cancelled."""
     async with world() as w:
@@ -222,21 +209,25 @@ async def test_tasks_of_this_process_wait_without_io_and_in_order() -> None:
         assert times[-1] <= AT_LEAST + 5 * SOON
 
 
+@pytest.mark.parametrize("patience", [0, 2.0])
 @pytest.mark.parametrize("place", ["first", "second"])
 @virtual
-async def test_a_wait_that_ends_before_the_time_fails_in_time(place: str) -> None:
-    """With the time that is left, whether it is first in line or behind another task."""
+async def test_a_wait_that_ends_before_the_time_fails_in_time(place: str, patience: float) -> None:
+    """Without I/O, with the time that is left, whether it is first in line or behind another task."""
     async with world() as w:
         asked_at = await work(w.manager)
-        patient = in_task(w.manager.lock("a").acquire) if place == "second" else None
+        asked = [count(node, "acquire") for node in w.nodes]
+        patient = [in_task(w.manager.lock("a").acquire)] if place == "second" else []
         await asyncio.sleep(0)
         began = sim().clock.now()
         with pytest.raises(LockTakenError, match="stays taken for") as taken:
-            await w.manager.lock("a", blocking_timeout=2.0).acquire()
-        assert sim().clock.now() - began == pytest.approx(2.0)
+            await w.manager.lock("a", blocking_timeout=patience).acquire()
+        assert sim().clock.now() - began == pytest.approx(patience)
+        assert taken.value.names == ("a",)
         assert taken.value.retry_after == pytest.approx(asked_at + AT_LEAST - sim().clock.now())
-        if patient is not None:
-            assert (await patient).error is None
+        assert [count(node, "acquire") for node in w.nodes] == asked
+        for task in patient:
+            assert (await task).error is None
 
 
 # -- what is told ------------------------------------------------------------------------------------

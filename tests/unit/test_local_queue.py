@@ -562,19 +562,6 @@ async def test_an_extension_leaves_ahead_of_those_that_stand_in_line(later, ahea
         await lease.release()
 
 
-@virtual
-async def test_calls_are_admitted_in_their_order(few_places):
-    """First in, first out: also those that come while others stand in line."""
-    async with deserted() as w:
-        tasks = []
-        for number in range(60):
-            tasks += ends(w, f"{number}")
-            if number % 9 == 0:
-                await asyncio.sleep(ROUND_TRIP / 3)
-        await succeed(tasks)
-        assert asked(w.nodes[0]) == [f"{number}" for number in range(60)]
-
-
 @pytest.mark.parametrize("what", ["held", "had", "stays"])
 @virtual
 async def test_a_call_that_asks_no_node_for_now_takes_no_place(few_places, what):
@@ -718,33 +705,6 @@ async def test_a_place_is_never_lost(few_places, seed):
         await asyncio.gather(*tasks, return_exceptions=True)  # some were cancelled before they began
         await asyncio.sleep(0.1)
         assert w.keys == [()] * 3
-
-
-@pytest.mark.parametrize("timeout", [0, 5.0], ids=["single try", "patient"])
-@pytest.mark.parametrize("called", [False, True], ids=["in line", "when its turn comes"])
-@virtual
-async def test_a_cancelled_call_leaves_the_line(few_places, monkeypatch, timeout, called):
-    """At once; a place that came in the same moment goes to the next."""
-    async with deserted() as w, full(w):
-        line = places(w)
-        standing = asyncio.create_task(cycle(w.manager, "x", blocking_timeout=timeout))
-        await turns(2)
-        assert len(line._line) + len(line._singles) == 1
-        if called:
-            call_next = Admission._call_next
-
-            def and_cancel(self: Admission) -> bool:
-                found = call_next(self)
-                standing.cancel()
-                return found
-
-            monkeypatch.setattr(Admission, "_call_next", and_cancel)
-        else:
-            standing.cancel()
-            await turns(2)
-            assert len(line._line) + len(line._singles) == 0
-        await asyncio.wait((standing,))
-        assert standing.cancelled()
 
 
 @virtual

@@ -186,17 +186,6 @@ async def test_a_lost_notice_costs_at_most_a_poll(how, seed, monkeypatch):
             await lets_in(lease, waiter, CAP + 0.05 + 4 * ROUND_TRIP)
 
 
-@virtual
-async def test_without_room_to_listen_a_waiter_polls(monkeypatch):
-    """A waiter that cannot subscribe backs off as ever, and gets in after at most one wait."""
-    monkeypatch.setattr("aioredlock_ng._node.channels.MAX_CHANNELS", 0)
-    async with world() as w:
-        lease = await w.manager.lock(NAME).acquire()
-        async with waiting(w, retry=RetryPolicy()) as waiter:
-            assert heard(w) == [0] * 3
-            await lets_in(lease, waiter, CAP + 3 * ROUND_TRIP)
-
-
 # -- hints, not votes --------------------------------------------------------------------------------
 
 
