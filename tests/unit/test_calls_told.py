@@ -299,7 +299,6 @@ async def test_which_waits_are_worth_a_line(log):
     assert log.said[3][0] - log.said[2][0] == pytest.approx(1, abs=EPSILON)
 
 
-@pytest.mark.heavy
 @virtual
 async def test_a_flood_of_waiting_calls_is_no_flood_of_lines(log):
     """So many lines are logged in a minute, the last one with the count of all calls that wait then."""

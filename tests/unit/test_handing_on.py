@@ -809,9 +809,6 @@ def test_whatever_happens_there_is_one_holder_with_a_fence_of_its_own(block: int
     assert handed_on > 50
 
 
-GLIMPSE: Final = handoff.YIELD_WITHOUT_LISTENERS
-
-
 @contextlib.asynccontextmanager
 async def at_it(managers: dict[LockManager, int], hold: float):
     """Let each manager's so many tasks take the lock without a pause; yield when each manager had it."""
@@ -836,12 +833,6 @@ async def at_it(managers: dict[LockManager, int], hold: float):
         await asyncio.wait(tasks)
 
 
-def apart(seed: int) -> list[MemoryNode]:
-    """Make nodes that are not all alike."""
-    draw = random.Random(seed)
-    return [MemoryNode(latency=lambda: draw.uniform(0.0004, 0.0006)) for _ in range(3)]
-
-
 async def handed_on(w: World, after: float) -> float:
     """Have a task wait behind a lease that is held for so long; return its seconds from there to the lock."""
     lease = await w.manager.lock(NAME).acquire()
@@ -861,7 +852,8 @@ async def handed_on(w: World, after: float) -> float:
 @virtual
 async def test_a_busy_process_lets_a_newcomer_in(tasks, hold):
     """A waiter for a lock that another process never lets go waits for one turn of it, whenever it comes."""
-    nodes = apart(5)
+    draw = random.Random(5)
+    nodes = [MemoryNode(latency=lambda: draw.uniform(0.0004, 0.0006)) for _ in range(3)]  # not all alike
     async with opened(nodes, seed=1) as one, opened(nodes, seed=2) as other, at_it({one: tasks}, hold):
         for number in range(30):
             await asyncio.sleep(YIELD + number * WINDOW / 23)
@@ -897,7 +889,9 @@ async def test_a_turn_ends_with_a_pause(alone):
             w.occupy("b", None)
             listener = in_task(other.lock("b", NAME, blocking_timeout=2 * WINDOW).acquire)
         took = await handed_on(w, 2 * WINDOW - LATENCY)
-        assert took == pytest.approx(2 * ROUND_TRIP + (GLIMPSE if alone else YIELD), abs=ROUND_TRIP)
+        assert took == pytest.approx(
+            2 * ROUND_TRIP + (handoff.YIELD_WITHOUT_LISTENERS if alone else YIELD), abs=ROUND_TRIP
+        )
         if not alone:
             assert isinstance((await listener).error, LockTakenError)
 

@@ -48,15 +48,10 @@ A_FEW = 3.0
 """Round trips from a release to the win of the waiter: the notice, a part of one for jitter, the win."""
 
 
-def listeners(node: MemoryNode, name: str = NAME) -> int:
-    """Return how many connections listen for releases of a name."""
-    reply = node.execute([b"PUBSUB", b"NUMSUB", PREFIX + name.encode()])
-    return int(reply.rsplit(b":", 1)[1])
-
-
 def heard(w: World, name: str = NAME) -> list[int]:
     """Return how many listen for releases of a name on each node."""
-    return [listeners(node, name) for node in w.nodes]
+    replies = [node.execute([b"PUBSUB", b"NUMSUB", PREFIX + name.encode()]) for node in w.nodes]
+    return [int(reply.rsplit(b":", 1)[1]) for reply in replies]
 
 
 def forge(*nodes: MemoryNode, message: bytes = b"") -> None:
