@@ -13,19 +13,7 @@ from aioredlock_ng import ConfigurationError, LockInspection, LockManager, NodeI
 from aioredlock_ng._admin import search as search_module
 from aioredlock_ng.testing import MemoryNode, _memory_data
 from aioredlock_ng.testing.sim_loop import EPOCH
-from tests.unit.worlds import (
-    LATENCY,
-    PREFIX,
-    TTL,
-    count,
-    in_task,
-    locks,
-    make,
-    opened,
-    sim,
-    virtual,
-    world,
-)
+from tests.unit.worlds import LATENCY, PREFIX, TTL, count, in_task, locks, make, opened, sim, virtual, world
 
 OWNER = b"0123456789abcdef0123456789abcdef01234567"
 
@@ -35,21 +23,18 @@ OWNER = b"0123456789abcdef0123456789abcdef01234567"
 
 @pytest.mark.parametrize("number", [1, 3])
 @pytest.mark.parametrize("look", ["survey", "inspect", "force_release"])
-def test_a_client_that_has_read_can_lock_at_once(look: str, number: int) -> None:
+@virtual
+async def test_a_client_that_has_read_can_lock_at_once(look: str, number: int) -> None:
     """The first try after that is not made before the nodes know this client, be it one or two (R12)."""
-
-    async def main() -> None:
-        async with contextlib.AsyncExitStack() as stack:
-            manager = make([MemoryNode(latency=LATENCY) for _ in range(number)])
-            stack.push_async_callback(manager.aclose)
-            await getattr(manager, look)(*() if look == "survey" else ("a",))
-            assert {node.state for node in manager.statistics().nodes} == {NodeState.QUARANTINED}
-            tries = (manager.lock(name).try_acquire() for name in "ab")
-            for lease in await asyncio.gather(*tries):
-                assert lease is not None
-                await lease.release()
-
-    virtual(main)()
+    async with contextlib.AsyncExitStack() as stack:
+        manager = make([MemoryNode(latency=LATENCY) for _ in range(number)])
+        stack.push_async_callback(manager.aclose)
+        await getattr(manager, look)(*() if look == "survey" else ("a",))
+        assert {node.state for node in manager.statistics().nodes} == {NodeState.QUARANTINED}
+        tries = (manager.lock(name).try_acquire() for name in "ab")
+        for lease in await asyncio.gather(*tries):
+            assert lease is not None
+            await lease.release()
 
 
 # -- one value ---------------------------------------------------------------------------------------
@@ -75,29 +60,23 @@ def test_a_client_that_has_read_can_lock_at_once(look: str, number: int) -> None
         pytest.param(b"x" * 100_000, None, None, id="a great deal"),
     ],
 )
-def test_what_a_value_tells(value: bytes, holder: str | None, since: float | None) -> None:
+@virtual
+async def test_what_a_value_tells(value: bytes, holder: str | None, since: float | None) -> None:
     """Values of this version, of older ones and of other programs are all holders."""
-
-    async def main() -> None:
-        async with world(1) as w:
-            w.nodes[0].set(PREFIX + b"a", value, 5.0)
-            (seen,) = await w.manager.inspect("a")
-            assert (seen.held, seen.holder, seen.since) == (True, holder, since)
-
-    virtual(main)()
+    async with world(1) as w:
+        w.nodes[0].set(PREFIX + b"a", value, 5.0)
+        (seen,) = await w.manager.inspect("a")
+        assert (seen.held, seen.holder, seen.since) == (True, holder, since)
 
 
 @pytest.mark.parametrize(("left", "told"), [(5.0, 5.0), (0.0005, 0.0), (None, None)])
-def test_what_a_key_has_left(left: float | None, told: float | None) -> None:
+@virtual
+async def test_what_a_key_has_left(left: float | None, told: float | None) -> None:
     """In seconds, to the millisecond; the last one is no expiry that is missing (R16)."""
-
-    async def main() -> None:
-        async with world(1) as w:
-            w.nodes[0].set(PREFIX + b"a", OWNER, None if left is None else LATENCY + left)
-            (seen,) = await w.manager.inspect("a")
-            assert (seen.held, seen.ttl) == (True, told)
-
-    virtual(main)()
+    async with world(1) as w:
+        w.nodes[0].set(PREFIX + b"a", OWNER, None if left is None else LATENCY + left)
+        (seen,) = await w.manager.inspect("a")
+        assert (seen.held, seen.ttl) == (True, told)
 
 
 @virtual
@@ -131,22 +110,19 @@ class OwnClockWithWall(OwnClock):
 
 
 @pytest.mark.parametrize("clock", [OwnClock(), OwnClockWithWall()])
-def test_a_clock_of_ones_own_needs_no_time_of_day(clock: Any) -> None:
+@virtual
+async def test_a_clock_of_ones_own_needs_no_time_of_day(clock: Any) -> None:
     """The system's is taken for it then; one that has it is believed."""
-
-    async def main() -> None:
-        nodes = [MemoryNode() for _ in range(3)]
-        before = time.time()
-        async with LockManager(nodes, clock=clock) as manager, manager.lock("a"):
-            (seen, *_) = await manager.inspect("a")
-            survey = await manager.survey()
-        assert seen.since is not None
-        if isinstance(clock, OwnClockWithWall):
-            assert (seen.since, survey.at) == (1.5, 1.5)
-        else:
-            assert before - 0.001 <= seen.since <= survey.at <= time.time()
-
-    virtual(main)()
+    nodes = [MemoryNode() for _ in range(3)]
+    before = time.time()
+    async with LockManager(nodes, clock=clock) as manager, manager.lock("a"):
+        (seen, *_) = await manager.inspect("a")
+        survey = await manager.survey()
+    assert seen.since is not None
+    if isinstance(clock, OwnClockWithWall):
+        assert (seen.since, survey.at) == (1.5, 1.5)
+    else:
+        assert before - 0.001 <= seen.since <= survey.at <= time.time()
 
 
 # -- several nodes -----------------------------------------------------------------------------------
@@ -193,12 +169,10 @@ def looked(nodes: str) -> LockInspection:
         ("AAAaa", "held", 5, "a", None), ("AAaaa", "held", 5, "a", 5.0),
         ("A....", "partial", 1, "a", None), ("Aa...", "partial", 2, "a", None),
         ("aa", "held", 2, "a", 1.0), ("a.", "partial", 1, "a", 1.0),
-        ("a", "held", 1, "a", 1.0), (".", "free", 0, None, None),
-    ],
+        ("a", "held", 1, "a", 1.0), (".", "free", 0, None, None)
+    ]
 )  # fmt: skip
-def test_what_several_nodes_come_to(
-    nodes: str, state: str, held_by: int, holder: str | None, ttl: float | None
-) -> None:
+def test_what_several_nodes_come_to(nodes, state, held_by, holder, ttl):
     """Held by a majority; its time ends when the majority does; silence leaves it open."""
     lock = looked(nodes)
     assert (lock.state, lock.held_by, lock.holder, lock.ttl) == (state, held_by, holder, ttl)
@@ -339,28 +313,22 @@ async def test_locks_that_end_meanwhile_are_not_shown() -> None:
 @pytest.mark.parametrize(
     ("limit", "error"), [(0, ValueError), (-1, ValueError), ("5", TypeError), (1.5, TypeError)]
 )
-def test_a_limit_is_a_positive_number(limit: Any, error: type[Exception]) -> None:
+@virtual
+async def test_a_limit_is_a_positive_number(limit: Any, error: type[Exception]) -> None:
     """Anything else is an error that quotes it."""
-
-    async def main() -> None:
-        async with world(1) as w:
-            with pytest.raises(error, match=r"limit must be .* got"):
-                await w.manager.survey(limit=limit)
-
-    virtual(main)()
+    async with world(1) as w:
+        with pytest.raises(error, match=r"limit must be .* got"):
+            await w.manager.survey(limit=limit)
 
 
 @pytest.mark.parametrize("name", ["", "{meta}", "x" * 1025])
-def test_a_survey_checks_its_names(name: str) -> None:
+@virtual
+async def test_a_survey_checks_its_names(name: str) -> None:
     """Nothing is sent for a name that no lock can have."""
-
-    async def main() -> None:
-        async with world(1) as w:
-            with pytest.raises(ValueError, match="name"):
-                await w.manager.survey("good", name)
-            assert w.nodes[0].executed == []
-
-    virtual(main)()
+    async with world(1) as w:
+        with pytest.raises(ValueError, match="name"):
+            await w.manager.survey("good", name)
+        assert w.nodes[0].executed == []
 
 
 @virtual

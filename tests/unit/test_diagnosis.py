@@ -19,7 +19,7 @@ from aioredlock_ng._admin.doctor.facts import (
     NodeFacts,
 )
 from aioredlock_ng._admin.doctor.judge import judge
-from aioredlock_ng._core.command import Script, Silence
+from aioredlock_ng._core.command import Silence
 from aioredlock_ng._core.rights import ACL_RIGHTS, READER_RIGHTS, acl_line, glob_escaped
 from tests.environments.interpreters import ROOT
 from tests.unit.worlds import sim, virtual, world
@@ -207,8 +207,8 @@ def one(check: str, level: str, words: str, advice: str, identifier: str, **fact
             down="DENIED Redis is running in protected mode because"),
         one("clients", "error", "max number", "maxclients", "full", down="ERR max number of clients reached"),
         one("writes", "error", "LOADING", "wait", "loading",
-            down="LOADING Redis is loading the dataset in memory"),
-    ],
+            down="LOADING Redis is loading the dataset in memory")
+    ]
 )  # fmt: skip
 def test_one_fault_is_one_finding(facts: Any, check: str, level: str, words: str, advice: str) -> None:
     """A node that differs from a healthy one in one fact: the one finding says what and what to do."""
@@ -298,8 +298,8 @@ def test_notices_are_no_second_finding_of_one_fault(deaf: Silence | None, said: 
         pytest.param({"default_user": frozenset({"on", "nopass", NO_COMMANDS}), "host": "10.0.0.1"},
                      id="may do nothing"),
         pytest.param({"host": None, "config": {"bind": "*", "protected-mode": "no"},
-                      "info": {"tcp_port": "0"}}, id="a socket only"),
-    ],
+                      "info": {"tcp_port": "0"}}, id="a socket only")
+    ]
 )  # fmt: skip
 def test_what_strangers_cannot_reach_needs_no_password(facts: Any) -> None:
     """Without a password a node is fine as long as no other machine gets to it."""
@@ -311,8 +311,8 @@ def test_what_strangers_cannot_reach_needs_no_password(facts: Any) -> None:
     [
         (1, 0, "warning"), (2, 0, "warning"), (3, 0, "ok"), (4, 0, "warning"), (5, 0, "ok"),
         (1, 1, "error"), (2, 1, "error"), (3, 1, "ok"), (3, 2, "error"),
-        (4, 2, "error"), (5, 2, "ok"), (5, 3, "error"),
-    ],
+        (4, 2, "error"), (5, 2, "ok"), (5, 3, "error")
+    ]
 )  # fmt: skip
 def test_how_many_nodes_there_are(size: int, down: int, level: str) -> None:
     """An odd number from three on is right; too few that can be asked is an error."""
@@ -440,7 +440,7 @@ def test_escaped_text_matches_itself() -> None:
     every = bytes(range(256))
     assert glob_escaped(every).replace(b"\\", b"") == every.replace(b"\\", b"")
     assert {glob_escaped(bytes([b])) for b in every if len(glob_escaped(bytes([b]))) > 1} == {
-        b"\\\\", b"\\*", b"\\?", b"\\[", b"\\]",
+        b"\\\\", b"\\*", b"\\?", b"\\[", b"\\]"
     }  # fmt: skip
 
 
@@ -503,31 +503,26 @@ async def test_a_trial_does_on_each_node_what_locks_do() -> None:
     ],
     ids=["no second reader", "a script error", "a writer beside readers", "no writer", "not in"],
 )
-def test_a_read_write_lock_is_tried(
-    script: Script, call: int, reply: str, told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@virtual
+async def test_a_read_write_lock_is_tried(script, call, reply, told, monkeypatch):
     """Readers together, a writer alone, all released: what one node does otherwise is its own error."""
+    async with world(3) as w:
+        node = w.nodes[0]
+        execute, calls = node.execute, itertools.count()
 
-    async def main() -> None:
-        async with world(3) as w:
-            node = w.nodes[0]
-            execute, calls = node.execute, itertools.count()
+        def answer(words: list[bytes], *by: Any) -> bytes:
+            result = execute(words, *by)
+            if words[1:2] == [script.digest] and next(calls) == call:
+                tag = words[-1]
+                return reply.encode().replace(b"+tag", b"$%d\r\n%b" % (len(tag), tag))
+            return result
 
-            def answer(words: list[bytes], *by: Any) -> bytes:
-                result = execute(words, *by)
-                if words[1:2] == [script.digest] and next(calls) == call:
-                    tag = words[-1]
-                    return reply.encode().replace(b"+tag", b"$%d\r\n%b" % (len(tag), tag))
-                return result
-
-            monkeypatch.setattr(node, "execute", answer)
-            findings = await w.manager.diagnose()
-            (found,) = [one for one in findings if one.level == "error"]
-            assert (found.node, found.check) == (node.name, "writes")
-            assert found.message.startswith(f"read-write locks: {told}")
-            assert not [one for one in findings if one.check == "quorum" and one.level == "error"]
-
-    virtual(main)()
+        monkeypatch.setattr(node, "execute", answer)
+        findings = await w.manager.diagnose()
+        (found,) = [one for one in findings if one.level == "error"]
+        assert (found.node, found.check) == (node.name, "writes")
+        assert found.message.startswith(f"read-write locks: {told}")
+        assert not [one for one in findings if one.check == "quorum" and one.level == "error"]
 
 
 @virtual
@@ -577,25 +572,20 @@ async def test_a_manager_that_is_closed_meanwhile_says_so() -> None:
     "reply", [b"$-1\r\n", b"*1\r\n$1\r\nx\r\n", b":7\r\n", b"+OK\r\n", b"*2\r\n$1\r\nx\r\n:1\r\n"]
 )
 @pytest.mark.parametrize("verb", [b"INFO", b"TIME", b"ACL", b"CONFIG", b"UNSUBSCRIBE"])
-def test_strange_answers_cost_no_connection(
-    verb: bytes, reply: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@virtual
+async def test_strange_answers_cost_no_connection(verb, reply, monkeypatch):
     """A server of another make may answer as it likes: that is a warning, and locks go on."""
-
-    async def main() -> None:
-        async with world(3) as w, w.manager.lock("held") as lease:
-            node = w.nodes[0]
-            connections, execute = list(node._connections), node.execute
-            monkeypatch.setattr(
-                node, "execute", lambda words, *by: reply if words[0] == verb else execute(words, *by)
-            )
-            findings = await w.manager.diagnose()
-            assert not [finding for finding in findings if finding.level == "error"]
-            await asyncio.sleep(0.1)  # the connections that only looked for other servers have ended
-            assert node._connections == connections
-            assert lease.held
-
-    virtual(main)()
+    async with world(3) as w, w.manager.lock("held") as lease:
+        node = w.nodes[0]
+        connections, execute = list(node._connections), node.execute
+        monkeypatch.setattr(
+            node, "execute", lambda words, *by: reply if words[0] == verb else execute(words, *by)
+        )
+        findings = await w.manager.diagnose()
+        assert not [finding for finding in findings if finding.level == "error"]
+        await asyncio.sleep(0.1)  # the connections that only looked for other servers have ended
+        assert node._connections == connections
+        assert lease.held
 
 
 @virtual
@@ -671,30 +661,25 @@ async def test_nothing_stays_subscribed() -> None:
     ],
     ids=["no way back", "RESP2", "no channel"],
 )
-def test_nothing_is_subscribed_that_could_not_be_undone(
-    verb: bytes, reply: bytes, told: str, asked: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@virtual
+async def test_nothing_is_subscribed_that_could_not_be_undone(verb, reply, told, asked, monkeypatch):
     """Whether the server answers as it should to taking it back is known before; no connection is lost."""
+    async with world(3) as w:
+        node = w.nodes[0]
+        connections, execute = list(node._connections), node.execute
+        seen: list[bytes] = []
 
-    async def main() -> None:
-        async with world(3) as w:
-            node = w.nodes[0]
-            connections, execute = list(node._connections), node.execute
-            seen: list[bytes] = []
+        def answer(words: list[bytes], *by: Any) -> bytes:
+            seen.append(words[0])
+            return reply if words[0] == verb else execute(words, *by)
 
-            def answer(words: list[bytes], *by: Any) -> bytes:
-                seen.append(words[0])
-                return reply if words[0] == verb else execute(words, *by)
-
-            monkeypatch.setattr(node, "execute", answer)
-            (found,) = [
-                one
-                for one in await w.manager.diagnose()
-                if (one.node, one.check, one.level) == (node.name, "notices", "warning")
-            ]
-            assert told in found.message
-            assert seen.count(b"SUBSCRIBE") == asked
-            await asyncio.sleep(0.1)  # the connections that only looked for other servers have ended
-            assert node._connections == connections
-
-    virtual(main)()
+        monkeypatch.setattr(node, "execute", answer)
+        (found,) = [
+            one
+            for one in await w.manager.diagnose()
+            if (one.node, one.check, one.level) == (node.name, "notices", "warning")
+        ]
+        assert told in found.message
+        assert seen.count(b"SUBSCRIBE") == asked
+        await asyncio.sleep(0.1)  # the connections that only looked for other servers have ended
+        assert node._connections == connections

@@ -72,8 +72,8 @@ def test_a_node_that_is_known_again_is_fine() -> None:
                      id="quarantined"),
         pytest.param({"sentinel": sentinel(identity=b"-")}, "warning", "does not tell its identity", "+info",
                      id="identity unknown"),
-        pytest.param({"sentinel": NOPERM}, "warning", "could not be checked: NOPERM", "+get", id="denied"),
-    ],
+        pytest.param({"sentinel": NOPERM}, "warning", "could not be checked: NOPERM", "+get", id="denied")
+    ]
 )  # fmt: skip
 def test_one_fault_is_one_finding(facts: Any, level: str, words: str, advice: str) -> None:
     """A node whose sentinel differs from a healthy one's: the finding says what and what to do."""
@@ -343,9 +343,7 @@ async def test_a_node_whose_clock_has_jumped() -> None:
         ("volatile-ttl", {"fencing": False, "restart_quarantine": 0}, 0),
     ],
 )
-def test_a_node_that_evicts_is_a_warning_at_connect(
-    policy: str | None, options: dict[str, Any], warnings: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_node_that_evicts_is_a_warning_at_connect(policy, options, warnings, caplog):
     """Once for each node and manager, however often it is connected."""
 
     async def main() -> None:

@@ -8,7 +8,6 @@ import gc
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -955,9 +954,7 @@ async def test_run_ends_with_its_manager():
         ({"extension": ExtensionPolicy.off()}, ValueError, "a leader extends its lock"),
     ],
 )
-def test_bad_values_are_refused_at_the_call(
-    options: dict[str, Any], error: type[Exception], message: str
-) -> None:
+def test_bad_values_are_refused_at_the_call(options, error, message):
     """With the value in the message."""
     manager = LockManager([MemoryNode()])
     with pytest.raises(error, match=message):

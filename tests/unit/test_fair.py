@@ -430,9 +430,7 @@ async def test_cancelled_at_every_pause_it_leaves_nothing(waking: bool) -> None:
     ],
 )
 @virtual
-async def test_what_cannot_be_fair_is_refused(
-    options: dict[str, Any], error: type[Exception], words: str
-) -> None:
+async def test_what_cannot_be_fair_is_refused(options, error, words):
     """At the call, with the value."""
     async with world(3) as w:
         with pytest.raises(error, match=words):

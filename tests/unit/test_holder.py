@@ -15,22 +15,18 @@ OTHERS = b"0123456789" * 4 + b":1700000000000:"
 
 @pytest.mark.parametrize("names", ["a", "ab"])
 @pytest.mark.parametrize("options", [{}, {"fencing": False}], ids=["fenced", "plain"])
-def test_an_error_names_the_holder(options, names):
+@virtual
+async def test_an_error_names_the_holder(options, names):
     """The label of the manager that holds the lock, in the error and its message; never its owner value."""
-
-    @virtual
-    async def main() -> None:
-        async with world(holder="billing-7", **options) as w, opened(w.nodes, seed=2, **options) as other:
-            lease = await w.manager.lock(*names).acquire()
-            for blocking_timeout in (0, 1):
-                with pytest.raises(LockTakenError, match="is held by billing-7") as caught:
-                    await other.lock("a", blocking_timeout=blocking_timeout).acquire()
-                assert caught.value.holder == "billing-7"
-                owner = lease._holding.owner.decode()
-                assert owner.partition(":")[0] not in f"{caught.value!r}{caught.value.__dict__}"
-            await lease.release()
-
-    main()
+    async with world(holder="billing-7", **options) as w, opened(w.nodes, seed=2, **options) as other:
+        lease = await w.manager.lock(*names).acquire()
+        for blocking_timeout in (0, 1):
+            with pytest.raises(LockTakenError, match="is held by billing-7") as caught:
+                await other.lock("a", blocking_timeout=blocking_timeout).acquire()
+            assert caught.value.holder == "billing-7"
+            owner = lease._holding.owner.decode()
+            assert owner.partition(":")[0] not in f"{caught.value!r}{caught.value.__dict__}"
+        await lease.release()
 
 
 @virtual
@@ -56,20 +52,16 @@ async def test_a_task_that_waits_behind_another_is_told_what_that_one_was_told()
 
 
 @pytest.mark.parametrize("nodes", [(0,), (0, 1)], ids=len)
-def test_what_a_minority_says_is_no_holder(nodes):
+@virtual
+async def test_what_a_minority_says_is_no_holder(nodes):
     """Without a majority that names the same one it is unknown: such keys may be a try under way."""
-
-    @virtual
-    async def main() -> None:
-        async with world(5) as w:
-            for number in range(3):
-                label = b"one" if number in nodes else b"other-%d" % number
-                w.nodes[number].set(b"redlock:a", OTHERS + label, 30.0)
-            with pytest.raises(LockTakenError, match="is held by another client") as caught:
-                await w.manager.lock("a", blocking=False).acquire()
-            assert caught.value.holder is None
-
-    main()
+    async with world(5) as w:
+        for number in range(3):
+            label = b"one" if number in nodes else b"other-%d" % number
+            w.nodes[number].set(b"redlock:a", OTHERS + label, 30.0)
+        with pytest.raises(LockTakenError, match="is held by another client") as caught:
+            await w.manager.lock("a", blocking=False).acquire()
+        assert caught.value.holder is None
 
 
 @virtual

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import Callable
 from typing import Any
 
 import hiredis
 import pytest
 
 from aioredlock_ng import ExtensionPolicy, LockManager, _scripts
-from aioredlock_ng._core.command import Answer, Command, Proof, Purpose, Reply, Script, Silence
+from aioredlock_ng._core.command import Answer, Command, Proof, Purpose, Reply, Silence
 from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
@@ -71,7 +70,7 @@ def test_a_plain_vote_is_proven_only_where_there_is_a_sentinel() -> None:
     watched = Primitive(MUTEX, ONE.names, ONE.keys, sentinel=SENTINEL)
     assert words(watched.acquire(OWNER, 10.0)) == words(ONE.acquire(OWNER, 10.0))
     assert [one.acquire(OWNER, 1.0).proof for one in (ONE, TWO, watched)] == [
-        Proof.NONE, Proof.NONE, Proof.PROBED,
+        Proof.NONE, Proof.NONE, Proof.PROBED
     ]  # fmt: skip
 
 
@@ -96,9 +95,7 @@ def test_a_raise_is_an_owner_checked_script(mutex: Primitive) -> None:
 )
 @pytest.mark.parametrize("fence", [0, 777])
 @every_kind
-def test_everything_else_is_an_owner_checked_script(
-    mutex: Primitive, fence: int, build: Callable[..., Command], script: Script, arguments: tuple[bytes, ...]
-) -> None:
+def test_everything_else_is_an_owner_checked_script(mutex, fence, build, script, arguments):
     """The script over all keys, with the owner as its first argument, the ttl in milliseconds, and the
     fence; it goes along with the counters where there is one, and an extension of it is a vote (R10, R12).
     """
@@ -235,9 +232,7 @@ def test_an_acquire_is_read(mutex: Primitive, reply: Reply, vote: Vote, wait: fl
     ],
 )
 @fenced
-def test_a_fenced_acquire_is_read(
-    mutex: Primitive, reply: Reply, vote: Vote, fence: int, wait: float | None
-) -> None:
+def test_a_fenced_acquire_is_read(mutex, reply, vote, fence, wait):
     """The counter and the time of a node that granted; a node without a vote is silent (R10, R12, R14)."""
     answer = mutex.read_acquire(reply)
     assert (answer.vote, answer.fence, answer.wait) == (vote, fence, wait)

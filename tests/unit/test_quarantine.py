@@ -104,161 +104,139 @@ LOSSES = [_empty, _old, _kept, _flushed]
 
 @MODES
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_node_that_may_have_forgotten_has_no_vote(
-    loss: Callable[[MemoryNode], None], mode: dict[str, Any]
-) -> None:
+@virtual
+async def test_a_node_that_may_have_forgotten_has_no_vote(loss, mode):
     """From the loss until one quarantine has passed by its own clock it is SILENT, and it says why (R12)."""
+    async with world(**mode) as w:
+        assert states(w) == [UP] * 3
+        loss(w.nodes[2])
+        lost_at = sim().time()
+        await asyncio.sleep(RECONNECTED)
+        ready_in = lost_at + WAIT - sim().time()
+        asked = count(w.nodes[2], "acquire")
+        w.nodes[0].freeze()
+        error = await error_of(w)
+        assert isinstance(error, QuorumUnavailableError)
+        assert error.votes[2].vote is Vote.SILENT
+        assert error.votes[2].reason.startswith("restart quarantine: no vote for another")
+        assert count(w.nodes[2], "acquire") == asked, "what has no vote is not asked for it"
+        node = w.manager.statistics().nodes[2]
+        assert node.state is OUT
+        assert node.votes_in == pytest.approx(ready_in, abs=RECONNECTED)
+        assert w.manager.statistics().quarantined == 1
 
-    async def main() -> None:
-        async with world(**mode) as w:
-            assert states(w) == [UP] * 3
-            loss(w.nodes[2])
-            lost_at = sim().time()
-            await asyncio.sleep(RECONNECTED)
-            ready_in = lost_at + WAIT - sim().time()
-            asked = count(w.nodes[2], "acquire")
-            w.nodes[0].freeze()
-            error = await error_of(w)
-            assert isinstance(error, QuorumUnavailableError)
-            assert error.votes[2].vote is Vote.SILENT
-            assert error.votes[2].reason.startswith("restart quarantine: no vote for another")
-            assert count(w.nodes[2], "acquire") == asked, "what has no vote is not asked for it"
-            node = w.manager.statistics().nodes[2]
-            assert node.state is OUT
-            assert node.votes_in == pytest.approx(ready_in, abs=RECONNECTED)
-            assert w.manager.statistics().quarantined == 1
-
-            await asyncio.sleep(WAIT - RECONNECTED - 1)
-            assert isinstance(await error_of(w), QuorumUnavailableError)
-            w.nodes[0].thaw()
-            await asyncio.sleep(1 + RECONNECTED)
-            assert states(w) == [UP] * 3
-            assert w.manager.statistics().nodes[2].votes_in is None
-            w.nodes[0].freeze()
-            async with w.manager.lock("a", blocking_timeout=0):
-                pass
-            w.nodes[0].thaw()
-
-    virtual(main)()
+        await asyncio.sleep(WAIT - RECONNECTED - 1)
+        assert isinstance(await error_of(w), QuorumUnavailableError)
+        w.nodes[0].thaw()
+        await asyncio.sleep(1 + RECONNECTED)
+        assert states(w) == [UP] * 3
+        assert w.manager.statistics().nodes[2].votes_in is None
+        w.nodes[0].freeze()
+        async with w.manager.lock("a", blocking_timeout=0):
+            pass
+        w.nodes[0].thaw()
 
 
 @MODES
 @pytest.mark.parametrize("loss", LOSSES)
-def test_the_vote_comes_as_soon_as_the_wait_is_over(
-    loss: Callable[[MemoryNode], None], mode: dict[str, Any]
-) -> None:
+@virtual
+async def test_the_vote_comes_as_soon_as_the_wait_is_over(loss, mode):
     """A waiter for the lock has it within a retry of that moment, and not before (R12, R13)."""
-
-    async def main() -> None:
-        async with world(**mode) as w:
-            for node in w.nodes:
-                loss(node)
-            began = sim().time()
-            async with w.manager.lock("a"):
-                assert WAIT <= sim().time() - began <= WAIT + RECONNECTED + 0.6
-
-    virtual(main)()
+    async with world(**mode) as w:
+        for node in w.nodes:
+            loss(node)
+        began = sim().time()
+        async with w.manager.lock("a"):
+            assert WAIT <= sim().time() - began <= WAIT + RECONNECTED + 0.6
 
 
 @MODES
-def test_a_holders_lock_is_safe_from_nodes_that_forgot(mode: dict[str, Any]) -> None:
+@virtual
+async def test_a_holders_lock_is_safe_from_nodes_that_forgot(mode: dict[str, Any]) -> None:
     """A majority restarts empty under a lock that is held: no other client gets it while it is valid (A2)."""
-
-    async def main() -> None:
-        async with world(5, **mode) as w, w.process(**mode) as other:
-            lease = await w.manager.lock("a", ttl=QUARANTINE, extension=PLAIN).acquire()
-            for node in w.nodes[:3]:
-                node.restart()
-            rival = await other.lock("a").acquire()
-            assert sim().time() > lease.valid_until
-            assert not lease.held
-            await rival.release()
-            await lease.release()
-
-    virtual(main)()
+    async with world(5, **mode) as w, w.process(**mode) as other:
+        lease = await w.manager.lock("a", ttl=QUARANTINE, extension=PLAIN).acquire()
+        for node in w.nodes[:3]:
+            node.restart()
+        rival = await other.lock("a").acquire()
+        assert sim().time() > lease.valid_until
+        assert not lease.held
+        await rival.release()
+        await lease.release()
 
 
 @MODES
-def test_a_flush_is_noticed_by_the_next_acquire(mode: dict[str, Any]) -> None:
+@virtual
+async def test_a_flush_is_noticed_by_the_next_acquire(mode: dict[str, Any]) -> None:
     """`FLUSHALL` between two heartbeats, on live connections: the vote of such a node does not count, and
     what it took is undone (R12).
     """
-
-    async def main() -> None:
-        async with world(**mode) as w, w.process(**mode) as other:
-            lease = await w.manager.lock("a").acquire()
-            await asyncio.sleep(NOTICED)
-            for node in w.nodes[:2]:
-                node.flush()
-            end = await in_task(other.lock("a", blocking_timeout=0).acquire)
-            assert isinstance(end.error, QuorumUnavailableError)
-            for vote in end.error.votes[:2]:
-                assert vote.vote is Vote.SILENT
-                assert "may have lost its memory" in vote.reason
-            assert end.error.votes[2].vote in (Vote.REFUSED, Vote.SILENT)
-            assert [count(node, "acquire") for node in w.nodes] == [2] * 3, "they were asked"
-            await asyncio.sleep(2 * LATENCY)
-            assert w.holders("a")[:2] == [None, None]
-            assert lease.held
-            await lease.release()
-
-    virtual(main)()
+    async with world(**mode) as w, w.process(**mode) as other:
+        lease = await w.manager.lock("a").acquire()
+        await asyncio.sleep(NOTICED)
+        for node in w.nodes[:2]:
+            node.flush()
+        end = await in_task(other.lock("a", blocking_timeout=0).acquire)
+        assert isinstance(end.error, QuorumUnavailableError)
+        for vote in end.error.votes[:2]:
+            assert vote.vote is Vote.SILENT
+            assert "may have lost its memory" in vote.reason
+        assert end.error.votes[2].vote in (Vote.REFUSED, Vote.SILENT)
+        assert [count(node, "acquire") for node in w.nodes] == [2] * 3, "they were asked"
+        await asyncio.sleep(2 * LATENCY)
+        assert w.holders("a")[:2] == [None, None]
+        assert lease.held
+        await lease.release()
 
 
 # -- what goes on meanwhile ----------------------------------------------------------------------------
 
 
 @MODES
-def test_an_extension_goes_on_with_the_others_and_gives_the_key_back(mode: dict[str, Any]) -> None:
+@virtual
+async def test_an_extension_goes_on_with_the_others_and_gives_the_key_back(mode: dict[str, Any]) -> None:
     """A held lock outlives a node's restart; its next won extension tops up the quarantined node, counter and
     all, and the release reaches it (R9, R12).
     """
-
-    async def main() -> None:
-        async with world(**mode) as w:
-            lease = await w.manager.lock("a").acquire()
-            (owner,) = set(w.holders("a"))
-            w.nodes[2].restart()
-            await asyncio.sleep(RECONNECTED)
-            assert states(w) == [UP, UP, OUT]
-            assert w.holders("a") == [owner, owner, None]
-            await lease.extend()
-            assert [vote.vote for vote in lease.votes][:2] == [Vote.GRANTED] * 2
-            await asyncio.sleep(3 * LATENCY)
-            assert lease.votes[2].vote is Vote.SILENT, "it has the key, and no vote"
-            assert w.holders("a") == [owner] * 3
-            assert w.manager.statistics().topped_up == 1
-            if lease.fence is not None:
-                assert w.nodes[2].get(counter("a")) == b"%d" % lease.fence
-            await asyncio.sleep(3 * TTL)
-            assert lease.held
-            await lease.release()
-            assert w.holders("a") == [None] * 3
-            assert count(w.nodes[2], "release") == 1
-
-    virtual(main)()
+    async with world(**mode) as w:
+        lease = await w.manager.lock("a").acquire()
+        (owner,) = set(w.holders("a"))
+        w.nodes[2].restart()
+        await asyncio.sleep(RECONNECTED)
+        assert states(w) == [UP, UP, OUT]
+        assert w.holders("a") == [owner, owner, None]
+        await lease.extend()
+        assert [vote.vote for vote in lease.votes][:2] == [Vote.GRANTED] * 2
+        await asyncio.sleep(3 * LATENCY)
+        assert lease.votes[2].vote is Vote.SILENT, "it has the key, and no vote"
+        assert w.holders("a") == [owner] * 3
+        assert w.manager.statistics().topped_up == 1
+        if lease.fence is not None:
+            assert w.nodes[2].get(counter("a")) == b"%d" % lease.fence
+        await asyncio.sleep(3 * TTL)
+        assert lease.held
+        await lease.release()
+        assert w.holders("a") == [None] * 3
+        assert count(w.nodes[2], "release") == 1
 
 
 @MODES
-def test_a_lost_majority_is_never_brought_back(mode: dict[str, Any]) -> None:
+@virtual
+async def test_a_lost_majority_is_never_brought_back(mode: dict[str, Any]) -> None:
     """Two of three restart empty: no extension is won, nothing is topped up, the lease ends in time (R9)."""
-
-    async def main() -> None:
-        async with world(**mode) as w:
-            lease = await w.manager.lock("a").acquire()
-            for node in w.nodes[:2]:
-                node.restart()
-            with pytest.raises(LockLostError) as caught:
-                async with lease:
-                    await asyncio.sleep(2 * TTL)
-            assert sim().time() <= lease.valid_until
-            assert caught.value.reason is LossReason.EXPIRED
-            assert lease.extensions == 0
-            assert w.holders("a")[:2] == [None, None]
-            assert all(count(node, "top-up") == 0 for node in w.nodes)
-            assert all(count(node, "extend") > 0 for node in w.nodes)
-
-    virtual(main)()
+    async with world(**mode) as w:
+        lease = await w.manager.lock("a").acquire()
+        for node in w.nodes[:2]:
+            node.restart()
+        with pytest.raises(LockLostError) as caught:
+            async with lease:
+                await asyncio.sleep(2 * TTL)
+        assert sim().time() <= lease.valid_until
+        assert caught.value.reason is LossReason.EXPIRED
+        assert lease.extensions == 0
+        assert w.holders("a")[:2] == [None, None]
+        assert all(count(node, "top-up") == 0 for node in w.nodes)
+        assert all(count(node, "extend") > 0 for node in w.nodes)
 
 
 # -- other clients -------------------------------------------------------------------------------------
@@ -432,47 +410,41 @@ async def test_a_plain_vote_is_followed_by_a_look_at_the_sentinel() -> None:
 
 @pytest.mark.parametrize("names", ["a", "ab"])
 @MODES
-def test_a_node_that_forgot_the_scripts_votes_at_once(mode: dict[str, Any], names: str) -> None:
+@virtual
+async def test_a_node_that_forgot_the_scripts_votes_at_once(mode: dict[str, Any], names: str) -> None:
     """After SCRIPT FLUSH the source goes along, with the sentinel: the very next try is won (R12)."""
-
-    async def main() -> None:
-        async with world(**mode) as w:
-            for _ in range(2):
-                async with w.manager.lock(*names, blocking_timeout=0) as lease:
-                    assert [vote.reason for vote in lease.votes[:2]] == [""] * 2
-                for node in w.nodes:
-                    node.flush_scripts()
-
-    virtual(main)()
+    async with world(**mode) as w:
+        for _ in range(2):
+            async with w.manager.lock(*names, blocking_timeout=0) as lease:
+                assert [vote.reason for vote in lease.votes[:2]] == [""] * 2
+            for node in w.nodes:
+                node.flush_scripts()
 
 
 # -- without a quarantine ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_quarantine_of_zero_leaves_the_floor(loss: Callable[[MemoryNode], None]) -> None:
+@virtual
+async def test_a_quarantine_of_zero_leaves_the_floor(loss: Callable[[MemoryNode], None]) -> None:
     """No wait, but fences still grow: no fence may be below the floor of a node that forgot (R12)."""
+    seen: list[NodeChanged] = []
 
-    async def main() -> None:
-        seen: list[NodeChanged] = []
+    class Listener:
+        def on_node_changed(self, event: NodeChanged) -> None:
+            seen.append(event)
 
-        class Listener:
-            def on_node_changed(self, event: NodeChanged) -> None:
-                seen.append(event)
-
-        async with world(restart_quarantine=0, hooks=[Listener()]) as w:
-            async with w.manager.lock("a") as lease:
-                first = lease.fence or 0
-            for node in w.nodes:
-                loss(node)
-            await asyncio.sleep(RECONNECTED)
-            assert states(w) == [UP] * 3
-            assert not any(change.reason.startswith("restart quarantine") for change in seen)
-            floors = [sentinel(node).floor for node in w.nodes]
-            async with w.manager.lock("a") as lease:
-                assert first < max(floors) < (lease.fence or 0)
-
-    virtual(main)()
+    async with world(restart_quarantine=0, hooks=[Listener()]) as w:
+        async with w.manager.lock("a") as lease:
+            first = lease.fence or 0
+        for node in w.nodes:
+            loss(node)
+        await asyncio.sleep(RECONNECTED)
+        assert states(w) == [UP] * 3
+        assert not any(change.reason.startswith("restart quarantine") for change in seen)
+        floors = [sentinel(node).floor for node in w.nodes]
+        async with w.manager.lock("a") as lease:
+            assert first < max(floors) < (lease.fence or 0)
 
 
 # -- clocks --------------------------------------------------------------------------------------------
@@ -523,26 +495,23 @@ async def test_a_fresh_prefix_waits_once(caplog: pytest.LogCaptureFixture) -> No
 
 
 @MODES
-def test_init_ends_the_wait(mode: dict[str, Any]) -> None:
+@virtual
+async def test_init_ends_the_wait(mode: dict[str, Any]) -> None:
     """The client that states that no lock can be alive has the votes at once; others by their next heartbeat
     (R12).
     """
-
-    async def main() -> None:
-        nodes = fresh()
-        async with opened(nodes, **mode) as manager, opened(nodes, seed=2, **mode) as other:
-            began = sim().time()
-            assert [node.done for node in await manager.init()] == [True] * 3
-            async with manager.lock("a", blocking_timeout=0):
-                assert sim().time() - began < 0.1
-            await asyncio.sleep(NOTICED)
-            async with other.lock("a", blocking_timeout=0):
-                pass
-            assert {sentinel(node).ready_ms for node in nodes} == {0}
-            statistics = manager.statistics()
-            assert statistics.certified == statistics.acquired * mode.get("fencing", True)
-
-    virtual(main)()
+    nodes = fresh()
+    async with opened(nodes, **mode) as manager, opened(nodes, seed=2, **mode) as other:
+        began = sim().time()
+        assert [node.done for node in await manager.init()] == [True] * 3
+        async with manager.lock("a", blocking_timeout=0):
+            assert sim().time() - began < 0.1
+        await asyncio.sleep(NOTICED)
+        async with other.lock("a", blocking_timeout=0):
+            pass
+        assert {sentinel(node).ready_ms for node in nodes} == {0}
+        statistics = manager.statistics()
+        assert statistics.certified == statistics.acquired * mode.get("fencing", True)
 
 
 @virtual
@@ -567,21 +536,18 @@ async def test_init_does_not_let_a_living_lock_be_forgotten() -> None:
 @pytest.mark.parametrize(
     ("late", "waits", "floors"), [(0.0, 0.0, 1), (0.3, 0.3, 1), (4.9, 4.9, 1), (20.0, 5.0, 2)]
 )
-def test_init_waits_until_the_slowest_clock_can_follow(late: float, waits: float, floors: int) -> None:
+@virtual
+async def test_init_waits_until_the_slowest_clock_can_follow(late: float, waits: float, floors: int) -> None:
     """All nodes get one floor, so that fences agree at once; a clock that is too late has its own (R12)."""
-
-    async def main() -> None:
-        nodes = fresh()
-        nodes[1].step_clock(-late)
-        async with opened(nodes, restart_quarantine=QUARANTINE) as manager:
-            await manager.start()
-            began = sim().time()
-            assert [node.done for node in await manager.init()] == [True] * 3
-            assert sim().time() - began == pytest.approx(waits, abs=0.1)
-            assert len({sentinel(node).floor for node in nodes}) == floors
-            assert [node.state for node in manager.statistics().nodes] == [UP] * 3
-
-    virtual(main)()
+    nodes = fresh()
+    nodes[1].step_clock(-late)
+    async with opened(nodes, restart_quarantine=QUARANTINE) as manager:
+        await manager.start()
+        began = sim().time()
+        assert [node.done for node in await manager.init()] == [True] * 3
+        assert sim().time() - began == pytest.approx(waits, abs=0.1)
+        assert len({sentinel(node).floor for node in nodes}) == floors
+        assert [node.state for node in manager.statistics().nodes] == [UP] * 3
 
 
 @virtual

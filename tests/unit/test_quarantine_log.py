@@ -39,27 +39,23 @@ def fresh(number: int) -> list[MemoryNode]:
 
 
 @pytest.mark.parametrize("number", [3, 5])
-def test_fresh_nodes_are_one_line(number: int, caplog: pytest.LogCaptureFixture) -> None:
+@virtual
+async def test_fresh_nodes_are_one_line(number: int, caplog: pytest.LogCaptureFixture) -> None:
     """It is logged before the first lock is refused, names all nodes, and says what to do; so is its end."""
-
-    @virtual
-    async def main() -> None:
-        nodes = fresh(number)
-        async with opened(nodes, restart_quarantine=QUARANTINE) as manager:
-            (line,) = lines(caplog, logging.WARNING)
-            names = ", ".join(node.name for node in nodes)
-            assert line.startswith(f"quarantine: nodes {names} have no vote")
-            assert "no vote for another 60.6 s, and no lock can be acquired for another 60.6 s: " in line
-            assert line.endswith(INIT)
-            assert lines(caplog, logging.INFO) == []
-            await asyncio.sleep(QUARANTINE * 1.01 + FOUND)
-            over = f"the quarantine is over: {number} of {number} nodes may vote"
-            assert lines(caplog, logging.INFO) == [over]
-            assert len(lines(caplog, logging.WARNING)) == 1
-            async with manager.lock("a", blocking_timeout=0):
-                pass
-
-    main()
+    nodes = fresh(number)
+    async with opened(nodes, restart_quarantine=QUARANTINE) as manager:
+        (line,) = lines(caplog, logging.WARNING)
+        names = ", ".join(node.name for node in nodes)
+        assert line.startswith(f"quarantine: nodes {names} have no vote")
+        assert "no vote for another 60.6 s, and no lock can be acquired for another 60.6 s: " in line
+        assert line.endswith(INIT)
+        assert lines(caplog, logging.INFO) == []
+        await asyncio.sleep(QUARANTINE * 1.01 + FOUND)
+        over = f"the quarantine is over: {number} of {number} nodes may vote"
+        assert lines(caplog, logging.INFO) == [over]
+        assert len(lines(caplog, logging.WARNING)) == 1
+        async with manager.lock("a", blocking_timeout=0):
+            pass
 
 
 @virtual

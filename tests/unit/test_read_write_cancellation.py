@@ -16,15 +16,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from aioredlock_ng import Lease, LockError, LockManager
-from tests.unit.test_cancellation import (
-    MAX_PAUSES,
-    PATIENCE,
-    RETRY,
-    breaking,
-    dying,
-    healthy,
-    late,
-)
+from tests.unit.test_cancellation import MAX_PAUSES, PATIENCE, RETRY, breaking, dying, healthy, late
 from tests.unit.worlds import LATENCY, PREFIX, Tripwire, World, in_task, locks, sim, virtual, world
 
 KEY = PREFIX + b"a"
@@ -331,31 +323,25 @@ async def cancel_at(
 
 @pytest.mark.parametrize("waking", [False, True], ids=["asleep", "waking"])
 @pytest.mark.parametrize(("operation", "company"), CASES)
-def test_cancelled_at_every_pause(operation, company, waking):
+@virtual
+async def test_cancelled_at_every_pause(operation, company, waking):
     """At its first pause, at its second, …: each of the others goes on, and nothing of it is left."""
-
-    async def main() -> None:
-        at = 1
-        while await cancel_at(operation, company, healthy, at, waking=waking):
-            at += 1
-            assert at < MAX_PAUSES
-        assert at > 1
-
-    virtual(main)()
+    at = 1
+    while await cancel_at(operation, company, healthy, at, waking=waking):
+        at += 1
+        assert at < MAX_PAUSES
+    assert at > 1
 
 
 @pytest.mark.parametrize("condition", [late, breaking, dying])
 @pytest.mark.parametrize(("operation", "company"), CASES)
-def test_cancelled_at_every_pause_on_nodes_that_fail(operation, company, condition):
+@virtual
+async def test_cancelled_at_every_pause_on_nodes_that_fail(operation, company, condition):
     """Also where nodes are slow, silent, or lose connections meanwhile."""
-
-    async def main() -> None:
-        at = 1
-        while await cancel_at(operation, company, condition, at, waking=at % 2 == 0):
-            at += 1
-            assert at < MAX_PAUSES
-
-    virtual(main)()
+    at = 1
+    while await cancel_at(operation, company, condition, at, waking=at % 2 == 0):
+        at += 1
+        assert at < MAX_PAUSES
 
 
 @pytest.mark.parametrize("extends", [False, True])

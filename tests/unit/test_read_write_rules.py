@@ -12,13 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from aioredlock_ng import (
-    Lease,
-    Lock,
-    LockLostError,
-    LockManager,
-    QuorumUnavailableError,
-)
+from aioredlock_ng import Lease, Lock, LockLostError, LockManager, QuorumUnavailableError
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import (
     LATENCY,
@@ -102,28 +96,24 @@ async def gets_in(lock: Lock) -> bool:
     [(3, 0), (3, 1), (3, 2), *(pytest.param(5, n, marks=pytest.mark.heavy) for n in (0, 1, 2))],
 )
 @pytest.mark.parametrize(("first", "second"), [("read", "write"), ("write", "read"), ("write", "write")])
-def test_r20_what_has_a_majority_keeps_the_other_mode_out(first, second, number, silent):
+@virtual
+async def test_r20_what_has_a_majority_keeps_the_other_mode_out(first, second, number, silent):
     """Whichever nodes it has, and also where the first few are silent; on fewer it keeps none out."""
-
-    @virtual
-    async def main() -> None:
-        async with world(number) as w, w.process() as other:
-            for has in itertools.product([False, True], repeat=number):
-                lease = await lock_of(w.manager, first).acquire()
-                for node in range(number):
-                    if not has[node]:
-                        w.vacate("a", node)
-                for node in w.nodes[:silent]:
-                    node.freeze()
-                enters = await gets_in(lock_of(other, second))
-                assert enters is (has[silent:].count(False) > number // 2), has
-                assert not (enters and sum(has) > number // 2)
-                for node in w.nodes[:silent]:
-                    node.thaw()
-                await asyncio.sleep(HEALED if silent else 0)
-                await lease.release()
-
-    main()
+    async with world(number) as w, w.process() as other:
+        for has in itertools.product([False, True], repeat=number):
+            lease = await lock_of(w.manager, first).acquire()
+            for node in range(number):
+                if not has[node]:
+                    w.vacate("a", node)
+            for node in w.nodes[:silent]:
+                node.freeze()
+            enters = await gets_in(lock_of(other, second))
+            assert enters is (has[silent:].count(False) > number // 2), has
+            assert not (enters and sum(has) > number // 2)
+            for node in w.nodes[:silent]:
+                node.thaw()
+            await asyncio.sleep(HEALED if silent else 0)
+            await lease.release()
 
 
 @pytest.mark.parametrize("loses", [MemoryNode.restart, MemoryNode.flush])
@@ -181,29 +171,25 @@ async def test_r20_an_extension_that_comes_too_late_counts_for_nothing(lost):
 
 
 @pytest.mark.parametrize("number", [3, pytest.param(5, marks=pytest.mark.heavy)])
-def test_r21_fences_grow_whichever_majorities_grant(number):
+@virtual
+async def test_r21_fences_grow_whichever_majorities_grant(number):
     """A writer's is even and above all before; a reader's is odd, above each writer's, below no reader's."""
-
-    @virtual
-    async def main() -> None:
-        async with world(number) as w, w.process() as other:
-            fences = []
-            put(w, "a", *[ago(-5)] * number)  # ahead of all ballots, so that only counters tell
-            for one, two in pairs(number):
-                async with granted(w, lock_of(w.manager, "write"), one) as writer:
-                    fences.append(writer.fence)
-                w.nodes[two[0]].set(counter("a"), b"%d" % (writer.fence + 10), 600.0)  # a write was not won
-                async with granted(w, lock_of(other, "read"), two) as reader:
-                    async with granted(w, lock_of(w.manager, "read"), two) as beside:
-                        assert beside.fence == reader.fence
-                    fences.append(reader.fence)
-                async with granted(w, lock_of(w.manager, "read"), one) as later:
-                    assert later.fence >= reader.fence
-                    assert later.fence % 2 == 1
-            assert fences == sorted(set(fences))
-            assert [fence % 2 for fence in fences] == [0, 1] * len(pairs(number))
-
-    main()
+    async with world(number) as w, w.process() as other:
+        fences = []
+        put(w, "a", *[ago(-5)] * number)  # ahead of all ballots, so that only counters tell
+        for one, two in pairs(number):
+            async with granted(w, lock_of(w.manager, "write"), one) as writer:
+                fences.append(writer.fence)
+            w.nodes[two[0]].set(counter("a"), b"%d" % (writer.fence + 10), 600.0)  # a write was not won
+            async with granted(w, lock_of(other, "read"), two) as reader:
+                async with granted(w, lock_of(w.manager, "read"), two) as beside:
+                    assert beside.fence == reader.fence
+                fences.append(reader.fence)
+            async with granted(w, lock_of(w.manager, "read"), one) as later:
+                assert later.fence >= reader.fence
+                assert later.fence % 2 == 1
+        assert fences == sorted(set(fences))
+        assert [fence % 2 for fence in fences] == [0, 1] * len(pairs(number))
 
 
 @virtual
@@ -237,39 +223,31 @@ async def test_r21_a_node_where_the_reader_is_no_more_is_no_witness():
 
 
 @pytest.mark.parametrize("number", [3, pytest.param(5, marks=pytest.mark.heavy)])
-def test_r23_a_writer_on_any_majority_is_told_of(number):
+@virtual
+async def test_r23_a_writer_on_any_majority_is_told_of(number):
     """Also where one node alone is of both majorities, and all others have not heard of that writer."""
-
-    @virtual
-    async def main() -> None:
-        async with world(number) as w, w.process() as other:
-            for between, mine in pairs(number):
-                async with w.manager.rwlock("a").read() as read:
-                    pass
-                async with granted(w, lock_of(other, "write"), between):
-                    pass
-                async with granted(w, w.manager.rwlock("a").write(since=read), mine) as lease:
-                    assert lease.unchanged is False, (between, mine)
-
-    main()
+    async with world(number) as w, w.process() as other:
+        for between, mine in pairs(number):
+            async with w.manager.rwlock("a").read() as read:
+                pass
+            async with granted(w, lock_of(other, "write"), between):
+                pass
+            async with granted(w, w.manager.rwlock("a").write(since=read), mine) as lease:
+                assert lease.unchanged is False, (between, mine)
 
 
 @pytest.mark.parametrize("number", [3, pytest.param(5, marks=pytest.mark.heavy)])
-def test_r23_without_a_writer_between_it_is_unchanged_on_any_majority(number):
+@virtual
+async def test_r23_without_a_writer_between_it_is_unchanged_on_any_majority(number):
     """Nodes that the reader did not have are behind it, and tell of no writer either."""
-
-    @virtual
-    async def main() -> None:
-        async with world(number) as w:
-            for read_on, mine in pairs(number):
-                async with granted(w, lock_of(w.manager, "read"), read_on) as read:
-                    pass
-                async with granted(w, w.manager.rwlock("a").write(since=read), mine) as lease:
-                    assert lease.unchanged is True, (read_on, mine)
-                async with w.manager.rwlock("a").write():
-                    pass  # all nodes agree again
-
-    main()
+    async with world(number) as w:
+        for read_on, mine in pairs(number):
+            async with granted(w, lock_of(w.manager, "read"), read_on) as read:
+                pass
+            async with granted(w, w.manager.rwlock("a").write(since=read), mine) as lease:
+                assert lease.unchanged is True, (read_on, mine)
+            async with w.manager.rwlock("a").write():
+                pass  # all nodes agree again
 
 
 @pytest.mark.parametrize(

@@ -77,71 +77,52 @@ async def waits_of(
 
 @pytest.mark.parametrize(
     ("readers", "writers", "seconds"),
-    [
-        (8, 2, 0.5),
-        pytest.param(20, 4, 2.0, marks=pytest.mark.campaign),
-    ],
+    [(8, 2, 0.5), pytest.param(20, 4, 2.0, marks=pytest.mark.campaign)],
     ids=str,
 )
-def test_readers_and_writers_come_in_turn(readers, writers, seconds):
+@virtual
+async def test_readers_and_writers_come_in_turn(readers, writers, seconds):
     """All readers get in after a writer, and each writer after the readers that were in; few ask in vain."""
-
-    @virtual
-    async def main() -> None:
-        tries: Counter[str] = Counter()
-        waits = await waits_of(["read"] * readers + ["write"] * writers, seconds=seconds, tries=tries)
-        reads, writes = waits["read"], waits["write"]
-        assert max(reads) < 0.2
-        assert max(writes) < 2.0
-        assert len(reads) > 40 * readers * seconds
-        assert len(writes) > 18 * seconds
-        assert tries["read"] < 1.6 * len(reads)
-        assert tries["write"] < 6.5 * len(writes)
-
-    main()
+    tries: Counter[str] = Counter()
+    waits = await waits_of(["read"] * readers + ["write"] * writers, seconds=seconds, tries=tries)
+    reads, writes = waits["read"], waits["write"]
+    assert max(reads) < 0.2
+    assert max(writes) < 2.0
+    assert len(reads) > 40 * readers * seconds
+    assert len(writes) > 18 * seconds
+    assert tries["read"] < 1.6 * len(reads)
+    assert tries["write"] < 6.5 * len(writes)
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("processes", [1, 2, 3])
-def test_tasks_of_few_processes_come_in_turn(processes):
+@virtual
+async def test_tasks_of_few_processes_come_in_turn(processes):
     """Also where readers and writers are tasks of the same processes, in whatever mix."""
-
-    @virtual
-    async def main() -> None:
-        waits = await waits_of((["read"] * 4 + ["write"]) * 4, seconds=1.5, processes=processes)
-        assert max(waits["read"]) < 1.0
-        assert max(waits["write"]) < 1.0
-        assert len(waits["read"]) > 2 * len(waits["write"]) > 100
-
-    main()
+    waits = await waits_of((["read"] * 4 + ["write"]) * 4, seconds=1.5, processes=processes)
+    assert max(waits["read"]) < 1.0
+    assert max(waits["write"]) < 1.0
+    assert len(waits["read"]) > 2 * len(waits["write"]) > 100
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("trip", [0.01, 0.02, 0.04])
-def test_readers_far_from_the_nodes_come_in_their_turn(trip):
+@virtual
+async def test_readers_far_from_the_nodes_come_in_their_turn(trip):
     """A turn waits for the first reader that comes: one round trip may be longer than it is."""
-
-    @virtual
-    async def main() -> None:
-        modes = ["read"] * 8 + ["write"] * 3
-        waits = await waits_of(modes, seconds=5.0, latency=lambda draw: trip + draw.expovariate(2_000))
-        assert max(waits["read"]) < 25 * trip
-        assert len(waits["read"]) > 2 * len(waits["write"]) > 10
-
-    main()
+    modes = ["read"] * 8 + ["write"] * 3
+    waits = await waits_of(modes, seconds=5.0, latency=lambda draw: trip + draw.expovariate(2_000))
+    assert max(waits["read"]) < 25 * trip
+    assert len(waits["read"]) > 2 * len(waits["write"]) > 10
 
 
 @pytest.mark.heavy
-def test_a_mutex_among_them_is_not_starved():
+@virtual
+async def test_a_mutex_among_them_is_not_starved():
     """It leaves no mark and is not told, and comes in where readers leave a gap."""
-
-    @virtual
-    async def main() -> None:
-        waits = await waits_of(["read", "read", "write", "mutex"], seconds=5.0)
-        assert len(waits["mutex"]) >= 5
-        assert max(waits["mutex"]) < 3.0
-
-    main()
+    waits = await waits_of(["read", "read", "write", "mutex"], seconds=5.0)
+    assert len(waits["mutex"]) >= 5
+    assert max(waits["mutex"]) < 3.0
 
 
 # -- what a dead one costs -----------------------------------------------------------------------------

@@ -195,7 +195,7 @@ async def test_a_writer_beside_a_reader_that_is_left_over_is_the_holder() -> Non
         put(w.nodes[2], (owner(2, "left"), 99.0))
         lock = await look(w)
         assert (lock.state, lock.shared, lock.holder, lock.ttl) == (
-            "held", False, "writer", pytest.approx(9, abs=0.1),
+            "held", False, "writer", pytest.approx(9, abs=0.1)
         )  # fmt: skip
         assert [(reader.holder, reader.held_by) for reader in lock.readers] == [("left", 1)]
 
@@ -209,7 +209,7 @@ async def test_readers_of_another_program_have_no_name() -> None:
         lock = await look(w)
         (reader,) = lock.readers
         assert (lock.state, lock.shared, lock.holder, reader.holder, reader.since) == (
-            "held", True, None, None, None,
+            "held", True, None, None, None
         )  # fmt: skip
 
 

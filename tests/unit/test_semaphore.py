@@ -176,34 +176,30 @@ async def test_grants_of_several_slots_are_no_permit(fencing: bool) -> None:
         assert [slots(node) for node in w.nodes] == before
 
 
-def test_every_occupation_of_the_nodes_is_judged_by_the_slot() -> None:
+@virtual
+async def test_every_occupation_of_the_nodes_is_judged_by_the_slot() -> None:
     """Two slots, three nodes, whatever is taken where: won if and only if one slot is free on a majority that
     is asked for it (R24).
     """
-
-    @virtual
-    async def main() -> None:
-        for number, taken in enumerate(itertools.product(range(4), repeat=3)):
-            async with world(3) as w:
-                for node, mask in zip(w.nodes, taken, strict=True):
-                    for slot in (0, 1):
-                        if mask >> slot & 1:
-                            hold(node, slot)
-                lease = await w.manager.semaphore(NAME, permits=2).try_acquire()
-                granted = [
-                    [next((s for s in (start, 1 - start) if not mask >> s & 1), None) for mask in taken]
-                    for start in (0, 1)
-                ]
-                possible = [max(range(2), key=each.count) if each else None for each in granted]
-                wins = [max(each.count(slot) for slot in (0, 1)) >= 2 for each in granted]
-                if lease is None:
-                    assert not all(wins), number
-                else:
-                    assert any(wins), number
-                    assert lease.slot in possible
-                    await lease.release()
-
-    main()
+    for number, taken in enumerate(itertools.product(range(4), repeat=3)):
+        async with world(3) as w:
+            for node, mask in zip(w.nodes, taken, strict=True):
+                for slot in (0, 1):
+                    if mask >> slot & 1:
+                        hold(node, slot)
+            lease = await w.manager.semaphore(NAME, permits=2).try_acquire()
+            granted = [
+                [next((s for s in (start, 1 - start) if not mask >> s & 1), None) for mask in taken]
+                for start in (0, 1)
+            ]
+            possible = [max(range(2), key=each.count) if each else None for each in granted]
+            wins = [max(each.count(slot) for slot in (0, 1)) >= 2 for each in granted]
+            if lease is None:
+                assert not all(wins), number
+            else:
+                assert any(wins), number
+                assert lease.slot in possible
+                await lease.release()
 
 
 @pytest.mark.parametrize("elsewhere", [(0, 1), (3, 4), (0, 4)])

@@ -170,27 +170,23 @@ async def test_a_stray_first_use_is_taken_back(caplog: pytest.LogCaptureFixture)
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("theirs", [30.0, 120.0])
-def test_the_longer_quarantine_is_waited_for(theirs: float) -> None:
+@virtual
+async def test_the_longer_quarantine_is_waited_for(theirs: float) -> None:
     """A stray quorum of three with one node of ours: leases on its others may live for its quarantine."""
-
-    @virtual
-    async def main() -> None:
-        async with world(5, restart_quarantine=QUARANTINE) as w:
-            w.nodes[0].flush()
-            others = [MemoryNode(latency=LATENCY) for _ in range(2)]
-            async with strays([w.nodes[0], *others], restart_quarantine=theirs) as stray:
-                await asyncio.sleep(NOTICED)
-                assert "quorum of 5" in await refused(stray), "it waited, so it has had no lock"
-                wait = max(theirs, QUARANTINE) * 1.01 + 2.01
-                assert w.manager.unavailable_for == pytest.approx(wait, abs=2 * NOTICED)
-                await asyncio.sleep(w.manager.unavailable_for - 0.5)
-                assert "no new lock" in await refused(w.manager)
-                await asyncio.sleep(1)
-                async with w.manager.lock("a", blocking_timeout=0):
-                    pass
-                assert sentinel(w.nodes[0]).quarantine_ms == QUARANTINE * 1000, "theirs does not become ours"
-
-    main()
+    async with world(5, restart_quarantine=QUARANTINE) as w:
+        w.nodes[0].flush()
+        others = [MemoryNode(latency=LATENCY) for _ in range(2)]
+        async with strays([w.nodes[0], *others], restart_quarantine=theirs) as stray:
+            await asyncio.sleep(NOTICED)
+            assert "quorum of 5" in await refused(stray), "it waited, so it has had no lock"
+            wait = max(theirs, QUARANTINE) * 1.01 + 2.01
+            assert w.manager.unavailable_for == pytest.approx(wait, abs=2 * NOTICED)
+            await asyncio.sleep(w.manager.unavailable_for - 0.5)
+            assert "no new lock" in await refused(w.manager)
+            await asyncio.sleep(1)
+            async with w.manager.lock("a", blocking_timeout=0):
+                pass
+            assert sentinel(w.nodes[0]).quarantine_ms == QUARANTINE * 1000, "theirs does not become ours"
 
 
 @virtual
@@ -296,25 +292,21 @@ async def test_what_a_node_has_said_holds_while_it_is_out_of_reach() -> None:
 
 
 @pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.heavy)])
-def test_two_quorums_do_not_take_a_node_from_each_other_for_ever(first: int) -> None:
+@virtual
+async def test_two_quorums_do_not_take_a_node_from_each_other_for_ever(first: int) -> None:
     """Of two clients that begin nearly at once, and whose lists share a node, one gets it, once."""
-
-    @virtual
-    async def main() -> None:
-        nodes = [MemoryNode(latency=LATENCY) for _ in range(7)]
-        for node in nodes:
-            node.flush()
-        lists = [nodes[:3], nodes[2:]]
-        options = {"restart_quarantine": QUARANTINE}
-        async with strays(lists[first], **options) as one, strays(lists[1 - first], **options) as two:
-            await asyncio.sleep(5)
-            before = claims(nodes[2])
-            await asyncio.sleep(100)
-            assert claims(nodes[2]) == before <= 1
-            async with one.lock("a", blocking_timeout=0):
-                assert "ConfigurationError" in await refused(two)
-
-    main()
+    nodes = [MemoryNode(latency=LATENCY) for _ in range(7)]
+    for node in nodes:
+        node.flush()
+    lists = [nodes[:3], nodes[2:]]
+    options = {"restart_quarantine": QUARANTINE}
+    async with strays(lists[first], **options) as one, strays(lists[1 - first], **options) as two:
+        await asyncio.sleep(5)
+        before = claims(nodes[2])
+        await asyncio.sleep(100)
+        assert claims(nodes[2]) == before <= 1
+        async with one.lock("a", blocking_timeout=0):
+            assert "ConfigurationError" in await refused(two)
 
 
 @virtual
@@ -390,41 +382,33 @@ async def test_a_claim_by_init_stops_clients() -> None:
 
 
 @pytest.mark.parametrize("how", [BY_INIT, BY_USE])
-def test_old_data_of_another_quorum_is_named(how: bytes) -> None:
+@virtual
+async def test_old_data_of_another_quorum_is_named(how: bytes) -> None:
     """A server that comes back with a backup of another quorum's: every client says which node it is."""
-
-    @virtual
-    async def main() -> None:
-        async with world(5) as w:
-            ours = sentinel(w.nodes[0])
-            other = replace(ours.claim, born_ms=ours.claim.born_ms - 1000, how=how, label=b"them")
-            w.nodes[0].set(META, bytes(replace(ours, identity=b"x" * 80, size=3, claim=other)))
-            await asyncio.sleep(NOTICED)
-            error = await refused(w.manager)
-            assert error.startswith(f"ConfigurationError: node {w.nodes[0].name}: it belongs to"), error
-            assert "a quorum of 3 nodes, here are 5 configured;" in error
-            assert w.manager.statistics().conflict is not None
-
-    main()
+    async with world(5) as w:
+        ours = sentinel(w.nodes[0])
+        other = replace(ours.claim, born_ms=ours.claim.born_ms - 1000, how=how, label=b"them")
+        w.nodes[0].set(META, bytes(replace(ours, identity=b"x" * 80, size=3, claim=other)))
+        await asyncio.sleep(NOTICED)
+        error = await refused(w.manager)
+        assert error.startswith(f"ConfigurationError: node {w.nodes[0].name}: it belongs to"), error
+        assert "a quorum of 3 nodes, here are 5 configured;" in error
+        assert w.manager.statistics().conflict is not None
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
-def test_init_refuses_where_a_node_is_another_quorums(nodes: int) -> None:
+@virtual
+async def test_init_refuses_where_a_node_is_another_quorums(nodes: int) -> None:
     """It says whose, and changes nothing; `force` overrules that."""
-
-    @virtual
-    async def main() -> None:
-        async with world(5, holder="us") as w:
-            before = [node.get(META) for node in w.nodes]
-            async with strays(w.nodes[:nodes]) as stray:
-                with pytest.raises(ConfigurationError, match="nothing was changed") as caught:
-                    await stray.init()
-                words = f"it belongs to a quorum of 5 nodes, here are {nodes} configured; first used by us at"
-                assert words in str(caught.value)
-                assert [node.get(META) for node in w.nodes] == before
-                assert len(await stray.init(force=True)) == nodes
-
-    main()
+    async with world(5, holder="us") as w:
+        before = [node.get(META) for node in w.nodes]
+        async with strays(w.nodes[:nodes]) as stray:
+            with pytest.raises(ConfigurationError, match="nothing was changed") as caught:
+                await stray.init()
+            words = f"it belongs to a quorum of 5 nodes, here are {nodes} configured; first used by us at"
+            assert words in str(caught.value)
+            assert [node.get(META) for node in w.nodes] == before
+            assert len(await stray.init(force=True)) == nodes
 
 
 @virtual
@@ -476,46 +460,38 @@ async def test_nothing_advises_init_there() -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 5])
-def test_the_first_lock_without_a_quarantine_comes_at_once(number: int) -> None:
+@virtual
+async def test_the_first_lock_without_a_quarantine_comes_at_once(number: int) -> None:
     """Fresh nodes agree on a fence in the same round trip, since they have one floor (R11)."""
-
-    @virtual
-    async def main() -> None:
-        random = Random(number)
-        nodes = [MemoryNode(latency=lambda: random.uniform(0.0001, 0.005)) for _ in range(number)]
+    random = Random(number)
+    nodes = [MemoryNode(latency=lambda: random.uniform(0.0001, 0.005)) for _ in range(number)]
+    for node in nodes:
+        node.flush()
+    async with opened(nodes, restart_quarantine=0) as manager:
+        assert sim().time() - 1000 < 0.1
+        assert len({sentinel(node).floor for node in nodes}) == 1
+        fences = []
+        for _ in range(3):
+            async with manager.lock("a", blocking_timeout=0) as lease:
+                fences.append(lease.fence)
+        assert fences == sorted(set(fences))
+        assert manager.statistics().certified == 3
         for node in nodes:
             node.flush()
-        async with opened(nodes, restart_quarantine=0) as manager:
-            assert sim().time() - 1000 < 0.1
-            assert len({sentinel(node).floor for node in nodes}) == 1
-            fences = []
-            for _ in range(3):
-                async with manager.lock("a", blocking_timeout=0) as lease:
-                    fences.append(lease.fence)
-            assert fences == sorted(set(fences))
-            assert manager.statistics().certified == 3
-            for node in nodes:
-                node.flush()
-            await asyncio.sleep(1)
-            async with manager.lock("a", blocking_timeout=0) as lease:
-                assert (lease.fence or 0) > (fences[-1] or 0)
-
-    main()
+        await asyncio.sleep(1)
+        async with manager.lock("a", blocking_timeout=0) as lease:
+            assert (lease.fence or 0) > (fences[-1] or 0)
 
 
 @pytest.mark.parametrize("apart", [0.05, 0.4])
-def test_clocks_that_differ_delay_the_first_lock_by_no_more(apart: float) -> None:
+@virtual
+async def test_clocks_that_differ_delay_the_first_lock_by_no_more(apart: float) -> None:
     """No node takes a floor that is ahead of what its own clock allows: the slowest one has to get there."""
-
-    @virtual
-    async def main() -> None:
-        nodes = [MemoryNode(latency=LATENCY, clock_offset=offset) for offset in (0.0, apart, apart / 2)]
-        for node in nodes:
-            node.flush()
-        async with opened(nodes, restart_quarantine=0) as manager, manager.lock("a"):
-            assert sim().time() - 1000 < apart + 1.1
-
-    main()
+    nodes = [MemoryNode(latency=LATENCY, clock_offset=offset) for offset in (0.0, apart, apart / 2)]
+    for node in nodes:
+        node.flush()
+    async with opened(nodes, restart_quarantine=0) as manager, manager.lock("a"):
+        assert sim().time() - 1000 < apart + 1.1
 
 
 @virtual

@@ -134,7 +134,7 @@ async def test_a_key_of_another_type_is_the_answer_of_its_lock_alone() -> None:
         w.nodes[1]._server.data[PREFIX + b"b"] = [b"a list"], None
         survey = await w.manager.survey()
         assert [(lock.name, lock.state, lock.held_by) for lock in survey.locks] == [
-            ("a", "held", 3), ("b", "held", 2), ("c", "held", 3),
+            ("a", "held", 3), ("b", "held", 2), ("c", "held", 3)
         ]  # fmt: skip
         odd = survey.locks[1].nodes[1]
         assert (odd.held, odd.wrong_type, odd.reason) == (None, True, WRONG)
@@ -253,9 +253,7 @@ async def test_a_node_that_refuses_is_silent_for_all(monkeypatch: pytest.MonkeyP
 
 
 @virtual
-async def test_a_forbidden_key_is_no_reason_to_tell_nothing_of_the_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_forbidden_key_is_no_reason_to_tell_nothing_of_the_others(monkeypatch):
     """A script with it among its keys is refused as a whole (R42); few are asked for at the same time."""
     async with world(3, latency=0.01) as w:
         forbidden, found = PREFIX + b"00007", keys(30)
@@ -311,8 +309,8 @@ async def test_a_survey_of_no_locks_asks_nothing() -> None:
         ([b"x", b"5", None], False), ([5, 5, None], False), ([b"x", 5, 7], False), ([b"x", 5, [b"7"]], False),
         ([b"x", 5, None, None, -2, None, b"y", 5, None], False), ([[5], 7, None], False),
         ([[b"r", b"s"], 7, None], False), ([[b"r", 5, b"s"], 7, None], False),
-        ([[3, b"o", 5, 4], 7, None], False), (None, False), (b"x", False),
-    ],
+        ([[3, b"o", 5, 4], 7, None], False), (None, False), (b"x", False)
+    ]
 )  # fmt: skip
 def test_what_can_be_an_answer(reply: object, fits: bool) -> None:
     """Of two locks it may leave out the second; what else comes shows that replies are out of step (R15)."""
