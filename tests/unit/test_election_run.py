@@ -11,27 +11,27 @@ from itertools import pairwise
 import pytest
 
 from aioredlock_ng import (
-    Election,
-    Leadership,
     LockLostError,
     LockTakenError,
+    LossReason,
+    ManagerClosedError,
     QuorumUnavailableError,
     WouldDeadlockError,
 )
-from aioredlock_ng.events import Acquired, Hooks
+from aioredlock_ng.events import Hooks
 from aioredlock_ng.testing import lose
 from tests.unit.test_election import NAME, following
-from tests.unit.worlds import virtual, world
+from tests.unit.worlds import TTL, in_task, make, sim, virtual, world
 
 
 @virtual
-async def test_a_campaign_may_have_an_end() -> None:
+async def test_a_campaign_may_have_an_end():
     """The time limits are those of locks; a single try returns None while another candidate leads."""
     async with world() as w:
         async with w.manager.election(NAME).campaign():
             for options in ({"blocking": False}, {"blocking_timeout": 0.2}):
-                with pytest.raises(LockTakenError):
-                    await asyncio.create_task(_win(w.manager.election(NAME, **options)))
+                end = await in_task(w.manager.election(NAME, **options).campaign().__aenter__)
+                assert isinstance(end.error, LockTakenError)
             assert await asyncio.create_task(w.manager.election(NAME).try_campaign()) is None
         for node in w.nodes:
             node.crash()
@@ -39,26 +39,17 @@ async def test_a_campaign_may_have_an_end() -> None:
         with pytest.raises(QuorumUnavailableError):
             await election.campaign()
         with pytest.raises(QuorumUnavailableError):
-            await election.run(_fail)
-
-
-async def _win(election: Election) -> Leadership:
-    return await election.campaign()
-
-
-async def _fail(_: Leadership) -> None:
-    raise AssertionError("led")
+            await election.run(None)
 
 
 @virtual
-async def test_a_leadership_without_a_block_can_be_entered() -> None:
+async def test_a_leadership_without_a_block_can_be_entered():
     """Then its loss cancels the block, and leaving it resigns, with a word to observers."""
     async with world() as w, following(w.manager) as follower:
         leadership = await w.manager.election(NAME).try_campaign()
-        assert leadership is not None
+        await asyncio.sleep(3 * TTL)
         async with leadership as entered:
             assert entered is leadership
-            await asyncio.sleep(1)
             assert follower.terms == [leadership.term]
             with pytest.raises(RuntimeError, match="one body"):
                 await leadership.__aenter__()
@@ -71,58 +62,130 @@ async def test_a_leadership_without_a_block_can_be_entered() -> None:
             async with leadership:
                 lose(w.manager, NAME)
                 await asyncio.sleep(60)
+
+        leadership = await w.manager.election(NAME).campaign()
+        lose(w.manager, NAME)
+        assert leadership.lost.is_set()
+        await asyncio.sleep(1)  # there is no block to be cancelled
+        with pytest.raises(LockLostError):
+            leadership.check()
         with pytest.raises(LockLostError):
             await leadership.__aenter__()
+        await leadership.resign()
+        assert w.keys == [()] * 3
+
+
+# -- run -----------------------------------------------------------------------------------------------
 
 
 @virtual
-async def test_run_ends_when_it_is_cancelled_whatever_lead_makes_of_it() -> None:
-    """A timeout around it, a task group, a server's stop: none of them may wait for ever."""
-
-    async def returns(_: Leadership) -> None:
-        with suppress(asyncio.CancelledError):
-            await asyncio.sleep(60)
-
-    async def loses(leadership: Leadership) -> None:
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            lose(w.manager, NAME)
-            leadership.check()
-
-    async def groups(_: Leadership) -> None:
-        with suppress(ExceptionGroup, asyncio.CancelledError):
-            async with asyncio.TaskGroup() as group:
-                group.create_task(asyncio.sleep(60))
-
-    async def gives_up(_: Leadership) -> None:
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            raise ValueError("interrupted") from None
-
+async def test_run_leads_once_per_term():
+    """A lost leadership leads to the next campaign, and so does one that has ended; until it is cancelled."""
     async with world() as w:
-        for lead in (returns, loses, groups):
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(1):
-                    await w.manager.election(NAME).run(lead)
-            assert await w.manager.election(NAME).leader() is None
-        with pytest.raises(ValueError, match="interrupted"):
-            await asyncio.wait_for(w.manager.election(NAME).run(gives_up), 1)
+        led = []
+
+        async def lead(leadership):
+            led.append((leadership.term, "begins"))
+            try:
+                if len(led) == 1:
+                    lose(w.manager, NAME)
+                await asyncio.sleep(1 if len(led) < 4 else 3600)
+                led.append((leadership.term, "returns"))
+            except asyncio.CancelledError:
+                led.append((leadership.term, "is cancelled"))
+                raise
+
+        task = asyncio.create_task(w.manager.election(NAME).run(lead))
+        await asyncio.sleep(60)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        ends = [end for _, end in led]
+        assert ends == ["begins", "is cancelled", "begins", "returns", "begins", "is cancelled"]
+        terms = [term for term, _ in led]
+        assert terms == sorted(terms)
+        assert len(set(terms)) == 3
+        assert w.keys == [()] * 3
 
 
 @virtual
-async def test_run_goes_on_after_a_loss_that_lead_did_not_let_pass() -> None:
-    """The library's own cancellation ends the term, and no more than that."""
-    terms: list[int] = []
+async def test_what_lead_raises_leaves_run():
+    """Also a lost lock that is another one's, or a leadership's that was not lost."""
+    async with world() as w:
+        calls = []
 
-    async def lead(leadership: Leadership) -> None:
+        async def lose_another(leadership):
+            calls.append(leadership)
+            assert len(calls) <= 2, "once by each"
+            async with w.manager.lock("another"):
+                lose(w.manager, "another")
+                await asyncio.sleep(1)
+
+        async def lose_both(leadership):
+            try:
+                await lose_another(leadership)
+            finally:
+                lose(w.manager, NAME)
+
+        async def accuse(_):
+            raise LockLostError("not true", reason=LossReason.EXPIRED, names=(NAME,), votes=())
+
+        for lead in (lose_another, lose_both):
+            with pytest.raises(LockLostError) as caught:
+                await w.manager.election(NAME).run(lead)
+            assert caught.value.names == ("another",)
+        with pytest.raises(LockLostError, match="not true"):
+            await w.manager.election(NAME).run(accuse)
+        assert w.keys == [()] * 3
+
+
+async def _is_cancelled(w, leadership):
+    lose(w.manager, NAME)
+    with suppress(asyncio.CancelledError):
+        await asyncio.sleep(60)
+
+
+async def _checks(w, leadership):
+    lose(w.manager, NAME)
+    leadership.check()
+
+
+async def _checks_in_a_group(w, leadership):
+    async def check():
+        await asyncio.sleep(0)
+        leadership.check()
+
+    lose(w.manager, NAME)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(check())
+        group.create_task(check())
+
+
+async def _resigns(w, leadership):
+    await leadership.resign()
+    leadership.check()
+
+
+async def _has_a_group_that_fails(w, leadership):
+    """Before Python 3.13 that leaves its own cancellation in the count of the task."""
+    with suppress(ExceptionGroup):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(asyncio.wait_for(asyncio.sleep(1), 0))
+
+
+@pytest.mark.parametrize(
+    "ends", [_is_cancelled, _checks, _checks_in_a_group, _resigns, _has_a_group_that_fails]
+)
+@virtual
+async def test_run_goes_on_after_the_end_of_a_term(ends):
+    """However `lead` finds out, and whatever it makes of the cancellation: that is the library's own."""
+    terms = []
+
+    async def lead(leadership):
         terms.append(leadership.term)
         if len(terms) == 3:
             raise ZeroDivisionError
-        lose(w.manager, NAME)
-        with suppress(asyncio.CancelledError):
-            await asyncio.sleep(60)
+        await ends(w, leadership)
 
     async with world() as w:
         with pytest.raises(ZeroDivisionError):
@@ -131,20 +194,68 @@ async def test_run_goes_on_after_a_loss_that_lead_did_not_let_pass() -> None:
 
 
 @virtual
-async def test_run_goes_on_after_a_group_of_tasks_that_has_failed() -> None:
-    """Before Python 3.13 that leaves its own cancellation in the count of the task."""
-    terms = 0
+async def test_run_ends_with_its_manager():
+    """The body is stopped, and the next campaign says why there is none."""
+    stopped = asyncio.Event()
 
-    async def fail() -> None:
-        raise ValueError
+    async def lead(_):
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            stopped.set()
 
-    async def lead(_: Leadership) -> None:
-        nonlocal terms
-        if (terms := terms + 1) == 3:
-            raise ZeroDivisionError
-        with suppress(ExceptionGroup):
+    async with world() as w, make(w.nodes, seed=7) as manager:
+        task = asyncio.create_task(manager.election(NAME).run(lead))
+        await asyncio.sleep(1)
+        await manager.aclose()
+        with pytest.raises(ManagerClosedError):
+            await task
+        assert stopped.is_set()
+
+
+@virtual
+async def test_run_ends_when_it_is_cancelled_whatever_lead_makes_of_it():
+    """A timeout around it, a task group, a server's stop: none of them may wait for ever."""
+
+    async def returns(_):
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+
+    async def loses(leadership):
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            lose(w.manager, NAME)
+            leadership.check()
+
+    async def groups(_):
+        with suppress(ExceptionGroup, asyncio.CancelledError):
             async with asyncio.TaskGroup() as group:
-                group.create_task(fail())
+                group.create_task(asyncio.sleep(60))
+
+    async def gives_up(_):
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+        raise ValueError("interrupted")
+
+    async with world() as w:
+        for lead in (returns, loses, groups):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(w.manager.election(NAME).run(lead), 1)
+            assert await w.manager.election(NAME).leader() is None
+        with pytest.raises(ValueError, match="interrupted"):
+            await asyncio.wait_for(w.manager.election(NAME).run(gives_up), 1)
+
+
+@virtual
+async def test_lead_is_inside_of_its_own_election():
+    """A lock or a campaign of that name would wait for itself."""
+
+    async def lead(_):
+        for again in (w.manager.lock(NAME).acquire, w.manager.election(NAME).campaign().__aenter__):
+            with pytest.raises(WouldDeadlockError):
+                await again()
+        raise ZeroDivisionError
 
     async with world() as w:
         with pytest.raises(ZeroDivisionError):
@@ -152,32 +263,11 @@ async def test_run_goes_on_after_a_group_of_tasks_that_has_failed() -> None:
 
 
 @virtual
-async def test_lead_is_inside_of_its_own_election() -> None:
-    """A lock of that name would wait for itself; and a task that is thrown away takes `lead` along."""
-    inside = asyncio.Event()
-
-    async def lead(_: Leadership) -> None:
-        with pytest.raises(WouldDeadlockError):
-            await w.manager.lock(NAME).acquire()
-        inside.set()
-        await asyncio.sleep(60)
-
-    async with world() as w:
-        running = asyncio.create_task(w.manager.election(NAME).run(lead))
-        await inside.wait()
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-
-
-@virtual
-async def test_run_raises_a_group_that_has_more_than_the_loss() -> None:
+async def test_run_raises_a_group_that_has_more_than_the_loss():
     """An error of the user's own is not swallowed because the loss came with it."""
 
-    async def lead(leadership: Leadership) -> None:
-        lose(w.manager, NAME)
-        with suppress(asyncio.CancelledError):
-            await asyncio.sleep(60)
+    async def lead(leadership):
+        await _is_cancelled(w, leadership)
         with pytest.raises(LockLostError) as lost:
             leadership.check()
         raise ExceptionGroup("both", [lost.value, ValueError("mine")])
@@ -189,20 +279,18 @@ async def test_run_raises_a_group_that_has_more_than_the_loss() -> None:
 
 
 @virtual
-async def test_run_pauses_while_terms_end_at_once() -> None:
+async def test_run_pauses_while_terms_end_at_once():
     """A lead with nothing to do keeps no node busy: the pause grows, and there is none after a long term."""
-    began: list[float] = []
-    loop = asyncio.get_running_loop()
+    began = []
 
-    async def lead(_: Leadership) -> None:
-        began.append(loop.time())
+    async def lead(_):
+        began.append(sim().time())
         if len(began) == 15:
             await asyncio.sleep(2)
 
     async with world() as w:
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(60):
-                await w.manager.election(NAME).run(lead)
+            await asyncio.wait_for(w.manager.election(NAME).run(lead), 60)
     between = [after - before for before, after in pairwise(began)]
     assert 0.05 <= between[0] <= 0.2
     assert all(2.5 <= pause <= 5.1 for pause in between[7:14])
@@ -211,34 +299,22 @@ async def test_run_pauses_while_terms_end_at_once() -> None:
 
 
 @virtual
-async def test_kinds_of_which_there_are_few_are_labelled_by_their_name() -> None:
+async def test_kinds_of_which_there_are_few_are_labelled_by_their_name():
     """Elections, semaphores and fair locks; a label that is given wins, and the holder is another matter."""
-    seen: list[tuple[str, ...]] = []
 
     class Watch(Hooks):
-        def on_acquired(self, event: Acquired) -> None:
-            seen.append((*event.names, event.label))
+        def on_acquired(self, event):
+            assert event.label == labels[event.names[0]]
+            told.append(event.names[0])
 
+    labels = {"e": "e", "s": "s", "f": "f", "m": "", "r": "", "e2": "x", "s2": "y", "f2": ""}
+    told = []
     async with world(hooks=[Watch()]) as w:
         m = w.manager
-        async with (
-            m.election("e").campaign(),
-            m.semaphore("s", permits=2),
-            m.lock("f", fair=True),
-            m.lock("m"),
-        ):
+        async with m.election("e").campaign(), m.semaphore("s", permits=2), m.lock("f", fair=True):
             pass
-        async with m.rwlock("r").read(), m.election("e", label="x", holder="me").campaign() as leadership:
-            assert leadership.holder == "me"
-        async with m.semaphore("s", permits=2, label="y"), m.lock("f", fair=True, label=""):
+        async with m.lock("m"), m.rwlock("r").read(), m.election("e2", label="x", holder="me").campaign():
             pass
-    assert seen == [
-        ("e", "e"),
-        ("s", "s"),
-        ("f", "f"),
-        ("m", ""),
-        ("r", ""),
-        ("e", "x"),
-        ("s", "y"),
-        ("f", ""),
-    ]
+        async with m.semaphore("s2", permits=2, label="y"), m.lock("f2", fair=True, label=""):
+            pass
+    assert told == list(labels)

@@ -7,39 +7,53 @@ import contextlib
 
 import pytest
 
-from aioredlock_ng import LockManager
-from aioredlock_ng._core.keyspace import SEATS, TICKETS, mark_key
-from aioredlock_ng.testing import MemoryNode
-from tests.unit.test_fair import KEY, NAME, held, labels, processes, seats, sit, waiting
-from tests.unit.worlds import ANOTHER, LATENCY, PLAIN, PREFIX, TTL, count, in_task, sim, virtual, world
+from tests.unit.test_fair import (
+    KEY,
+    NAME,
+    SEATS,
+    TICKETS,
+    cut,
+    held,
+    labels,
+    mend,
+    processes,
+    seats,
+    sit,
+    waiting,
+    wired,
+)  # fmt: skip
+from tests.unit.worlds import ANOTHER, LATENCY, PLAIN, TTL, count, in_task, make, sim, virtual, world
+
+
+def crowd(node, number, *, first=1 << 52):
+    """Have so many stand in line of which nothing is heard, behind all that there are if not said."""
+    for ticket in range(first, first + number):
+        sit(node, b"another %d" % ticket, ticket)
 
 
 @virtual
-async def test_a_late_release_leaves_the_next_calls_seat_alone() -> None:
+async def test_a_late_release_leaves_the_next_calls_seat_alone():
     """The body of a lost lease ends while another task of its process stands in line."""
     async with world(3) as w, processes(w, "b") as (b,), w.process(holder="a", extension=PLAIN) as a:
         lease = await a.lock(NAME, fair=True, ttl=1.0).acquire()
-        ends: list[str] = []
+        ends = []
         before = asyncio.create_task(held(b, 2.0, ends, "b"))
         await asyncio.sleep(0.01)
         behind = asyncio.create_task(held(a, 0.01, ends, "a"))
         await asyncio.sleep(1.2)
         assert not lease.held
-        assert [labels(node) for node in w.nodes] == [["a"]] * 3
+        assert labels(w) == [["a"]] * 3
         await lease.release()
-        assert [labels(node) for node in w.nodes] == [["a"]] * 3
+        assert labels(w) == [["a"]] * 3
         await asyncio.gather(before, behind)
         assert ends == ["b", "a"]
 
 
 @pytest.mark.parametrize("seated", [False, True])
 @virtual
-async def test_a_repeated_release_says_nothing_of_seats(seated: bool) -> None:
+async def test_a_repeated_release_says_nothing_of_seats(seated):
     """What the ledger repeats neither takes the seat of a later call away nor brings a gone one back."""
-    async with world(3) as w:
-        wires = [node.wire() for node in w.nodes]
-        a = LockManager(wires, clock=sim().clock, holder="a")
-        await a.start()
+    async with world(3) as w, wired(w, "a") as ((a, wires),):
         lease = await w.manager.lock(NAME, fair=True).acquire()
         task = in_task(a.lock(NAME, fair=True).acquire)
         await asyncio.sleep(0.01 if seated else LATENCY / 2)  # then it asks again, and has a ticket
@@ -47,30 +61,26 @@ async def test_a_repeated_release_says_nothing_of_seats(seated: bool) -> None:
             wire.cut(requests=False)
         while count(w.nodes[0], "fair-acquire") < 2 + seated:
             await asyncio.sleep(LATENCY)
-        for node, wire in zip(w.nodes, wires, strict=True):
+        for node in w.nodes:
             node.disconnect()
-            wire.mend()
+        mend(wires)
         await asyncio.sleep(0.7)
         assert sum(node.owed for node in a.statistics().nodes) > 0
-        for _ in range(200):
-            await asyncio.sleep(0.01)
-            assert [labels(node) for node in w.nodes] == [["a"]] * 3
-        task.cancel()
-        await asyncio.sleep(0.01)
-        for _ in range(200):
-            assert [labels(node) for node in w.nodes] == [[]] * 3
-            await asyncio.sleep(0.01)
+        for line in (["a"], []):
+            for _ in range(200):
+                await asyncio.sleep(0.01)
+                assert labels(w) == [line] * 3
+            task.cancel()
         await lease.release()
-        await a.aclose()
 
 
 @virtual
-async def test_one_node_with_a_long_line_makes_no_call_ask_rarely() -> None:
+async def test_one_node_with_a_long_line_makes_no_call_ask_rarely():
     """A minority may have seats that nothing takes away, as of a clock that was set back."""
     async with world(3) as w, processes(w, "a") as (a,):
-        others(w.nodes[0], 500, first=1)
+        crowd(w.nodes[0], 500, first=1)
         lease = await w.manager.lock(NAME, fair=True, ttl=3 * TTL).acquire()
-        task = asyncio.create_task(held(a, 0.0, [], ""))
+        task = asyncio.create_task(held(a))
         await asyncio.sleep(3.0)
         assert count(w.nodes[1], "fair-acquire") > 6
         await lease.release()
@@ -78,15 +88,30 @@ async def test_one_node_with_a_long_line_makes_no_call_ask_rarely() -> None:
 
 
 @virtual
-async def test_closing_leaves_the_line() -> None:
+async def test_one_far_behind_asks_rarely():
+    """The more come before a call the rarer it asks by itself, and it keeps its seat all the same."""
+    async with world(3) as w, processes(w, "a") as (a,):
+        lease = await w.manager.lock(NAME, fair=True, ttl=3 * TTL).acquire()
+        for node in w.nodes:
+            crowd(node, 200, first=1)
+        asked = count(w.nodes[0], "fair-acquire")
+        task = asyncio.create_task(held(a))
+        await asyncio.sleep(20.0)
+        assert 4 <= count(w.nodes[0], "fair-acquire") - asked <= 12
+        assert all("a" in line for line in labels(w))
+        task.cancel()
+        await lease.release()
+        await asyncio.sleep(0.1)
+
+
+@virtual
+async def test_closing_leaves_the_line():
     """A manager that closes while a call of its waits takes the seat along, and has the next one told."""
-    async with world(3) as w, processes(w, "b") as (b,):
-        a = LockManager(w.nodes, clock=sim().clock, holder="a")
-        await a.start()
+    async with world(3) as w, processes(w, "b") as (b,), make(w.nodes, holder="a") as a:
         lease = await w.manager.lock(NAME, fair=True).acquire()
         first, second = await waiting(w, a, b)
         await a.aclose()
-        assert [labels(node) for node in w.nodes] == [["b"]] * 3
+        assert labels(w) == [["b"]] * 3
         with contextlib.suppress(Exception):
             await first
         began = sim().time()
@@ -96,87 +121,58 @@ async def test_closing_leaves_the_line() -> None:
 
 
 @virtual
-async def test_one_that_asks_later_stands_behind_whatever_clocks_say() -> None:
+async def test_one_that_asks_later_stands_behind_whatever_clocks_say():
     """A majority knows of the first; the node that does not has a clock that is far behind."""
-    async with world(3) as w, w.process(holder="b") as b:
-        wires = [node.wire() for node in w.nodes]
+    async with world(3) as w, processes(w, "b") as (b,), wired(w, "a") as ((a, wires),):
         wires[2].cut()
-        async with LockManager(wires, clock=sim().clock, holder="a") as a:
-            ends: list[str] = []
-            lease = await w.manager.lock(NAME, fair=True).acquire()
-            w.nodes[2].step_clock(-5.0)
-            first = asyncio.create_task(held(a, 0.005, ends, "a"))
-            await asyncio.sleep(0.2)
-            second = asyncio.create_task(held(b, 0.005, ends, "b"))
-            await asyncio.sleep(0.2)
-            assert [labels(node) for node in w.nodes] == [["a", "b"], ["a", "b"], ["b"]]
-            await lease.release()
-            await asyncio.gather(first, second)
-            assert ends == ["a", "b"]
-            wires[2].mend()
+        ends = []
+        lease = await w.manager.lock(NAME, fair=True).acquire()
+        w.nodes[2].step_clock(-5.0)
+        first = asyncio.create_task(held(a, 0.005, ends, "a"))
+        await asyncio.sleep(0.2)
+        second = asyncio.create_task(held(b, 0.005, ends, "b"))
+        await asyncio.sleep(0.2)
+        assert labels(w) == [["a", "b"], ["a", "b"], ["b"]]
+        await lease.release()
+        await asyncio.gather(first, second)
+        assert ends == ["a", "b"]
+        mend(wires)
 
 
 @virtual
-async def test_a_head_whose_seats_were_lost_has_the_lock_at_once() -> None:
+async def test_a_head_whose_seats_were_lost_has_the_lock_at_once():
     """Its ticket says where it stands: it is before those whose seats were kept."""
     async with world(3) as w, processes(w, "a") as (a,):
         lease = await w.manager.lock(NAME, fair=True).acquire()
         (task,) = await waiting(w, a)
         for node in w.nodes:
-            others(node, 20)
+            crowd(node, 20)
             head = seats(node)[0]
-            for mark in (TICKETS, SEATS):
-                node._server.zrem(mark_key(PREFIX, mark, KEY), head)
+            for key in (TICKETS, SEATS):
+                node._server.zrem(key, head)
         asked = count(w.nodes[0], "fair-acquire")
         await lease.release()
         await task
         assert count(w.nodes[0], "fair-acquire") == asked + 1
 
 
-def others(node: MemoryNode, number: int, *, first: int = 1 << 52) -> None:
-    """Have so many stand in line of which nothing is heard, behind all that there are if not said."""
-    for ticket in range(first, first + number):
-        sit(node, b"another %d" % ticket, ticket)
-
-
 @virtual
-async def test_a_seat_outlives_reminders_that_do_not_arrive() -> None:
+async def test_a_seat_outlives_reminders_that_do_not_arrive():
     """One that is cut off for two of them has not lost its place."""
-    async with world(3) as w:
-        wires = [node.wire() for node in w.nodes]
-        async with LockManager(wires, clock=sim().clock, holder="a") as a:
-            lease = await w.manager.lock(NAME, fair=True, ttl=3 * TTL).acquire()
-            task = asyncio.create_task(held(a, 0.0, [], ""))
-            await asyncio.sleep(3.0)
-            for wire in wires:
-                wire.cut()
-            await asyncio.sleep(1.4)
-            assert [labels(node) for node in w.nodes] == [["a"]] * 3
-            for wire in wires:
-                wire.mend()
-            await lease.release()
-            await task
-
-
-@virtual
-async def test_one_far_behind_asks_rarely() -> None:
-    """The more come before a call the rarer it asks by itself, and it keeps its seat all the same."""
-    async with world(3) as w, processes(w, "a") as (a,):
+    async with world(3) as w, wired(w, "a") as ((a, wires),):
         lease = await w.manager.lock(NAME, fair=True, ttl=3 * TTL).acquire()
-        for node in w.nodes:
-            others(node, 200, first=1)
-        asked = count(w.nodes[0], "fair-acquire")
-        task = asyncio.create_task(held(a, 0.0, [], ""))
-        await asyncio.sleep(20.0)
-        assert 4 <= count(w.nodes[0], "fair-acquire") - asked <= 12
-        assert all("a" in labels(node) for node in w.nodes)
-        task.cancel()
+        task = asyncio.create_task(held(a))
+        await asyncio.sleep(3.0)
+        cut(wires)
+        await asyncio.sleep(1.4)
+        assert labels(w) == [["a"]] * 3
+        mend(wires)
         await lease.release()
-        await asyncio.sleep(0.1)
+        await task
 
 
 @virtual
-async def test_one_that_had_the_lock_leaves_where_it_was_refused() -> None:
+async def test_one_that_had_the_lock_leaves_where_it_was_refused():
     """A node that did not grant it forgets the seat with the release."""
     async with world(3) as w, processes(w, "a") as (a,):
         lease = await w.manager.lock(NAME, fair=True).acquire()
@@ -185,35 +181,11 @@ async def test_one_that_had_the_lock_leaves_where_it_was_refused() -> None:
         await lease.release()
         await task
         await asyncio.sleep(0.01)
-        assert [labels(node) for node in w.nodes] == [[]] * 3
+        assert labels(w) == [[]] * 3
 
 
 @virtual
-async def test_one_far_away_is_served_in_turn() -> None:
-    """Its way takes longer than a head start: once it was passed over, the others wait for it."""
-    async with world(3) as w, processes(w, "b", "c") as others:
-        wires = [node.wire() for node in w.nodes]
-        for wire in wires:
-            wire.extra = 0.035  # each way: 70 ms in all
-        async with LockManager(wires, clock=sim().clock, holder="far", node_timeout=0.3) as far:
-            ends: list[str] = []
-
-            async def again(manager: LockManager, label: str) -> None:
-                while True:
-                    await held(manager, 0.2, ends, label)
-
-            named = (("b", others[0]), ("c", others[1]), ("far", far))
-            tasks = [asyncio.create_task(again(manager, label)) for label, manager in named]
-            await asyncio.sleep(10.0)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            assert ends.count("far") >= 0.8 * ends.count("b") > 5, ends
-            await asyncio.sleep(0.5)
-
-
-@virtual
-async def test_one_that_lost_the_lock_leaves_where_it_was_refused() -> None:
+async def test_one_that_lost_the_lock_leaves_where_it_was_refused():
     """Its seat goes with the loss, and not with its release, for by then it may be the next call's."""
     async with world(3) as w, w.process(holder="a", extension=PLAIN) as a:
         lease = await w.manager.lock(NAME, fair=True).acquire()
@@ -222,7 +194,29 @@ async def test_one_that_lost_the_lock_leaves_where_it_was_refused() -> None:
         w.nodes[2].set(KEY, ANOTHER, 60.0)
         await lease.release()
         await asyncio.sleep(0.1)
-        assert [labels(node) for node in w.nodes] == [[], [], ["a"]]
+        assert labels(w) == [[], [], ["a"]]
         await asyncio.sleep(1.0)
-        assert [labels(node) for node in w.nodes] == [[]] * 3
+        assert labels(w) == [[]] * 3
         await (await task).release()
+
+
+@virtual
+async def test_one_far_away_is_served_in_turn():
+    """Its way takes longer than a head start: once it was passed over, the others wait for it."""
+    async with world(3) as w, processes(w, "b", "c") as (b, c), wired(w, "far", node_timeout=0.3) as opened:
+        ((far, wires),) = opened
+        for wire in wires:
+            wire.extra = 0.035  # each way: 70 ms in all
+        ends = []
+
+        async def again(manager, label):
+            while True:
+                await held(manager, 0.2, ends, label)
+
+        tasks = [asyncio.create_task(again(*each)) for each in ((b, "b"), (c, "c"), (far, "far"))]
+        await asyncio.sleep(10.0)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        assert ends.count("far") >= 0.8 * ends.count("b") > 5, ends
+        await asyncio.sleep(0.5)
