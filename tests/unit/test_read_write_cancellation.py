@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
 
 import pytest
 
-from aioredlock_ng import Lease, LockError, LockManager
+from aioredlock_ng import LockError
 from tests.unit.test_cancellation import MAX_PAUSES, PATIENCE, RETRY, breaking, dying, healthy, late
-from tests.unit.worlds import LATENCY, PREFIX, Tripwire, World, in_task, locks, sim, virtual, world
+from tests.unit.worlds import LATENCY, PREFIX, Tripwire, in_task, locks, sim, virtual, world
 
 KEY = PREFIX + b"a"
 QUEUE = PREFIX + b"queue:{" + KEY + b"}"
@@ -38,70 +34,62 @@ CLEAN_AFTER = 6.0
 """Seconds after the healing by which all keys and marks must be gone: well before the ttl."""
 
 
-@dataclass
 class Case:
-    """One run: the world, another process of it, and what has been won."""
+    """One run: the world, another process of it, and the leases of the one that is cancelled."""
 
-    w: World
-    other: LockManager
-    leases: list[Lease] = field(default_factory=list)
-    """Of the process that is cancelled: to be released in the end."""
+    def __init__(self, w, other):
+        self.w, self.other, self.leases = w, other, []
 
-    def read(self, manager: LockManager | None = None, **options: Any) -> Any:
+    def read(self, manager=None):
         """Describe a read lock."""
-        return (manager or self.w.manager).rwlock("a", blocking_timeout=PATIENCE, **options).read()
+        return (manager or self.w.manager).rwlock("a", blocking_timeout=PATIENCE).read()
 
-    def write(self, manager: LockManager | None = None, *, since: Lease | None = None, **options: Any) -> Any:
+    def write(self, manager=None, since=None):
         """Describe a write lock."""
-        lock = (manager or self.w.manager).rwlock("a", blocking_timeout=PATIENCE, **options)
-        return lock.write(since=since)
-
-
-Operation: TypeAlias = Callable[[Case], Awaitable[object]]
-Company: TypeAlias = Callable[[Case], AbstractAsyncContextManager[None]]
+        return (manager or self.w.manager).rwlock("a", blocking_timeout=PATIENCE).write(since=since)
 
 
 # -- what is cancelled -------------------------------------------------------------------------------
 
 
-async def read(case: Case) -> None:
+async def read(case):
     """Read, and leave."""
     async with case.read():
         await asyncio.sleep(0.005)
 
 
-async def write(case: Case) -> None:
+async def write(case):
     """Write, and leave."""
     async with case.write():
         await asyncio.sleep(0.005)
 
 
-async def acquire_to_read(case: Case) -> None:
+async def acquire_to_read(case):
     """Acquire a read lease, and keep it."""
     case.leases.append(await case.read().acquire())
 
 
-async def acquire_to_write(case: Case) -> None:
+async def acquire_to_write(case):
     """Acquire a write lease, and keep it."""
     case.leases.append(await case.write().acquire())
 
 
-async def write_since(case: Case) -> None:
+async def write_since(case):
     """Read first, then write what depends on it."""
     async with case.read() as lease:
         await asyncio.sleep(0)
-    async with case.write(since=lease) as lease:
+    async with case.write(since=lease):
         await asyncio.sleep(0.005)
 
 
-async def become_a_reader(case: Case) -> None:
+async def become_a_reader(case):
     """Write, become a reader, and leave."""
     async with case.write() as lease:
         await lease.downgrade()
         await asyncio.sleep(0.005)
 
 
-async def become_a_reader_late(case: Case) -> None:
+async def become_a_reader_late(case):
     """Become a reader behind an extension that is under way, and keep the lease."""
     lease = await case.write().acquire()
     case.leases.append(lease)
@@ -110,13 +98,13 @@ async def become_a_reader_late(case: Case) -> None:
     await lease.downgrade()
 
 
-async def lead(case: Case) -> None:
+async def lead(case):
     """Lead, and resign."""
     async with case.w.manager.election("a").campaign():
         await asyncio.sleep(0.005)
 
 
-async def lead_and_resign(case: Case) -> None:
+async def lead_and_resign(case):
     """Lead outside of a block."""
     leadership = await case.w.manager.election("a").campaign()
     case.leases.append(leadership._lease)
@@ -128,129 +116,65 @@ async def lead_and_resign(case: Case) -> None:
 
 
 @contextlib.asynccontextmanager
-async def alone(case: Case) -> AsyncIterator[None]:
-    """None else is there."""
-    yield
-
-
-@contextlib.asynccontextmanager
-async def _beside(case: Case, lease: Lease) -> AsyncIterator[None]:
-    """Hold a lease all the time, of which nothing may be touched."""
-    w, owner = case.w, lease._holding.owner
-    before = [node._server.scores(KEY).get(owner) for node in w.nodes]
-    yield
-    assert lease.held
-    now = [node._server.scores(KEY).get(owner) if node.answers else None for node in w.nodes]
-    assert sum(then is not None and then >= (was or 0) for was, then in zip(before, now, strict=True)) >= 2
-    await lease.release()
-
-
-@contextlib.asynccontextmanager
-async def beside_a_reader(case: Case) -> AsyncIterator[None]:
-    """Another process reads all the time."""
-    async with _beside(case, await case.read(case.other).acquire()):
+async def company(case, beside):
+    """Have others there: a reader all the time, a writer for a while, or those that wait."""
+    whose = case.other if "its own" not in beside else case.w.manager
+    if beside == "alone":
         yield
-
-
-@contextlib.asynccontextmanager
-async def beside_its_own_reader(case: Case) -> AsyncIterator[None]:
-    """Another task of the process reads all the time."""
-    async with _beside(case, await case.read().acquire()):
+    elif beside.startswith("beside"):
+        lease = await case.read(whose).acquire()
+        owner = lease._holding.owner
+        before = [node._server.scores(KEY).get(owner, 0) for node in case.w.nodes]
         yield
-
-
-@contextlib.asynccontextmanager
-async def _behind(case: Case, lease: Lease) -> AsyncIterator[None]:
-    """Release it while the operation waits."""
-    sim().call_later(OTHERS_STAY, lambda: case.w.tasks.append(in_task(lease.release)))
-    yield
-
-
-@contextlib.asynccontextmanager
-async def behind_a_writer(case: Case) -> AsyncIterator[None]:
-    """Another process writes for a while."""
-    async with _behind(case, await case.write(case.other).acquire()):
+        assert lease.held
+        now = [node._server.scores(KEY).get(owner, -1) if node.answers else -1 for node in case.w.nodes]
+        assert sum(then >= was for was, then in zip(before, now, strict=True)) >= 2
+        await lease.release()
+    elif beside == "before a reader":
+        waits = []
+        sim().call_later(0.003, lambda: waits.append(in_task(case.other.rwlock("a").read().acquire)))
         yield
+        for lease in case.leases:
+            if lease.mode == "write":
+                await lease.release()
+        assert (await asyncio.wait_for(waits[0], CLEAN_AFTER)).error is None
+    else:
+        waits = beside == "behind a writer that waits"
+        lease = await (case.read if waits else case.write)(whose).acquire()
+        async with case.w.process() as third:
+            if waits:
+                case.w.tasks.append(in_task(third.rwlock("a").write().acquire))
+                while not all(node._server.exists(QUEUE) for node in case.w.nodes):
+                    await asyncio.sleep(0.001)
+            sim().call_later(OTHERS_STAY, lambda: case.w.tasks.append(in_task(lease.release)))
+            yield
+            assert not waits or (await case.w.tasks[0]).error is None
 
 
-@contextlib.asynccontextmanager
-async def behind_its_own_writer(case: Case) -> AsyncIterator[None]:
-    """Another task of the process writes for a while."""
-    async with _behind(case, await case.write().acquire()):
-        yield
-
-
-@contextlib.asynccontextmanager
-async def behind_a_writer_that_waits(case: Case) -> AsyncIterator[None]:
-    """Another process reads, and a third one waits to write, does so, and leaves."""
-    lease = await case.read(case.other).acquire()
-
-    async def write_then() -> None:
-        async with case.w.process() as third, third.rwlock("a").write():
-            await asyncio.sleep(0.01)
-
-    writer = asyncio.create_task(write_then())
-    while not all(node._server.exists(QUEUE) for node in case.w.nodes):
-        await asyncio.sleep(0.001)
-    async with _behind(case, lease):
-        yield
-    await writer
-
-
-@contextlib.asynccontextmanager
-async def before_a_reader(case: Case) -> AsyncIterator[None]:
-    """Another process waits to read; it comes in."""
-    reader: list[asyncio.Task[None]] = []
-
-    async def read_then() -> None:
-        async with case.other.rwlock("a").read():
-            pass
-
-    sim().call_later(0.003, lambda: reader.append(asyncio.create_task(read_then())))
-    yield
-    for lease in case.leases:
-        if lease.mode == "write":
-            await lease.release()
-    await asyncio.wait_for(reader[0], CLEAN_AFTER)
-
-
-COMPANY: dict[Operation, list[Company]] = {
-    read: [
-        alone,
-        beside_a_reader,
-        beside_its_own_reader,
-        behind_a_writer,
-        behind_its_own_writer,
-        behind_a_writer_that_waits,
-    ],
-    write: [
-        alone,
-        beside_a_reader,
-        beside_its_own_reader,
-        behind_a_writer,
-        behind_its_own_writer,
-        behind_a_writer_that_waits,
-        before_a_reader,
-    ],
-    acquire_to_read: [alone, beside_a_reader, behind_a_writer, behind_its_own_writer],
-    acquire_to_write: [alone, beside_a_reader, behind_a_writer, before_a_reader],
-    write_since: [alone, beside_a_reader, behind_a_writer],
-    become_a_reader: [alone, behind_a_writer, before_a_reader],
-    become_a_reader_late: [alone, before_a_reader],
-    lead: [alone, behind_a_writer, behind_its_own_writer],
-    lead_and_resign: [alone, behind_a_writer],
+ALL = ("alone", "beside a reader", "beside its own reader", "behind a writer", "behind its own writer",
+       "behind a writer that waits")  # fmt: skip
+COMPANY = {
+    read: ALL,
+    write: (*ALL, "before a reader"),
+    acquire_to_read: ("alone", "beside a reader", "behind a writer", "behind its own writer"),
+    acquire_to_write: ("alone", "beside a reader", "behind a writer", "before a reader"),
+    write_since: ("alone", "beside a reader", "behind a writer"),
+    become_a_reader: ("alone", "behind a writer", "before a reader"),
+    become_a_reader_late: ("alone", "before a reader"),
+    lead: ("alone", "behind a writer", "behind its own writer"),
+    lead_and_resign: ("alone", "behind a writer"),
 }
 CASES = [
-    pytest.param(operation, company, id=f"{operation.__name__}-{company.__name__}")
-    for operation, companies in COMPANY.items()
-    for company in companies
+    pytest.param(operation, beside, id=f"{operation.__name__} {beside}".replace(" ", "_"))
+    for operation, besides in COMPANY.items()
+    for beside in besides
 ]
 
 
 # -- every step --------------------------------------------------------------------------------------
 
 
-async def check_marks(case: Case) -> None:
+async def check_marks(case):
     """Check that what was cancelled keeps no reader out."""
     if not any(lease.held and lease.mode != "read" for lease in case.leases):
         began = sim().time()
@@ -259,18 +183,17 @@ async def check_marks(case: Case) -> None:
         await lease.release()
 
 
-async def check_next(case: Case) -> None:
+async def check_next(case):
     """Check that all come in one after the other, each at its first try."""
     assert await case.other.election("a").leader() is None
     for lock in (case.read(case.other), case.write(), case.read(), case.write(case.other)):
         lease = await lock.try_acquire()
-        assert lease is not None
         await lease.release()
     async with case.other.election("a").campaign() as leadership:
         assert leadership.held
 
 
-def heal(w: World) -> None:
+def heal(w):
     """Have all nodes answer again."""
     for node in w.nodes:
         node.latency = LATENCY
@@ -280,7 +203,7 @@ def heal(w: World) -> None:
             node.restart()
 
 
-async def clean(case: Case) -> None:
+async def clean(case):
     """Release what was won, and look for remains."""
     w = case.w
     for lease in case.leases:
@@ -297,14 +220,12 @@ async def clean(case: Case) -> None:
     assert [node._server.listening(KEY) + node._server.listening(QUEUE) for node in w.nodes] == [0] * 3
 
 
-async def cancel_at(
-    operation: Operation, company: Company, condition: Callable[[World], None], at: int, *, waking: bool
-) -> bool:
+async def cancel_at(operation, beside, condition, at, *, waking):
     """Run the operation in a world of its own, cancel it at one pause; False when it has fewer."""
     async with world(retry=RETRY) as w, w.process() as other:
         before = asyncio.all_tasks()
         case = Case(w, other)
-        async with company(case):
+        async with company(case, beside):
             condition(w)
             sim().call_later(HEALED_AFTER, heal, w)
             wire = Tripwire(operation(case), at, waking=waking)
@@ -312,7 +233,7 @@ async def cancel_at(
             expected = (asyncio.CancelledError,) if wire.tripped else (type(None), LockError)
             assert isinstance(end.error, expected), end
             assert end.cancelling == wire.tripped
-            if condition is healthy and company in (alone, beside_a_reader):
+            if condition is healthy and beside in ("alone", "beside a reader"):
                 await check_marks(case)
             await asyncio.sleep(HEALED_AFTER + SETTLED)
         await clean(case)
@@ -322,24 +243,24 @@ async def cancel_at(
 
 
 @pytest.mark.parametrize("waking", [False, True], ids=["asleep", "waking"])
-@pytest.mark.parametrize(("operation", "company"), CASES)
+@pytest.mark.parametrize(("operation", "beside"), CASES)
 @virtual
-async def test_cancelled_at_every_pause(operation, company, waking):
+async def test_cancelled_at_every_pause(operation, beside, waking):
     """At its first pause, at its second, …: each of the others goes on, and nothing of it is left."""
     at = 1
-    while await cancel_at(operation, company, healthy, at, waking=waking):
+    while await cancel_at(operation, beside, healthy, at, waking=waking):
         at += 1
         assert at < MAX_PAUSES
     assert at > 1
 
 
 @pytest.mark.parametrize("condition", [late, breaking, dying])
-@pytest.mark.parametrize(("operation", "company"), CASES)
+@pytest.mark.parametrize(("operation", "beside"), CASES)
 @virtual
-async def test_cancelled_at_every_pause_on_nodes_that_fail(operation, company, condition):
+async def test_cancelled_at_every_pause_on_nodes_that_fail(operation, beside, condition):
     """Also where nodes are slow, silent, or lose connections meanwhile."""
     at = 1
-    while await cancel_at(operation, company, condition, at, waking=at % 2 == 0):
+    while await cancel_at(operation, beside, condition, at, waking=at % 2 == 0):
         at += 1
         assert at < MAX_PAUSES
 
@@ -350,9 +271,8 @@ async def test_a_cancelled_downgrade_is_one_once_it_is_asked_for(extends):
     """Before that it waits for an extension that is under way: then the lease is to write, as it was."""
     async with world() as w, w.process() as other:
         lease = await w.manager.rwlock("a").write().acquire()
-        if extends:
-            w.tasks.append(in_task(lease.extend))
-            await asyncio.sleep(0)
+        tasks = [in_task(lease.extend)] if extends else []
+        await asyncio.sleep(0)
         task = in_task(lease.downgrade)
         await asyncio.sleep(0)
         task.cancel()
@@ -363,4 +283,4 @@ async def test_a_cancelled_downgrade_is_one_once_it_is_asked_for(extends):
         for each in (lease, reader):
             if each is not None:
                 await each.release()
-        await asyncio.gather(*w.tasks)
+        await asyncio.gather(*tasks)
