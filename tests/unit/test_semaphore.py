@@ -494,6 +494,7 @@ async def test_a_release_names_the_slot_and_a_waiter_goes_straight_for_it():
             asked = count(w.nodes[0], "slots-acquire")
             await lease.release()
             await asyncio.sleep(0.05)
+            assert waiting.done()
             taken.append(waiting.result())
             assert taken[-1].slot == lease.slot
             assert count(w.nodes[0], "slots-acquire") == asked + 1
