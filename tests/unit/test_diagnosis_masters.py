@@ -1,0 +1,337 @@
+"""What a diagnosis gathers from masters in memory, what it does there, and that it leaves nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import Counter
+
+import pytest
+
+from aioredlock_ng import ManagerClosedError
+from aioredlock_ng.testing import MemoryNode
+from tests.unit.worlds import PREFIX, SCRIPTS, executed, make, opened, sim, virtual, world
+
+META = PREFIX + b"{meta}"
+
+
+def wrong(findings, *levels):
+    """Return what is wrong, or what is said on some levels: node and check."""
+    return {(one.node, one.check) for one in findings if one.level in (levels or ("warning", "error"))}
+
+
+def checks(findings, *levels):
+    """Return the checks that say so."""
+    return {check for _, check in wrong(findings, *levels)}
+
+
+def answering(monkeypatch, node, answer):
+    """Let a node answer otherwise to some commands: to those for which `answer` has something."""
+    execute = node.execute
+    monkeypatch.setattr(node, "execute", lambda words, *by: answer(words) or execute(words, *by))
+
+
+def scripts(node):
+    """Return which scripts a node has executed, and on which keys for which owner."""
+    done = [words for words in node.executed if words[0] == b"EVALSHA"]
+    return [(SCRIPTS[words[1]], words[3], words[3 + int(words[2])]) for words in done]
+
+
+def kinds(node):
+    """Return which scripts a node has executed."""
+    return {kind for kind, *_ in scripts(node)}
+
+
+def fresh():
+    """Return nodes that have restarted empty."""
+    nodes = [MemoryNode() for _ in range(3)]
+    for node in nodes:
+        node.restart()
+    return nodes
+
+
+TRIED = """
+acquire acquire release release raise extend top-up inspect
+read read write write rw-release rw-release rw-release rw-raise rw-extend rw-top-up inspect
+slots-acquire slots-top-up inspect slots-release
+fair-acquire fair-acquire fair-acquire queue fair-release fair-release
+"""
+WITHOUT_A_VOTE = {
+    *("top-up", "release", "inspect"),
+    *("rw-top-up", "rw-release"),
+    *("slots-top-up", "slots-release"),
+}
+
+
+@virtual
+async def test_a_trial_does_on_each_node_what_locks_do():
+    """All the scripts of locks, on names of the node's own, with fresh owners; no key is left, not even a
+    counter.  What masters in memory cannot answer is a warning.
+    """
+    async with world(3, restart_quarantine=60) as w:
+        assert checks(await w.manager.diagnose()) == {"access"}
+        await w.manager.diagnose()
+        acquires = []
+        for node in w.nodes:
+            assert Counter(kind for kind, *_ in scripts(node)) == Counter(2 * TRIED.split())
+            assert node.keys == (META,)
+            acquires += [its for its in scripts(node) if its[0] == "acquire"]
+        assert len({key for _, key, _ in acquires}) == len({owner for *_, owner in acquires}) == 12
+
+
+@pytest.mark.parametrize("fencing", [True, False])
+@virtual
+async def test_a_trial_without_a_quarantine(fencing):
+    """Plain locks are tried by the Redlock page's SET; nothing is raised then, and no counter is made."""
+    async with world(3, fencing=fencing, restart_quarantine=0) as w:
+        findings = await w.manager.diagnose()
+        assert checks(findings) == {"access", "persistence", "quarantine"}
+        assert checks(findings, "error") == set()
+        for node in w.nodes:
+            assert (kinds(node) >= {"acquire", "raise"}) is fencing
+            assert fencing or not kinds(node) & {"acquire", "raise"}
+            assert w.keys == [()] * 3
+
+
+@virtual
+async def test_nodes_in_quarantine_are_diagnosed():
+    """No error: they will vote; what needs no vote is tried, and nothing is left."""
+    nodes = fresh()
+    async with opened(nodes, restart_quarantine=60) as manager:
+        findings = await manager.diagnose()
+        assert wrong(findings, "error") == set()
+        assert checks(findings) == {"quorum", "sentinel", "access"}
+        assert "3 more will, at once or after the restart quarantine" in findings[0].message
+        for node in nodes:
+            assert kinds(node) == WITHOUT_A_VOTE
+            assert node.keys == (META,)
+
+
+@virtual
+async def test_nodes_of_no_quorum_or_of_another():
+    """A client that only diagnoses writes no sentinel; where another's is, that is an error for each node, in
+    spite of what start() says.
+    """
+    nodes = fresh()
+    manager = make(nodes, restart_quarantine=60)
+    findings = await manager.diagnose()
+    await manager.aclose()
+    assert checks(findings) >= {"quorum", "sentinel"}
+    assert wrong(findings, "error") == set()
+    assert [node.keys for node in nodes] == [()] * 3
+    async with make(nodes):
+        pass
+    manager = make(nodes[:1])
+    findings = await manager.diagnose()
+    await manager.aclose()
+    assert wrong(findings, "error") == {(None, "quorum"), (nodes[0].name, "sentinel")}
+
+
+@virtual
+async def test_a_node_whose_clock_has_jumped():
+    """While that is not settled it is told so; then it is in quarantine."""
+    async with world(3, restart_quarantine=60) as w:
+        await asyncio.sleep(3)
+        for node in w.nodes[1:]:
+            node.freeze()  # so that no node can acquit our own clock
+        w.nodes[0].step_clock(30)
+        await asyncio.sleep(0.6)
+        for node in w.nodes[1:]:
+            node.thaw()
+        findings = await w.manager.diagnose()
+        assert (w.nodes[0].name, "clock") in wrong(findings, "warning")
+
+
+@pytest.mark.parametrize(
+    ("script", "call", "reply", "told"),
+    [
+        ("read", 1, "*4\r\n+tag\r\n:0\r\n:5\r\n:1\r\n", "read lock beside another: refused"),
+        ("read", 0, "-ERR Error running script\r\n", "read lock: ERR Error running script"),
+        ("write", 0, "*5\r\n+tag\r\n:1\r\n:8\r\n:1\r\n:7\r\n",
+         "refuse a writer beside readers: it was let in"),
+        ("write", 1, "*5\r\n+tag\r\n:0\r\n:5\r\n:1\r\n:0\r\n", "write lock: refused"),
+        ("rw-release", 0, "*4\r\n+tag\r\n:0\r\n:0\r\n:0\r\n", "release one of two: was not held"),
+    ],
+    ids=["no second reader", "a script error", "a writer beside readers", "no writer", "not in"],
+)  # fmt: skip
+@virtual
+async def test_a_read_write_lock_is_tried(script, call, reply, told, monkeypatch):
+    """Readers together, a writer alone, all released: what one node does otherwise is its own error."""
+    async with world(3) as w:
+        calls, execute = itertools.count(), w.nodes[0].execute
+
+        def answer(words, *by):
+            result = execute(words, *by)
+            if [SCRIPTS.get(word) for word in words[1:2]] == [script] and next(calls) == call:
+                return reply.encode().replace(b"+tag", b"$%d\r\n%b" % (len(words[-1]), words[-1]))
+            return result
+
+        monkeypatch.setattr(w.nodes[0], "execute", answer)
+        (found,) = [one for one in await w.manager.diagnose() if one.level == "error"]
+        assert (found.node, found.check) == (w.nodes[0].name, "writes")
+        assert found.message.startswith(f"read-write locks: {told}")
+
+
+@virtual
+async def test_locks_are_not_disturbed():
+    """No counter moves and no event is told; scripts that were flushed are no fault, as locks send them."""
+
+    class Hearer:
+        def on_node_changed(self, event):
+            heard.append(event)
+
+        on_acquired = on_refused = on_extended = on_lost = on_released = on_node_changed
+
+    heard = []
+    async with world(3, latency=0.01, hooks=[Hearer()]) as w, w.manager.lock("held") as lease:
+        await asyncio.sleep(0.1)
+        heard.clear()
+        for node in w.nodes:
+            node.flush_scripts()
+        assert wrong(await w.manager.diagnose(), "error") == set()
+        assert lease.held
+        assert heard == []
+        counted = w.manager.statistics()
+        assert (counted.acquired, counted.refused, counted.extended, counted.released) == (1, 0, 0, 0)
+        assert (counted.held, counted.waiting) == (1, 0)
+
+
+@virtual
+async def test_a_manager_that_is_closed_meanwhile_says_so():
+    """Its nodes are not dead, and no log has to be read."""
+    async with world(3, latency=0.01) as w:
+        diagnosis = asyncio.create_task(w.manager.diagnose())
+        await asyncio.sleep(0.03)
+        await w.manager.aclose()
+        with pytest.raises(ManagerClosedError):
+            await diagnosis
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    "reply", [b"$-1\r\n", b"*1\r\n$1\r\nx\r\n", b":7\r\n", b"+OK\r\n", b"*2\r\n$1\r\nx\r\n:1\r\n"]
+)
+@pytest.mark.parametrize("verb", [b"INFO", b"TIME", b"ACL", b"CONFIG", b"UNSUBSCRIBE"])
+@virtual
+async def test_strange_answers_cost_no_connection(verb, reply, monkeypatch):
+    """A server of another make may answer as it likes: that is a warning, and locks go on."""
+    async with world(3) as w, w.manager.lock("held") as lease:
+        connections = list(w.nodes[0]._connections)
+        answering(monkeypatch, w.nodes[0], lambda words: reply if words[0] == verb else None)
+        assert wrong(await w.manager.diagnose(), "error") == set()
+        await asyncio.sleep(0.1)  # the connections that only looked for other servers have ended
+        assert w.nodes[0]._connections == connections
+        assert lease.held
+
+
+@virtual
+async def test_a_diagnosis_of_frozen_and_dead_nodes_ends():
+    """One hangs during the diagnosis, one is dead: both are errors, and the third is still judged."""
+    async with world(3) as w:
+        w.nodes[0].crash()
+        await asyncio.sleep(0.2)
+        w.nodes[1].freeze()
+        errors = wrong(await w.manager.diagnose(), "error")
+        assert errors == {(None, "quorum"), (w.nodes[0].name, "reachable"), (w.nodes[1].name, "writes")}
+        w.nodes[1].thaw()
+
+
+@virtual
+async def test_clocks_are_compared_by_the_middle_of_the_round_trip():
+    """Slow answers make a reading uncertain by half of the round trip, and not wrong."""
+    async with world(3, latency=0.02) as w:
+        w.nodes[2].latency = 0.04
+        findings = await w.manager.diagnose()
+        clocks = [finding.message for finding in findings if finding.check == "clock"]
+        assert all(message.startswith("+0.000 s (± 0.0") for message in clocks), clocks
+        (latency, *_) = [finding.message for finding in findings if finding.check == "latency"]
+        assert latency.startswith("40.0 ms")
+
+
+@pytest.mark.heavy
+@virtual
+async def test_a_cancelled_diagnosis_leaves_nothing():
+    """Every node was listened to, on a channel of a random name; neither a key nor a subscription stays."""
+    async with world(3, latency=0.01) as w:
+        began = sim().time()
+        await w.manager.diagnose()
+        took = sim().time() - began
+        for node in w.nodes:
+            words = [words for words in executed(node) if words[0].endswith(b"SUBSCRIBE")]
+            assert [verb for verb, _ in words] == [b"UNSUBSCRIBE", b"SUBSCRIBE", b"UNSUBSCRIBE"]
+            assert words[0][1].startswith(b"redlock:diagnosis:")
+            assert len({channel for _, channel in words}) == 1
+        for percent in range(100):
+            task = asyncio.create_task(w.manager.diagnose())
+            await asyncio.sleep(took * percent / 100)
+            task.cancel()
+            await asyncio.wait((task,))
+            await asyncio.sleep(0.1)
+            assert [node._server._channels for node in w.nodes] == [{}] * 3
+            assert w.keys == [()] * 3
+        assert sum(words[0] == b"SUBSCRIBE" for words in executed(w.nodes[0])) > 1
+
+
+@pytest.mark.parametrize(
+    ("verb", "reply", "told", "asked"),
+    [
+        (b"UNSUBSCRIBE", b"-NOPERM no permissions to run the 'unsubscribe' command\r\n", "'unsubscribe'", 0),
+        (b"UNSUBSCRIBE", b"*3\r\n$11\r\nunsubscribe\r\n$1\r\nx\r\n:0\r\n", "RESP2", 0),
+        (b"SUBSCRIBE", b"-NOPERM No permissions to access a channel\r\n", "access a channel", 1),
+    ],
+    ids=["no way back", "RESP2", "no channel"],
+)
+@virtual
+async def test_nothing_is_subscribed_that_could_not_be_undone(verb, reply, told, asked, monkeypatch):
+    """Whether the server answers as it should to taking it back is known before; no connection is lost."""
+    async with world(3) as w:
+        node, seen = w.nodes[0], []
+        connections = list(node._connections)
+        answering(
+            monkeypatch, node, lambda words: seen.append(words[0]) or (reply if words[0] == verb else None)
+        )
+        findings = await w.manager.diagnose()
+        (found,) = [
+            one
+            for one in findings
+            if one.level == "warning" and (one.node, one.check) == (node.name, "notices")
+        ]
+        assert told in found.message
+        assert seen.count(b"SUBSCRIBE") == asked
+        await asyncio.sleep(0.1)  # the connections that only looked for other servers have ended
+        assert node._connections == connections
+
+
+@pytest.mark.parametrize(
+    ("policy", "options", "warnings"),
+    [
+        ("allkeys-lru", {}, 1),
+        ("noeviction", {}, 0),
+        (None, {}, 0),
+        ("volatile-ttl", {"fencing": False, "restart_quarantine": 0}, 0),
+    ],
+)
+@virtual
+async def test_a_node_that_evicts_is_a_warning_at_connect(policy, options, warnings, caplog):
+    """Once for each node and manager, however often it is connected."""
+    nodes = [MemoryNode(), MemoryNode(), MemoryNode()]
+    manager = make(nodes, **options)
+    endpoint = manager._life.nodes[1]._endpoint
+    connect = endpoint.connect
+
+    async def connect_to_evicting(*arguments):
+        link, identity = await connect(*arguments)
+        return link, type(identity)(identity.run_id, identity.role, policy)
+
+    endpoint.connect = connect_to_evicting
+    with caplog.at_level(logging.WARNING, "aioredlock_ng"):
+        async with manager:
+            nodes[1].disconnect()
+            await asyncio.sleep(5)
+            nodes[1].crash(keep_data=True)
+            nodes[1].restart()
+            await asyncio.sleep(5)
+    told = [record.getMessage() for record in caplog.records if "maxmemory-policy" in record.getMessage()]
+    assert len(told) == warnings
+    assert all("CONFIG SET maxmemory-policy noeviction" in message for message in told)
