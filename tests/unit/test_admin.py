@@ -164,8 +164,7 @@ async def test_a_survey_finds_every_lock():
     minority is found as well, and not what ends before it is looked at; no owner value is in any repr.
     """
     async with world(3, latency=0.02, holder="us") as w, w.process(holder="them") as other:
-        for lock in (w.manager.lock("b", "c"), other.lock("a")):
-            await lock.acquire()
+        leases = [await lock.acquire() for lock in (w.manager.lock("b", "c"), other.lock("a"))]
         w.occupy("brief", 0.05)
         w.occupy("left", 5.0, 1)
         for number, node in enumerate(w.nodes):  # what counts is the value, not the label
@@ -184,6 +183,8 @@ async def test_a_survey_finds_every_lock():
         assert (survey.truncated, survey.silent) == (False, ())
         assert EPOCH + sim().time() - 0.2 < survey.at <= EPOCH + sim().time()
         assert w.nodes[0].get(PREFIX + b"a")[:40].decode() not in repr(survey)
+        for lease in leases:
+            await lease.release()
 
 
 @virtual

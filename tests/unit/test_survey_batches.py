@@ -179,7 +179,7 @@ async def test_many_locks_are_told_by_few_scripts():
 
 @virtual
 async def test_what_an_answer_leaves_out_is_asked_for_again(monkeypatch):
-    """Of all nodes alike, from the first lock on that one of them has left out; each tells of one at least."""
+    """Of all nodes alike, from the first lock on that one of them has left out; each tells of one."""
     monkeypatch.setattr(look_module, "MAX_ANSWER", 1000)
     async with world(3) as w:
         keys = put(w, 10, owner(7))
