@@ -23,7 +23,7 @@ from aioredlock_ng import (
     NodeState,
     QuorumUnavailableError,
     ReleaseOutcome,
-)
+)  # fmt: skip
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import (
     GRACE,
@@ -41,7 +41,7 @@ from tests.unit.worlds import (
     until,
     virtual,
     world,
-)
+)  # fmt: skip
 
 NAME = "scheduler"
 KEY = PREFIX + NAME.encode()
@@ -126,19 +126,6 @@ async def test_one_of_several_candidates_leads():
 async def _win(manager, label):
     async with manager.election(NAME, holder=label).campaign() as leadership:
         return leadership
-
-
-@virtual
-async def test_terms_are_the_fences_of_the_lock():
-    """They grow with each leader, and order with the fences of locks of the same name."""
-    async with world() as w, w.process() as other:
-        fences = []
-        for manager in (w.manager, other) * 3:
-            fences.append((await _win(manager, "")).term)
-            async with manager.lock(NAME) as lease:
-                fences.append(lease.fence)
-        assert fences == sorted(set(fences))
-        assert {fence % 2 for fence in fences[::2]} == {0}
 
 
 @virtual
@@ -302,19 +289,6 @@ async def test_a_node_in_quarantine_is_told_too():
         await asyncio.sleep(TTL)
         assert w.manager.statistics().nodes[0].state is NodeState.QUARANTINED
         assert announced(w)[0] == announced(w)[1]
-
-
-@pytest.mark.heavy
-@virtual
-async def test_an_announcement_lives_as_long_as_a_counter():
-    """From the last time that it was made; then it is gone, and observers have heard that none leads."""
-    async with world(fence_ttl=300) as w:
-        async with w.manager.election(NAME).campaign():
-            await asyncio.sleep(1000)
-        await asyncio.sleep(295)
-        assert None not in announced(w)
-        await asyncio.sleep(10)
-        assert announced(w) == [None] * 3
 
 
 @pytest.mark.heavy

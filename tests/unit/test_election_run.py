@@ -17,7 +17,7 @@ from aioredlock_ng import (
     ManagerClosedError,
     QuorumUnavailableError,
     WouldDeadlockError,
-)
+)  # fmt: skip
 from aioredlock_ng.events import Hooks
 from aioredlock_ng.testing import lose
 from tests.unit.test_election import NAME, following

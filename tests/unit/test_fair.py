@@ -122,17 +122,6 @@ async def test_an_uncontended_fair_lock_is_one_round_trip(fencing):
 
 
 @virtual
-async def test_a_fair_lock_and_a_mutex_exclude_each_other():
-    """They are the same key, within a process and between two."""
-    async with world(3) as w, w.process() as other:
-        for first, second in itertools.permutations((True, False)):
-            async with w.manager.lock(NAME, fair=first):
-                for manager in (w.manager, other):
-                    with pytest.raises(LockTakenError):
-                        await manager.lock(NAME, fair=second, blocking_timeout=0).acquire()
-
-
-@virtual
 async def test_all_nodes_come_to_the_same_order():
     """Nodes that hear of two calls in different orders have the same one behind their undo."""
     async with world(3) as w, wired(w, *"ab") as ((a, to_a), (b, to_b)):

@@ -1,8 +1,4 @@
-"""Kinds as values: which commands the mutex builds, how it reads every answer, and what a kind may be.
-
-A lamp, which no release has, goes through all that knows no kind.  Its key has another form, a key beside it,
-and its scripts take arguments of its own and answer with more than a mutex's.
-"""
+"""Kinds as values: which commands the mutex builds, how it reads every answer, and what all kinds share."""
 
 from __future__ import annotations
 
@@ -13,20 +9,13 @@ import pytest
 
 from aioredlock_ng import _scripts
 from aioredlock_ng._admin.inspection import holders_in
-from aioredlock_ng._admin.survey import survey
-from aioredlock_ng._cli._overview import as_lines
-from aioredlock_ng._core.command import Answer, Proof, Script, Silence
+from aioredlock_ng._core.command import Answer, Proof, Silence
 from aioredlock_ng._core.keyspace import RESERVED_NAMES, locks_among, mark_key
 from aioredlock_ng._core.quorum import Vote
-from aioredlock_ng._dashboard.overview import Overview
 from aioredlock_ng._kinds import KINDS
-from aioredlock_ng._kinds.answers import fits_int, read_grant, seconds
-from aioredlock_ng._kinds.kind import Holder, Kind, Question
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node.packing import words
-from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import PREFIX, make, virtual
 
 GRANTED, REFUSED, SILENT = Vote.GRANTED, Vote.REFUSED, Vote.SILENT
 OWNER = b"0123456789abcdef0123456789abcdef01234567:1763640000000:me"
@@ -232,100 +221,30 @@ def test_silence_is_read_as_silence(silence):
         assert mutex.read_acquire(silence).sent is silence.sent
 
 
-# -- another kind ------------------------------------------------------------------------------------
+# -- all kinds ---------------------------------------------------------------------------------------
 
 
-def read_lamp(found, left_ms):
-    """Read ``lit by LABEL``."""
-    if not isinstance(found, bytes) or not found.startswith(b"lit by "):
-        return None
-    return (Holder(owner=found, label=found[7:].decode(), ttl=seconds(left_ms)),)
-
-
-def switch(name):
-    """Return a question with an argument of the lamp's own, whose answers say how bright it is."""
-    read = lambda reply: read_grant(reply[:3] if isinstance(reply, list) else reply)  # noqa: E731
-    return Question(script=Script(name, name.encode()), fits=fits_int, read=read, args=(b"bright",))
-
-
-QUESTIONS = ("acquire", "acquire_plain", "acquire_one_plain", "raise_", "extend", "top_up", "release")
-LAMP = Kind(
-    name="lamp",
-    shares_with=frozenset({"lamp"}),
-    beside=("bulb",),
-    read_key=read_lamp,
-    **{name: switch(name) for name in QUESTIONS},
-)
-BULBS = tuple(mark_key(b"p:", "bulb", key) for key in KEYS)
-
-
-def test_kinds_share_only_if_both_say_so():
-    """It does not matter which of them asks, and which holds; a mutex waits for all, and all for it."""
-    torch = replace(LAMP, name="torch", shares_with=frozenset({"lamp", "torch"}))
-    lamp = replace(LAMP, shares_with=frozenset({"lamp", "torch"}))
-    for one, other, conflict in (
-        (MUTEX, MUTEX, True),
-        (MUTEX, LAMP, True),
-        (LAMP, LAMP, False),
-        (LAMP, replace(LAMP, name="candle"), True),
-        (torch, LAMP, True),
-        (torch, lamp, False),
-    ):
-        assert one.conflicts(other) is other.conflicts(one) is conflict
-
-
-def test_every_kinds_commands_are_put_together_in_one_way():
-    """Locks, counters, what is kept beside them, sentinel; what all are given, the kind's own, what stays."""
-    options = {"counters": COUNTERS, "beside": BULBS, "sentinel": SENTINEL, "fence_ttl": 600.0}
-    fenced = Primitive(LAMP, ("a", "b"), KEYS, **options)
-    plain = Primitive(LAMP, ("a",), KEYS[:1], beside=BULBS[:1], sentinel=SENTINEL)
-    keys, life, own = KEYS + COUNTERS + BULBS, b"600000", b"bright"
-    for command, watched, arguments in (
-        (fenced.acquire(OWNER, 9.0, 7), True, (b"9000", b"7", b"1", life, own)),
-        (fenced.raise_(OWNER, 8), True, (b"8", life, own)),
-        (fenced.extend(OWNER, 9.0, 8), True, (b"9000", b"8", life, own)),
-        (fenced.top_up(OWNER, 9.0, 8), False, (b"9000", b"8", life, own)),
-        (fenced.release(OWNER, 9.0, 8, stays=1.5), False, (b"8", life, b"", own, b"1500")),
-    ):
-        assert command.keys == keys + (SENTINEL,) * watched
-        assert command.args == (OWNER, *arguments)
-    acquire = plain.acquire(OWNER, 9.0)
-    assert acquire.keys == (KEYS[0], BULBS[0], SENTINEL)
-    assert acquire.args == (OWNER, b"9000", b"0", b"1", b"1", own)
-    assert acquire.script is LAMP.acquire_one_plain.script
-    answer = fenced.read_acquire([1, 4711, 8_000_000, 3])
-    assert (answer.vote, answer.fence) == (GRANTED, 4711)
+def test_only_readers_and_permits_share():
+    """A mutex waits for each kind, and each kind for it; two kinds share only if both say so."""
+    shared = {(one.name, other.name) for one in KINDS for other in KINDS if not one.conflicts(other)}
+    assert shared == {("read", "read"), ("semaphore", "semaphore")}
+    torch = replace(MUTEX, name="torch", shares_with=frozenset({"read"}))
+    assert all(torch.conflicts(kind) and kind.conflicts(torch) for kind in KINDS)
 
 
 def test_a_key_is_read_by_the_kind_that_knows_it():
     """What no kind knows is another program's; a free key has no holders, a silent node tells nothing; and no
     holder shows its owner value, as `repr` may end up in a log line (A5).
     """
-    kinds = (*KINDS, LAMP)
-    for found, its, seen in (
-        ((b"lit by hall", 1500, None), kinds, ("hall", None, 1.5)),
-        ((OWNER, -1, None), kinds, ("me", 1763640000.0, None)),
-        ((b"lit by hall", 1500, None), KINDS, (None, None, 1.5)),
+    for found, seen in (
+        ((OWNER, -1, None), ("me", 1763640000.0, None)),
+        ((b"lit by hall", 1500, None), (None, None, 1.5)),
     ):
-        (holder,) = holders_in(found, its)
+        (holder,) = holders_in(found)
         assert (holder.label, holder.since, holder.ttl) == seen
         assert OWNER[:40].decode() not in repr(holder)
-    assert holders_in((None, -2, None), kinds) == ()
-    assert holders_in("down", kinds) is None
-
-
-@virtual
-async def test_status_shows_a_key_of_another_kind():
-    """A survey asks the kinds what they know, and `status` shows it."""
-    nodes = [MemoryNode() for _ in range(3)]
-    for node in nodes:
-        node.set(PREFIX + b"porch", b"lit by hall", 4.0)
-    async with make(nodes) as manager:
-        found = await survey(manager._life.session, PREFIX, (), 10, (*KINDS, LAMP))
-        lines = as_lines(Overview(nodes=manager.statistics().nodes, survey=found))
-    (lock,) = found.locks
-    assert (lock.name, lock.state, lock.holder, lock.held_by) == ("porch", "held", "hall", 3)
-    assert any(line.text.split()[:3] == ["porch", "-", "hall"] for line in lines)
+    assert holders_in((None, -2, None)) == ()
+    assert holders_in("down") is None
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

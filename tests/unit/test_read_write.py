@@ -192,26 +192,6 @@ async def test_a_silent_node_is_not_raised_for_a_reader():
         assert (count(w.nodes[2], "read"), count(w.nodes[2], "rw-raise")) == (2, 0)
 
 
-@pytest.mark.parametrize("names", ["a", "ab"])
-@virtual
-async def test_a_later_reader_may_have_a_greater_fence(names):
-    """Where a writer that has not won is known to one node, and where the readers' names are not the same."""
-    async with world() as w:
-        async with w.manager.rwlock("a").write() as writer:
-            pass
-        put(w, "a", None, None, writer.fence + 2)
-        first = await w.manager.rwlock("a").read().acquire()
-        if names == "a":
-            w.nodes[0].freeze()
-        async with w.process() as other, other.rwlock(*names).read() as second:
-            assert second.fence > first.fence > writer.fence
-            assert first.held
-        w.nodes[0].thaw()
-        await first.release()
-        async with w.manager.rwlock("a").write() as later:
-            assert later.fence > second.fence
-
-
 # -- turns (R22) -------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 
-from aioredlock_ng import ConfigurationError, LockLostError, LockTakenError, WouldDeadlockError
+from aioredlock_ng import ConfigurationError, LockLostError, WouldDeadlockError
 from tests.unit.worlds import (
     LATENCY,
     PREFIX,
@@ -338,28 +338,6 @@ async def test_a_name_of_another_kind_ends_the_acquire_with_both_named(fencing):
         assert w.keys == [()] * 3
 
 
-@virtual
-async def test_another_kind_on_a_minority_does_not_matter() -> None:
-    """What it costs is that node's vote."""
-    async with world(3) as w:
-        w.occupy(NAME, None, 0)
-        async with w.manager.semaphore(NAME, permits=1) as lease:
-            assert lease.slot == 0
-        w.vacate(NAME)
-        hold(w.nodes[0], 0)
-        async with w.manager.lock(NAME):
-            pass
-
-
-@virtual
-async def test_another_programs_hash_is_waited_for() -> None:
-    """It is no semaphore: one without expiry is in the way as any other key without (R16)."""
-    async with world(3) as w:
-        for node in w.nodes:
-            node._server.hset(KEY, b"name", b"value")
-        with pytest.raises(LockTakenError):
-            await w.manager.semaphore(NAME, permits=2, blocking_timeout=1).acquire()
-        assert [node._server.fields(KEY) for node in w.nodes] == [{b"name": b"value"}] * 3
 
 
 # -- seen from outside ---------------------------------------------------------------------------------

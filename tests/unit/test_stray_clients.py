@@ -11,7 +11,7 @@ import pytest
 
 from aioredlock_ng import ConfigurationError, LockTakenError, NodeState, QuorumUnavailableError
 from aioredlock_ng._cli._overview import as_lines
-from aioredlock_ng._core.claims import BY_INIT, BY_USE
+from aioredlock_ng._core.claims import BY_INIT
 from aioredlock_ng._core.keyspace import MARKS, mark_key
 from aioredlock_ng._dashboard.overview import look
 from aioredlock_ng.testing import MemoryNode
@@ -89,17 +89,6 @@ async def test_too_few_nodes_to_know():
         assert sentinel(nodes[0]).claim == sentinel(nodes[1]).claim
 
 
-@virtual
-async def test_all_nodes_of_a_quorum_have_one_claim():
-    """Also one that is emptied later, by whichever client finds it: since when, how, and the client."""
-    async with world(holder="us", **WAITING) as w:
-        claim = sentinel(w.nodes[0]).claim
-        assert (claim.how, claim.label) == (BY_USE, b"us")
-        async with w.process(holder="others", **WAITING):
-            for node in w.nodes:
-                node.restart()
-                await asyncio.sleep(1)
-        assert {sentinel(node).claim for node in w.nodes} == {claim}
 
 
 # -- the older quorum takes a node back ----------------------------------------------------------------
@@ -186,21 +175,6 @@ async def test_what_outlives_a_stray_lock_is_not_waited_for():
             await asyncio.sleep(NOTICED)
             await gets(late)
             await gets(w.manager)
-
-
-@virtual
-async def test_when_a_node_may_vote_that_cannot_be_asked():
-    """How long the quorum keeps still is known, but not of a node that has an obstacle of its own besides."""
-    async with world(5, **WAITING) as w:
-        w.nodes[0].flush()
-        async with strays(w.nodes[:1]):
-            await asyncio.sleep(NOTICED)
-        w.nodes[1].refuse("BUSY Redis is busy running a script.")
-        await asyncio.sleep(NOTICED)
-        waits = [node.votes_in for node in w.manager.statistics().nodes]
-        assert states(w) == [NodeState.QUARANTINED] * 5
-        assert [wait is None for wait in waits] == [False, True, False, False, False]
-        w.nodes[1].refuse("")
 
 
 @virtual
@@ -334,21 +308,6 @@ async def test_a_claim_by_init_stops_clients():
         assert {sentinel(node).claim.how for node in w.nodes} == {BY_INIT}
 
 
-@pytest.mark.parametrize("how", [BY_INIT, BY_USE])
-@virtual
-async def test_old_data_of_another_quorum_is_named(how: bytes) -> None:
-    """A server that comes back with a backup of another quorum's: every client says which node it is."""
-    async with world(5) as w:
-        ours = sentinel(w.nodes[0])
-        other = replace(ours.claim, born_ms=ours.claim.born_ms - 1000, how=how, label=b"them")
-        w.nodes[0].set(META, bytes(replace(ours, identity=b"x" * 80, size=3, claim=other)))
-        await asyncio.sleep(NOTICED)
-        error = await refused(w.manager)
-        assert error.startswith(f"ConfigurationError: node {w.nodes[0].name}: it belongs to"), error
-        assert "a quorum of 3 nodes, here are 5 configured;" in error
-        assert w.manager.statistics().conflict is not None
-
-
 @pytest.mark.parametrize("nodes", [1, 3])
 @virtual
 async def test_init_refuses_where_a_node_is_another_quorums(nodes: int) -> None:
@@ -430,12 +389,3 @@ async def test_the_first_lock_without_a_quarantine_comes_at_once(number):
         assert fences == sorted(set(fences))
 
 
-@pytest.mark.parametrize("apart", [0.05, 0.4])
-@virtual
-async def test_clocks_that_differ_delay_the_first_lock_by_no_more(apart):
-    """No node takes a floor that is ahead of what its own clock allows: the slowest one has to get there."""
-    nodes = [MemoryNode(latency=LATENCY, clock_offset=offset) for offset in (0.0, apart, apart / 2)]
-    for node in nodes:
-        node.flush()
-    async with opened(nodes, restart_quarantine=0) as manager, manager.lock("a"):
-        assert sim().time() - 1000 < apart + 1.1
