@@ -181,6 +181,7 @@ async def test_a_survey_finds_every_lock():
         ours = [[node.ours for node in lock.nodes] for lock in survey.locks[:3]]
         assert ours == [[False] * 3, [True] * 3, [True] * 3]
         assert (survey.truncated, survey.silent) == (False, ())
+        assert survey.locks[4].since == 1763629200.123
         assert EPOCH + sim().time() - 0.2 < survey.at <= EPOCH + sim().time()
         assert w.nodes[0].get(PREFIX + b"a")[:40].decode() not in repr(survey)
         for lease in leases:
