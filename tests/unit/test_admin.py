@@ -10,14 +10,15 @@ import pytest
 from aioredlock_ng import ConfigurationError, LockInspection, LockManager, NodeInspection, NodeState
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing.sim_loop import EPOCH
-from tests.unit.worlds import LATENCY, PREFIX, TTL, count, in_task, locks, make, sim, virtual, world
+from tests.unit.worlds import LATENCY, PREFIX, TTL, count, in_task, locks, make, sim, world
+
+ON_VIRTUAL_TIME = True
 
 OWNER = b"0123456789abcdef0123456789abcdef01234567"
 
 
 @pytest.mark.parametrize("number", [1, 3])
 @pytest.mark.parametrize("look", ["survey", "inspect", "force_release"])
-@virtual
 async def test_a_client_that_has_read_can_lock_at_once(look, number):
     """The first try after that is not made before the nodes know this client, be it one or two (R12)."""
     manager = make([MemoryNode(latency=LATENCY) for _ in range(number)])
@@ -51,7 +52,6 @@ async def test_a_client_that_has_read_can_lock_at_once(look, number):
         pytest.param(b"x" * 100_000, None, None, id="a great deal"),
     ],
 )
-@virtual
 async def test_what_a_value_tells(value: bytes, holder: str | None, since: float | None) -> None:
     """Values of this version, of older ones and of other programs are all holders."""
     async with world(1) as w:
@@ -61,7 +61,6 @@ async def test_what_a_value_tells(value: bytes, holder: str | None, since: float
 
 
 @pytest.mark.parametrize(("left", "told"), [(5.0, 5.0), (0.0005, 0.0), (None, None)])
-@virtual
 async def test_what_a_key_has_left(left: float | None, told: float | None) -> None:
     """In seconds, to the millisecond; the last one is no expiry that is missing (R16)."""
     async with world(1) as w:
@@ -70,7 +69,6 @@ async def test_what_a_key_has_left(left: float | None, told: float | None) -> No
         assert (seen.held, seen.ttl) == (True, told)
 
 
-@virtual
 async def test_a_lock_tells_since_when_it_is_held() -> None:
     """It is the moment of the try that won, to the millisecond, and extensions do not move it."""
     async with world(3) as w, w.process() as other:
@@ -85,7 +83,6 @@ async def test_a_lock_tells_since_when_it_is_held() -> None:
 
 
 @pytest.mark.parametrize("wall", [None, 1.5])
-@virtual
 async def test_a_clock_of_ones_own_needs_no_time_of_day(wall):
     """The system's is taken for it then; one that has it is believed."""
 
@@ -158,7 +155,6 @@ def test_what_several_nodes_come_to(nodes, state, held_by, holder, ttl):
 # -- a survey ----------------------------------------------------------------------------------------
 
 
-@virtual
 async def test_a_survey_finds_every_lock():
     """Sorted by name, those of others too, with all nodes in order; and whether they are ours.  What is on a
     minority is found as well, and not what ends before it is looked at; no owner value is in any repr.
@@ -188,7 +184,6 @@ async def test_a_survey_finds_every_lock():
             await lease.release()
 
 
-@virtual
 async def test_a_survey_of_names_searches_nothing() -> None:
     """Each name once, in the order given, free ones too; no SCAN is sent."""
     async with world(3) as w, w.manager.lock("a"), w.manager.lock("b"):
@@ -198,7 +193,6 @@ async def test_a_survey_of_names_searches_nothing() -> None:
         assert not any(words[0] == b"SCAN" for node in w.nodes for words in node.executed)
 
 
-@virtual
 async def test_a_survey_tells_which_nodes_are_silent() -> None:
     """A dead and a frozen node are named with the reason, and the rest is shown."""
     async with world(5) as w, w.manager.lock("a"):
@@ -214,7 +208,6 @@ async def test_a_survey_tells_which_nodes_are_silent() -> None:
         w.nodes[3].thaw()
 
 
-@virtual
 async def test_a_survey_ends_at_its_limit():
     """It finds as many as it may and says that there are more; exactly as many is not more."""
     async with world(3) as w:
@@ -228,7 +221,6 @@ async def test_a_survey_ends_at_its_limit():
                 await w.manager.survey(limit=wrong)
 
 
-@virtual
 async def test_a_survey_ends_in_time(monkeypatch):
     """A node with too many keys for the time is left, and the survey says so."""
     async with world(3, latency=0.01) as w:
@@ -247,7 +239,6 @@ async def test_a_survey_ends_in_time(monkeypatch):
         assert sim().time() - began == pytest.approx(5.02, abs=0.03)
 
 
-@virtual
 async def test_a_survey_looks_at_no_keys_of_others(monkeypatch):
     """A server that tells of keys that were not asked for does not have them looked at (R16)."""
     async with world(1) as w:
@@ -263,7 +254,6 @@ async def test_a_survey_looks_at_no_keys_of_others(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["", "{meta}", "x" * 1025])
-@virtual
 async def test_a_survey_checks_its_names(name: str) -> None:
     """Nothing is sent for a name that no lock can have."""
     async with world(1) as w:
@@ -272,7 +262,6 @@ async def test_a_survey_checks_its_names(name: str) -> None:
         assert w.nodes[0].executed == []
 
 
-@virtual
 async def test_one_server_twice_cannot_be_surveyed_but_diagnosed() -> None:
     """Its locks would be counted twice; that is an error there, and a finding here."""
     nodes = [MemoryNode(), MemoryNode(), MemoryNode()]

@@ -11,7 +11,9 @@ import pytest
 
 from aioredlock_ng import ManagerClosedError
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import PREFIX, SCRIPTS, executed, make, opened, sim, virtual, world
+from tests.unit.worlds import PREFIX, SCRIPTS, executed, make, opened, sim, world
+
+ON_VIRTUAL_TIME = True
 
 META = PREFIX + b"{meta}"
 
@@ -64,7 +66,6 @@ WITHOUT_A_VOTE = {
 }
 
 
-@virtual
 async def test_a_trial_does_on_each_node_what_locks_do():
     """All the scripts of locks, on names of the node's own, with fresh owners; no key is left, not even a
     counter.  What masters in memory cannot answer is a warning.
@@ -81,7 +82,6 @@ async def test_a_trial_does_on_each_node_what_locks_do():
 
 
 @pytest.mark.parametrize("fencing", [True, False])
-@virtual
 async def test_a_trial_without_a_quarantine(fencing):
     """Plain locks are tried by the Redlock page's SET; nothing is raised then, and no counter is made."""
     async with world(3, fencing=fencing, restart_quarantine=0) as w:
@@ -93,7 +93,6 @@ async def test_a_trial_without_a_quarantine(fencing):
             assert node.keys == ((META,) if fencing else ())
 
 
-@virtual
 async def test_nodes_in_quarantine_are_diagnosed():
     """No error: they will vote; what needs no vote is tried, and nothing is left."""
     nodes = fresh()
@@ -107,7 +106,6 @@ async def test_nodes_in_quarantine_are_diagnosed():
             assert node.keys == (META,)
 
 
-@virtual
 async def test_nodes_of_no_quorum_or_of_another():
     """A client that only diagnoses writes no sentinel; where another's is, that is an error for each node, in
     spite of what start() says.
@@ -127,7 +125,6 @@ async def test_nodes_of_no_quorum_or_of_another():
     assert wrong(findings, "error") == {(None, "quorum"), (nodes[0].name, "sentinel")}
 
 
-@virtual
 async def test_a_node_whose_clock_has_jumped():
     """While that is not settled it is told so; then it is in quarantine."""
     async with world(3, restart_quarantine=60) as w:
@@ -154,7 +151,6 @@ async def test_a_node_whose_clock_has_jumped():
     ],
     ids=["no second reader", "a script error", "a writer beside readers", "no writer", "not in"],
 )  # fmt: skip
-@virtual
 async def test_a_read_write_lock_is_tried(script, call, reply, told, monkeypatch):
     """Readers together, a writer alone, all released: what one node does otherwise is its own error."""
     async with world(3) as w:
@@ -172,7 +168,6 @@ async def test_a_read_write_lock_is_tried(script, call, reply, told, monkeypatch
         assert found.message.startswith(f"read-write locks: {told}")
 
 
-@virtual
 async def test_locks_are_not_disturbed():
     """No counter moves and no event is told; scripts that were flushed are no fault, as locks send them."""
 
@@ -196,7 +191,6 @@ async def test_locks_are_not_disturbed():
         assert (counted.held, counted.waiting) == (1, 0)
 
 
-@virtual
 async def test_a_manager_that_is_closed_meanwhile_says_so():
     """Its nodes are not dead, and no log has to be read."""
     async with world(3, latency=0.01) as w:
@@ -212,7 +206,6 @@ async def test_a_manager_that_is_closed_meanwhile_says_so():
     "reply", [b"$-1\r\n", b"*1\r\n$1\r\nx\r\n", b":7\r\n", b"+OK\r\n", b"*2\r\n$1\r\nx\r\n:1\r\n"]
 )
 @pytest.mark.parametrize("verb", [b"INFO", b"TIME", b"ACL", b"CONFIG", b"UNSUBSCRIBE"])
-@virtual
 async def test_strange_answers_cost_no_connection(verb, reply, monkeypatch):
     """A server of another make may answer as it likes: that is a warning, and locks go on."""
     async with world(3) as w, w.manager.lock("held") as lease:
@@ -224,7 +217,6 @@ async def test_strange_answers_cost_no_connection(verb, reply, monkeypatch):
         assert lease.held
 
 
-@virtual
 async def test_a_diagnosis_of_frozen_and_dead_nodes_ends():
     """One hangs during the diagnosis, one is dead: both are errors, and the third is still judged."""
     async with world(3) as w:
@@ -236,7 +228,6 @@ async def test_a_diagnosis_of_frozen_and_dead_nodes_ends():
         w.nodes[1].thaw()
 
 
-@virtual
 async def test_clocks_are_compared_by_the_middle_of_the_round_trip():
     """Slow answers make a reading uncertain by half of the round trip, and not wrong."""
     async with world(3, latency=0.02) as w:
@@ -249,7 +240,6 @@ async def test_clocks_are_compared_by_the_middle_of_the_round_trip():
 
 
 @pytest.mark.heavy
-@virtual
 async def test_a_cancelled_diagnosis_leaves_nothing():
     """Every node was listened to, on a channel of a random name; neither a key nor a subscription stays."""
     async with world(3, latency=0.01) as w:
@@ -281,7 +271,6 @@ async def test_a_cancelled_diagnosis_leaves_nothing():
     ],
     ids=["no way back", "RESP2", "no channel"],
 )
-@virtual
 async def test_nothing_is_subscribed_that_could_not_be_undone(verb, reply, told, asked, monkeypatch):
     """Whether the server answers as it should to taking it back is known before; no connection is lost."""
     async with world(3) as w:
@@ -311,7 +300,6 @@ async def test_nothing_is_subscribed_that_could_not_be_undone(verb, reply, told,
         ("volatile-ttl", {"fencing": False, "restart_quarantine": 0}, 0),
     ],
 )
-@virtual
 async def test_a_node_that_evicts_is_a_warning_at_connect(policy, options, warnings, caplog):
     """Once for each node and manager, however often it is connected."""
     nodes = [MemoryNode(), MemoryNode(), MemoryNode()]

@@ -39,9 +39,10 @@ from tests.unit.worlds import (
     sim,
     turns,
     until,
-    virtual,
     world,
 )  # fmt: skip
+
+ON_VIRTUAL_TIME = True
 
 NAME = "scheduler"
 KEY = PREFIX + NAME.encode()
@@ -97,7 +98,6 @@ async def following(manager):
 # -- campaigns (R31) -----------------------------------------------------------------------------------
 
 
-@virtual
 async def test_one_of_several_candidates_leads():
     """Others wait; when it resigns in its body, which goes on, another has won in a round trip or so."""
     async with world() as w, w.process() as other:
@@ -128,7 +128,6 @@ async def _win(manager, label):
         return leadership
 
 
-@virtual
 async def test_a_leader_is_extended_without_a_limit():
     """The manager's limit on extensions is none for leaders; its other settings count."""
     policy = ExtensionPolicy(every=0.5, max_extensions=3)
@@ -139,7 +138,6 @@ async def test_a_leader_is_extended_without_a_limit():
 
 
 @pytest.mark.parametrize("how", ["cancel", "raise"])
-@virtual
 async def test_a_lost_leadership_ends_its_body(how):
     """Before its key can be gone: the block is cancelled, or told at its end, and ends in `LockLostError`."""
     async with world() as w:
@@ -159,7 +157,6 @@ async def test_a_lost_leadership_ends_its_body(how):
         assert (after < TTL * (1 - GRACE)) is (how == "cancel")
 
 
-@virtual
 async def test_a_campaign_is_used_once():
     """Another one is another call of `campaign`."""
     async with world() as w:
@@ -172,7 +169,6 @@ async def test_a_campaign_is_used_once():
                 await again()
 
 
-@virtual
 async def test_a_look_at_the_lock_shows_what_the_candidate_calls_itself():
     """An inspection, a survey and a refusal; also where another of its process leads next, in a next term."""
     async with world(holder="us") as w, w.process(holder="other") as other:
@@ -195,7 +191,6 @@ async def test_a_look_at_the_lock_shows_what_the_candidate_calls_itself():
 # -- announcements (R31) -------------------------------------------------------------------------------
 
 
-@virtual
 async def test_a_leader_announces_after_its_win():
     """In the turn in which it learns that it has won; nothing about it leaves before."""
     async with world() as w, w.manager.election(NAME, holder="node-1").campaign() as leadership:
@@ -206,7 +201,6 @@ async def test_a_leader_announces_after_its_win():
         assert kinds == ["acquire", "announce"]
 
 
-@virtual
 async def test_a_candidate_without_a_certificate_announces_nothing():
     """A majority of grants is no win where no fence is agreed on: that leader never was."""
     async with world() as w:
@@ -220,7 +214,6 @@ async def test_a_candidate_without_a_certificate_announces_nothing():
         await campaign
 
 
-@virtual
 async def test_each_extension_announces_again():
     """A node that was away hears of the leader then; those that know are not told once more by a notice."""
     async with world() as w, w.process() as other:
@@ -236,7 +229,6 @@ async def test_each_extension_announces_again():
             assert count(w.nodes[0], "observe") <= looks + 4
 
 
-@virtual
 async def test_observers_that_are_cut_off_know_no_leader():
     """For a ttl what was told may still be so; then nothing is known, until enough nodes answer again."""
     async with world() as w, w.manager.election(NAME).campaign() as leadership:
@@ -259,7 +251,6 @@ async def test_observers_that_are_cut_off_know_no_leader():
             assert follower.terms == [leadership.term] * 2
 
 
-@virtual
 async def test_an_observer_that_is_busy_is_not_cut_off():
     """However short the ttl: only looks that have failed say so, not the time between two of them."""
     async with world() as w, w.manager.election(NAME, ttl=2).campaign() as leadership:
@@ -280,7 +271,6 @@ async def test_an_observer_that_is_busy_is_not_cut_off():
         assert told == [Leader(leadership.term, leadership.holder)] * 2
 
 
-@virtual
 async def test_a_node_in_quarantine_is_told_too():
     """It has no vote, and forgot everything; what was won is true all the same."""
     async with world(restart_quarantine=60) as w, w.manager.election(NAME).campaign():
@@ -292,7 +282,6 @@ async def test_a_node_in_quarantine_is_told_too():
 
 
 @pytest.mark.heavy
-@virtual
 async def test_an_announcement_lives_until_the_next_one():
     """A leader of a long ttl is extended seldom: also an observer that comes in between hears of it."""
     options = {"fence_ttl": 300, "restart_quarantine": 1200}
@@ -301,7 +290,6 @@ async def test_an_announcement_lives_until_the_next_one():
         assert await w.manager.election(NAME).leader() == Leader(leadership.term, leadership.holder)
 
 
-@virtual
 async def test_an_older_leader_that_comes_late_changes_nothing():
     """The greatest term stays, whatever the order of arrival."""
     async with world() as w, w.process() as other:
@@ -314,7 +302,6 @@ async def test_an_older_leader_that_comes_late_changes_nothing():
         await second.resign()
 
 
-@virtual
 async def test_a_server_that_forgets_the_script_is_told_once_more():
     """An announcement is not lost to SCRIPT FLUSH."""
     async with world() as w:
@@ -325,7 +312,6 @@ async def test_a_server_that_forgets_the_script_is_told_once_more():
             assert announced(w) == [b"%d:a" % leadership.term] * 3
 
 
-@virtual
 async def test_an_announcement_is_no_lock():
     """A survey does not show it, `init` does not take it for one, and no lock may be called so (R16)."""
     async with world() as w:
@@ -344,7 +330,6 @@ async def test_an_announcement_is_no_lock():
 # -- observers (R32) -----------------------------------------------------------------------------------
 
 
-@virtual
 async def test_observers_are_told_of_each_leader():
     """That there is none, then each new one within a round trip or so; terms grow, and each was won."""
     async with world() as w, w.process() as second, w.process() as third:
@@ -367,7 +352,6 @@ async def test_observers_are_told_of_each_leader():
         assert follower.terms == sorted(set(follower.terms))
 
 
-@virtual
 async def test_a_leader_that_is_gone_is_noticed_without_a_notice():
     """It says no goodbye; a look every few seconds finds its keys gone."""
     async with world() as w, w.process() as other:
@@ -389,7 +373,6 @@ def die(leadership):
     holding._session.watchdog.forget(holding)
 
 
-@virtual
 async def test_a_lock_without_an_announcement_is_no_leader():
     """Not of a candidate that has not won, nor of a lock of that name, on one node or on all."""
     async with world() as w, w.process() as other:
@@ -407,7 +390,6 @@ async def test_a_lock_without_an_announcement_is_no_leader():
                     assert late.told == [], "neither a leader nor that there is none"
 
 
-@virtual
 async def test_what_only_one_node_tells_of_was_won_all_the_same():
     """The greatest term counts, even if one node alone has it; and it is never taken back."""
     async with world() as w, w.process() as other:
@@ -422,7 +404,6 @@ async def test_what_only_one_node_tells_of_was_won_all_the_same():
             assert follower.told == [Leader(6, "b")]
 
 
-@virtual
 async def test_a_term_that_is_over_does_not_come_back():
     """Though its announcement stands there for minutes, while the next candidate's keys are in the way."""
     async with world() as w, w.process() as other, following(other) as follower:
@@ -437,7 +418,6 @@ async def test_a_term_that_is_over_does_not_come_back():
         assert follower.told[-1] is None
 
 
-@virtual
 async def test_nodes_without_a_vote_are_not_enough():
     """A node that has lost its memory shows no lock, and that says nothing; nothing is told meanwhile."""
     async with world(restart_quarantine=60) as w, w.process(restart_quarantine=60) as other:
@@ -458,7 +438,6 @@ async def test_nodes_without_a_vote_are_not_enough():
         await leadership.resign()
 
 
-@virtual
 async def test_news_comes_when_the_nodes_do():
     """No majority has ever answered: nothing is told, after a ttl that nothing is known; then the leader."""
     async with world() as w, w.manager.election(NAME, ttl=60).campaign() as leadership, w.process() as other:
@@ -477,7 +456,6 @@ async def test_news_comes_when_the_nodes_do():
             assert follower.at[1] - thawed_at <= LOOK_AGAIN + 0.2
 
 
-@virtual
 async def test_a_leader_is_asked_for_in_passing():
     """One look, or an observer that comes late: the present leader, and none when the last one has ended."""
     async with world() as w, w.process() as other:
@@ -498,7 +476,6 @@ async def test_a_leader_is_asked_for_in_passing():
 # -- one subscription, one look (R32) ------------------------------------------------------------------
 
 
-@virtual
 async def test_observers_of_a_process_share_subscription_and_looks():
     """Ten cost what one does, and none counts as a waiter; the last that leaves takes all of it along."""
     async with world() as w, w.process() as other, contextlib.AsyncExitStack() as stack:
@@ -522,7 +499,6 @@ async def test_observers_of_a_process_share_subscription_and_looks():
         assert count(w.nodes[0], "observe") == before
 
 
-@virtual
 async def test_an_observer_that_joins_is_told_what_a_look_of_its_own_has_shown():
     """Not what the others have seen some seconds ago: an announcement of before its beginning is heard of."""
     async with world() as w, w.process() as other, following(other) as first:
@@ -541,7 +517,6 @@ async def test_an_observer_that_joins_is_told_what_a_look_of_its_own_has_shown()
                 assert first.told == [None, second.told[0]]
 
 
-@virtual
 async def test_news_during_a_look_brings_another_one():
     """The nodes may have been read before the announcement that they tell of."""
     async with world() as w, w.process() as other, following(other) as follower:
@@ -559,7 +534,6 @@ async def test_news_during_a_look_brings_another_one():
         assert follower.told == [None, Leader(4, "a")]
 
 
-@virtual
 async def test_a_consumer_that_is_busy_hears_of_the_newest():
     """What changed meanwhile is left out; the next step tells how it is."""
     async with world() as w, w.process() as other:
@@ -575,7 +549,6 @@ async def test_a_consumer_that_is_busy_hears_of_the_newest():
 # -- the end of an observer ----------------------------------------------------------------------------
 
 
-@virtual
 async def test_an_observer_that_leaves_the_loop_early_leaves_nothing_behind():
     """By a break, which asyncio closes it for, or by a cancellation."""
     async with world() as w, w.process() as other:
@@ -594,7 +567,6 @@ async def test_an_observer_that_leaves_the_loop_early_leaves_nothing_behind():
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["all up", "none left"])
-@virtual
 async def test_observers_end_when_the_manager_is_closed(crash):
     """At once, whether they wait or their consumer is busy, and also where no connection ends that would
     have them look; later ones are told.
@@ -617,7 +589,6 @@ async def test_observers_end_when_the_manager_is_closed(crash):
                 await late
 
 
-@virtual
 async def test_an_observer_is_told_of_nodes_that_cannot_be_a_quorum():
     """At its beginning, and when that is found out later."""
     async with world() as w:
@@ -665,7 +636,6 @@ def test_without_fences_there_are_no_terms():
             manager.election(NAME)
 
 
-@virtual
 async def test_what_may_be_given():
     """A timedelta, a policy of its own, and a manager that does not extend by default."""
     often = {"ttl": timedelta(seconds=2), "extension": ExtensionPolicy(every=0.1), "holder": ""}

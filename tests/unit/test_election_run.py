@@ -21,10 +21,11 @@ from aioredlock_ng import (
 from aioredlock_ng.events import Hooks
 from aioredlock_ng.testing import lose
 from tests.unit.test_election import NAME, following
-from tests.unit.worlds import TTL, in_task, make, sim, virtual, world
+from tests.unit.worlds import TTL, in_task, make, sim, world
+
+ON_VIRTUAL_TIME = True
 
 
-@virtual
 async def test_a_campaign_may_have_an_end():
     """The time limits are those of locks; a single try returns None while another candidate leads."""
     async with world() as w:
@@ -42,7 +43,6 @@ async def test_a_campaign_may_have_an_end():
             await election.run(None)
 
 
-@virtual
 async def test_a_leadership_without_a_block_can_be_entered():
     """Then its loss cancels the block, and leaving it resigns, with a word to observers."""
     async with world() as w, following(w.manager) as follower:
@@ -78,7 +78,6 @@ async def test_a_leadership_without_a_block_can_be_entered():
 # -- run -----------------------------------------------------------------------------------------------
 
 
-@virtual
 async def test_run_leads_once_per_term():
     """A lost leadership leads to the next campaign, and so does one that has ended; until it is cancelled."""
     async with world() as w:
@@ -108,7 +107,6 @@ async def test_run_leads_once_per_term():
         assert w.keys == [()] * 3
 
 
-@virtual
 async def test_what_lead_raises_leaves_run():
     """Also a lost lock that is another one's, or a leadership's that was not lost."""
     async with world() as w:
@@ -176,7 +174,6 @@ async def _has_a_group_that_fails(w, leadership):
 @pytest.mark.parametrize(
     "ends", [_is_cancelled, _checks, _checks_in_a_group, _resigns, _has_a_group_that_fails]
 )
-@virtual
 async def test_run_goes_on_after_the_end_of_a_term(ends):
     """However `lead` finds out, and whatever it makes of the cancellation: that is the library's own."""
     terms = []
@@ -193,7 +190,6 @@ async def test_run_goes_on_after_the_end_of_a_term(ends):
     assert terms == sorted(set(terms))
 
 
-@virtual
 async def test_run_ends_with_its_manager():
     """The body is stopped, and the next campaign says why there is none."""
     stopped = asyncio.Event()
@@ -213,7 +209,6 @@ async def test_run_ends_with_its_manager():
         assert stopped.is_set()
 
 
-@virtual
 async def test_run_ends_when_it_is_cancelled_whatever_lead_makes_of_it():
     """A timeout around it, a task group, a server's stop: none of them may wait for ever."""
 
@@ -247,7 +242,6 @@ async def test_run_ends_when_it_is_cancelled_whatever_lead_makes_of_it():
             await asyncio.wait_for(w.manager.election(NAME).run(gives_up), 1)
 
 
-@virtual
 async def test_lead_is_inside_of_its_own_election():
     """A lock or a campaign of that name would wait for itself."""
 
@@ -262,7 +256,6 @@ async def test_lead_is_inside_of_its_own_election():
             await w.manager.election(NAME).run(lead)
 
 
-@virtual
 async def test_run_raises_a_group_that_has_more_than_the_loss():
     """An error of the user's own is not swallowed because the loss came with it."""
 
@@ -278,7 +271,6 @@ async def test_run_raises_a_group_that_has_more_than_the_loss():
     assert raised.group_contains(ValueError, match="mine")
 
 
-@virtual
 async def test_run_pauses_while_terms_end_at_once():
     """A lead with nothing to do keeps no node busy: the pause grows, and there is none after a long term."""
     began = []
@@ -298,7 +290,6 @@ async def test_run_pauses_while_terms_end_at_once():
     assert between[15] <= 0.2
 
 
-@virtual
 async def test_kinds_of_which_there_are_few_are_labelled_by_their_name():
     """Elections, semaphores and fair locks; a label that is given wins, and the holder is another matter."""
 

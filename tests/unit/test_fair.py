@@ -10,7 +10,9 @@ import pytest
 
 from aioredlock_ng import LockManager, LockTakenError
 from tests.unit.crowds import crowd
-from tests.unit.worlds import ANOTHER, LATENCY, PREFIX, Tripwire, count, in_task, sim, virtual, world
+from tests.unit.worlds import ANOTHER, LATENCY, PREFIX, Tripwire, count, in_task, sim, world
+
+ON_VIRTUAL_TIME = True
 
 NAME = "printer"
 KEY = PREFIX + NAME.encode()
@@ -90,7 +92,6 @@ async def waiting(w, *managers):
     return tasks
 
 
-@virtual
 async def test_processes_are_served_in_the_order_in_which_they_asked():
     """First come, first served, whatever their clocks say; again and again."""
     async with world(5) as w, processes(w, *"abcdef") as managers:
@@ -105,7 +106,6 @@ async def test_processes_are_served_in_the_order_in_which_they_asked():
 
 
 @pytest.mark.parametrize("fencing", [True, False])
-@virtual
 async def test_an_uncontended_fair_lock_is_one_round_trip(fencing):
     """It costs what a mutex does, has fences that grow as its do, or none, and leaves nothing behind."""
     async with world(3, fencing=fencing) as w:
@@ -121,7 +121,6 @@ async def test_an_uncontended_fair_lock_is_one_round_trip(fencing):
         assert not any(w.keys)
 
 
-@virtual
 async def test_all_nodes_come_to_the_same_order():
     """Nodes that hear of two calls in different orders have the same one behind their undo."""
     async with world(3) as w, wired(w, *"ab") as ((a, to_a), (b, to_b)):
@@ -136,7 +135,6 @@ async def test_all_nodes_come_to_the_same_order():
         await asyncio.gather(*tasks)
 
 
-@virtual
 async def test_a_single_try_does_not_overtake():
     """It takes no seat, and stands behind all that have one; when none has, it may have the lock."""
     async with world(3) as w, processes(w, "a", "b") as (a, b):
@@ -152,7 +150,6 @@ async def test_a_single_try_does_not_overtake():
         await single.release()
 
 
-@virtual
 async def test_a_call_that_gives_up_leaves_the_line():
     """By its time, or cancelled: its seat is gone, and the next one is told at once; what a line leaves
     behind keeps no lock from anybody.
@@ -180,7 +177,6 @@ async def test_a_call_that_gives_up_leaves_the_line():
             pass
 
 
-@virtual
 async def test_the_head_that_leaves_a_free_lock_has_the_next_one_told():
     """A head that is cancelled when it has been told costs the others no head start."""
     async with world(3) as w, processes(w, "a", "b", "c") as managers:
@@ -198,7 +194,6 @@ async def test_the_head_that_leaves_a_free_lock_has_the_next_one_told():
         await second
 
 
-@virtual
 async def test_a_seat_that_a_node_lost_comes_back_to_its_place():
     """Later tries carry the ticket: a node that has forgotten the line has the same order again."""
     async with world(3) as w, processes(w, "a", "b", "c") as managers:
@@ -214,7 +209,6 @@ async def test_a_seat_that_a_node_lost_comes_back_to_its_place():
         await asyncio.gather(*tasks)
 
 
-@virtual
 async def test_a_dead_waiter_costs_one_head_start_once():
     """Two in line are cut off: the third waits for two head starts, and the fourth for nothing."""
     async with world(3) as w, wired(w, *"abcd") as opened:
@@ -238,7 +232,6 @@ async def test_a_dead_waiter_costs_one_head_start_once():
         await asyncio.wait(dead)
 
 
-@virtual
 async def test_a_dead_process_is_passed_by_when_its_connections_are_gone():
     """Of those that do not listen any more none is told, but the next two that do."""
     async with world(3) as w, processes(w, "c") as (c,):
@@ -254,7 +247,6 @@ async def test_a_dead_process_is_passed_by_when_its_connections_are_gone():
         assert sim().time() - began < 2 * HEAD_START + 0.02
 
 
-@virtual
 async def test_an_expired_holder_is_followed_in_order():
     """A holder that dies is followed by the first in line when its keys have ended, and so on."""
     async with world(3) as w, processes(w, "a", "b", "c") as managers:
@@ -270,7 +262,6 @@ async def test_an_expired_holder_is_followed_in_order():
         assert count(w.nodes[0], "fair-acquire") <= 30
 
 
-@virtual
 async def test_a_release_wakes_the_first_two():
     """It is told to two, each on its channel; the others of many do not hear of it."""
     async with world(3) as w, processes(w, *"abcde") as managers:
@@ -286,7 +277,6 @@ async def test_a_release_wakes_the_first_two():
         await asyncio.gather(*tasks)
 
 
-@virtual
 async def test_the_second_in_line_asks_a_head_start_later():
     """When the first, which was told, does not ask, the second does so as soon as nodes would grant it."""
     async with world(3) as w, wired(w, "dead") as ((dead, wires),), w.process() as other:
@@ -303,7 +293,6 @@ async def test_the_second_in_line_asks_a_head_start_later():
         await asyncio.wait((first,))
 
 
-@virtual
 async def test_a_plain_client_comes_in_between_and_is_excluded():
     """It stands in no line, is harmless, and those in line go on behind it."""
     async with world(3) as w, processes(w, "a", "b") as (a, b), w.process() as plain:
@@ -323,7 +312,6 @@ async def test_a_plain_client_comes_in_between_and_is_excluded():
 
 
 @pytest.mark.parametrize("waking", [False, True])
-@virtual
 async def test_cancelled_at_every_pause_it_leaves_nothing(waking):
     """Alone and in line: neither key nor seat stays, and the next one is not kept waiting."""
     for at in itertools.count(1):
@@ -359,7 +347,6 @@ def test_what_cannot_be_fair_is_refused(names, options, error, words):
         manager.lock(*names, **options)
 
 
-@virtual
 async def test_a_refusal_says_how_many_come_first():
     """With the holder, as far as it is known, and for how long that is so at the least."""
     async with world(3) as w, processes(w, "a", "b", "c") as (a, b, c):
@@ -372,7 +359,6 @@ async def test_a_refusal_says_how_many_come_first():
         await asyncio.gather(*tasks)
 
 
-@virtual
 async def test_a_fair_lock_may_be_reentrant():
     """The task that is inside goes on without the nodes."""
     async with world(3) as w:

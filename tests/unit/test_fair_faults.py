@@ -22,7 +22,9 @@ from tests.unit.test_fair import (
     waiting,
     wired,
 )  # fmt: skip
-from tests.unit.worlds import ANOTHER, LATENCY, PLAIN, TTL, count, in_task, make, sim, virtual, world
+from tests.unit.worlds import ANOTHER, LATENCY, PLAIN, TTL, count, in_task, make, sim, world
+
+ON_VIRTUAL_TIME = True
 
 
 def crowd(node, number, *, first=1 << 52):
@@ -31,7 +33,6 @@ def crowd(node, number, *, first=1 << 52):
         sit(node, b"another %d" % ticket, ticket)
 
 
-@virtual
 async def test_a_late_release_leaves_the_next_calls_seat_alone():
     """The body of a lost lease ends while another task of its process stands in line."""
     async with world(3) as w, processes(w, "b") as (b,), w.process(holder="a", extension=PLAIN) as a:
@@ -50,7 +51,6 @@ async def test_a_late_release_leaves_the_next_calls_seat_alone():
 
 
 @pytest.mark.parametrize("seated", [False, True])
-@virtual
 async def test_a_repeated_release_says_nothing_of_seats(seated):
     """What the ledger repeats neither takes the seat of a later call away nor brings a gone one back."""
     async with world(3) as w, wired(w, "a") as ((a, wires),):
@@ -74,7 +74,6 @@ async def test_a_repeated_release_says_nothing_of_seats(seated):
         await lease.release()
 
 
-@virtual
 async def test_one_node_with_a_long_line_makes_no_call_ask_rarely():
     """A minority may have seats that nothing takes away, as of a clock that was set back."""
     async with world(3) as w, processes(w, "a") as (a,):
@@ -87,7 +86,6 @@ async def test_one_node_with_a_long_line_makes_no_call_ask_rarely():
         await asyncio.wait_for(task, 0.1)
 
 
-@virtual
 async def test_one_far_behind_asks_rarely():
     """The more come before a call the rarer it asks by itself, and it keeps its seat all the same."""
     async with world(3) as w, processes(w, "a") as (a,):
@@ -104,7 +102,6 @@ async def test_one_far_behind_asks_rarely():
         await asyncio.sleep(0.1)
 
 
-@virtual
 async def test_closing_leaves_the_line():
     """A manager that closes while a call of its waits takes the seat along, and has the next one told."""
     async with world(3) as w, processes(w, "b") as (b,), make(w.nodes, holder="a") as a:
@@ -120,7 +117,6 @@ async def test_closing_leaves_the_line():
         assert sim().time() - began < 0.02
 
 
-@virtual
 async def test_one_that_asks_later_stands_behind_whatever_clocks_say():
     """A majority knows of the first; the node that does not has a clock that is far behind."""
     async with world(3) as w, processes(w, "b") as (b,), wired(w, "a") as ((a, wires),):
@@ -139,7 +135,6 @@ async def test_one_that_asks_later_stands_behind_whatever_clocks_say():
         mend(wires)
 
 
-@virtual
 async def test_a_head_whose_seats_were_lost_has_the_lock_at_once():
     """Its ticket says where it stands: it is before those whose seats were kept."""
     async with world(3) as w, processes(w, "a") as (a,):
@@ -156,7 +151,6 @@ async def test_a_head_whose_seats_were_lost_has_the_lock_at_once():
         assert count(w.nodes[0], "fair-acquire") == asked + 1
 
 
-@virtual
 async def test_a_seat_outlives_reminders_that_do_not_arrive():
     """One that is cut off for two of them has not lost its place."""
     async with world(3) as w, wired(w, "a") as ((a, wires),):
@@ -171,7 +165,6 @@ async def test_a_seat_outlives_reminders_that_do_not_arrive():
         await task
 
 
-@virtual
 async def test_one_that_had_the_lock_leaves_where_it_was_refused():
     """A node that did not grant it forgets the seat with the release."""
     async with world(3) as w, processes(w, "a") as (a,):
@@ -184,7 +177,6 @@ async def test_one_that_had_the_lock_leaves_where_it_was_refused():
         assert labels(w) == [[]] * 3
 
 
-@virtual
 async def test_one_that_lost_the_lock_leaves_where_it_was_refused():
     """Its seat goes with the loss, and not with its release, for by then it may be the next call's."""
     async with world(3) as w, w.process(holder="a", extension=PLAIN) as a:
@@ -200,7 +192,6 @@ async def test_one_that_lost_the_lock_leaves_where_it_was_refused():
         await (await task).release()
 
 
-@virtual
 async def test_one_far_away_is_served_in_turn():
     """Its way takes longer than a head start: once it was passed over, the others wait for it."""
     async with world(3) as w, processes(w, "b", "c") as (b, c), wired(w, "far", node_timeout=0.3) as opened:

@@ -8,7 +8,9 @@ import itertools
 import pytest
 
 from aioredlock_ng import LockTakenError
-from tests.unit.worlds import LATENCY, in_task, opened, virtual, world
+from tests.unit.worlds import LATENCY, in_task, opened, world
+
+ON_VIRTUAL_TIME = True
 
 OTHERS = b"0123456789" * 4 + b":1700000000000:"
 """What an owner value of this package begins with: all but the label."""
@@ -16,7 +18,6 @@ OTHERS = b"0123456789" * 4 + b":1700000000000:"
 
 @pytest.mark.parametrize("names", ["a", "ab"])
 @pytest.mark.parametrize("fencing", [True, False])
-@virtual
 async def test_an_error_names_the_holder(fencing, names):
     """The label of the manager that holds the lock, in the error and its message, never its owner value; for
     a task of its own process, too.
@@ -34,7 +35,6 @@ async def test_an_error_names_the_holder(fencing, names):
         await lease.release()
 
 
-@virtual
 async def test_a_task_that_waits_behind_another_is_told_what_that_one_was_told():
     """The holder's label travels with the verdict."""
     async with world(holder="there") as w, opened(w.nodes, seed=2) as other, w.manager.lock("a"):
@@ -55,7 +55,6 @@ async def test_a_task_that_waits_behind_another_is_told_what_that_one_was_told()
         pytest.param([OTHERS + b"x\nroot: fine \xff"] * 5, "x\\nroot: fine \\ufffd", id="a forged line"),
     ],
 )
-@virtual
 async def test_what_a_majority_says_is_the_holder(values, holder):
     """Without a majority that names the same one it is unknown: such keys may be a try under way; and a label
     that no manager could have is shown escaped.

@@ -11,7 +11,9 @@ import pytest
 from aioredlock_ng import ExtensionPolicy, LockTakenError, events
 from aioredlock_ng.testing import lose
 from tests.unit.test_log import logged
-from tests.unit.worlds import LATENCY, TTL, in_task, opened, virtual, world
+from tests.unit.worlds import LATENCY, TTL, in_task, opened, world
+
+ON_VIRTUAL_TIME = True
 
 OF_LOCKS = {
     name for name, event in vars(events).items() if "label" in getattr(event, "__dataclass_fields__", ())
@@ -45,7 +47,6 @@ def lock(manager, kind, **options):
 
 
 @pytest.mark.parametrize("kind", ["mutex", "fair", "read", "write"])
-@virtual
 async def test_every_event_and_record_about_a_lock_says_its_kind(kind):
     """From the call to the end, however it ends; what is about no lock has none."""
     diary = Diary()
@@ -74,7 +75,6 @@ async def test_every_event_and_record_about_a_lock_says_its_kind(kind):
         assert any(words in line and of["kind"] == kind for of, line in about), words
 
 
-@virtual
 async def test_a_downgrade_is_told_and_what_follows_is_a_readers():
     """Once, with how long it wrote, and at DEBUG; a lease that reads already is downgraded no more."""
     diary = Diary()
@@ -97,7 +97,6 @@ async def test_a_downgrade_is_told_and_what_follows_is_a_readers():
     assert (line.levelno, line.__dict__["kind"], line.__dict__["lock"]) == (logging.DEBUG, "read", "a")
 
 
-@virtual
 async def test_a_downgrade_that_nodes_did_not_hear_of_is_told_all_the_same():
     """It counts here at once: what the nodes do not know keeps more out, not less."""
     diary = Diary()
@@ -113,7 +112,6 @@ async def test_a_downgrade_that_nodes_did_not_hear_of_is_told_all_the_same():
 
 
 @pytest.mark.parametrize("refused", [False, True])
-@virtual
 async def test_an_extension_that_fails_is_told(refused):
     """Each that too few nodes answer, while the time runs; or the one by which the lock is lost."""
     diary = Diary()
@@ -132,7 +130,6 @@ async def test_an_extension_that_fails_is_told(refused):
     assert remaining[0] < TTL
 
 
-@virtual
 async def test_the_events_of_a_lease_have_its_number():
     """Also where one task hands the lock on to the next: these are two leases."""
     diary = Diary()
@@ -149,7 +146,6 @@ async def test_the_events_of_a_lease_have_its_number():
     assert told == [(each, lease) for lease in (first, first + 1) for each in what]
 
 
-@virtual
 async def test_a_hook_is_told_of_its_manager_and_does_not_keep_it():
     """It can ask for the statistics at any time, until the manager is gone."""
 
@@ -166,7 +162,6 @@ async def test_a_hook_is_told_of_its_manager_and_does_not_keep_it():
     assert statistics() is None
 
 
-@virtual
 async def test_held_leases_are_listed_with_their_kind():
     """What they are now; a leader's lock, a mutex of another name, is told of as one."""
     diary = Diary()

@@ -32,9 +32,10 @@ from tests.unit.worlds import (
     sent,
     sim,
     states,
-    virtual,
     world,
 )  # fmt: skip
+
+ON_VIRTUAL_TIME = True
 
 QUARANTINE = 60.0
 WAIT = 60.61
@@ -107,7 +108,6 @@ LOSSES = pytest.mark.parametrize("loss", [_empty, _old, _kept, _flushed])
 
 @MODES
 @LOSSES
-@virtual
 async def test_a_node_that_may_have_forgotten_has_no_vote(loss, mode):
     """From the loss until one quarantine has passed by its own clock it is SILENT, and it says why (R12)."""
     async with world(**mode) as w:
@@ -136,7 +136,6 @@ async def test_a_node_that_may_have_forgotten_has_no_vote(loss, mode):
 
 
 @MODES
-@virtual
 async def test_a_holders_lock_is_safe_from_nodes_that_forgot(mode):
     """A majority restarts empty under a lock that is held: no other client gets it while it is valid (A2)."""
     async with world(5, **mode) as w, w.process(**mode) as other:
@@ -151,7 +150,6 @@ async def test_a_holders_lock_is_safe_from_nodes_that_forgot(mode):
 
 
 @MODES
-@virtual
 async def test_a_flush_is_noticed_by_the_next_acquire(mode):
     """`FLUSHALL` between two heartbeats, on live connections: the vote of such a node does not count, and
     what it took is undone (R12).
@@ -176,7 +174,6 @@ async def test_a_flush_is_noticed_by_the_next_acquire(mode):
 
 
 @MODES
-@virtual
 async def test_an_extension_goes_on_with_the_others_and_gives_the_key_back(mode):
     """A held lock outlives a node's restart; its next won extension tops up the quarantined node, counter and
     all, and the release reaches it (R9, R12).
@@ -203,7 +200,6 @@ async def test_an_extension_goes_on_with_the_others_and_gives_the_key_back(mode)
         assert count(w.nodes[2], "release") == 1
 
 
-@virtual
 async def test_votes_are_asked_for_with_the_sentinel():
     """Acquire, raise and extend carry it, top-up and release do without: those need no vote.  An extension
     cannot outlive the quarantine (R12).
@@ -230,7 +226,6 @@ def said(caplog, words, level=logging.WARNING):
     return [record.getMessage() for record in records if words in record.getMessage()]
 
 
-@virtual
 async def test_the_longest_quarantine_holds_for_all(caplog):
     """Another client's longer one is taken over, told once for each node at INFO, and prolongs a wait that is
     under way; a shorter one changes nothing (R12).
@@ -260,7 +255,6 @@ async def test_the_longest_quarantine_holds_for_all(caplog):
         assert not said(caplog, "longer than this client's")
 
 
-@virtual
 async def test_clients_with_another_number_of_nodes_have_no_business_here():
     """A quorum of two or of four of these nodes would not meet ours: ConfigurationError, at the start and at
     every lock, and the sentinels stay (A4, R12).
@@ -288,7 +282,6 @@ async def test_clients_with_another_number_of_nodes_have_no_business_here():
         await gets(w.manager)
 
 
-@virtual
 async def test_a_conflict_does_not_stick(caplog):
     """As soon as one node belongs to a larger quorum no lock is given out any more.  It is told by event, log
     and statistics, once; it ends with its cause, and is told again if it returns (A4).
@@ -311,7 +304,6 @@ async def test_a_conflict_does_not_stick(caplog):
             await gets(w.manager)
 
 
-@virtual
 async def test_one_server_twice_is_told_by_an_event():
     """The same reason as in the error, once, however often it is asked for (A4)."""
     nodes, hook = [MemoryNode(latency=LATENCY) for _ in range(3)], Misled()
@@ -325,7 +317,6 @@ async def test_one_server_twice_is_told_by_an_event():
     await manager.aclose()
 
 
-@virtual
 async def test_a_node_without_a_vote_is_counted_once():
     """Whatever becomes of the reason meanwhile: here another quorum's claim, then another server's data."""
     async with world(**FENCED) as w:
@@ -341,7 +332,6 @@ async def test_a_node_without_a_vote_is_counted_once():
 # -- plain votes, none at all, clocks ------------------------------------------------------------------
 
 
-@virtual
 async def test_a_plain_vote_is_followed_by_a_look_at_the_sentinel():
     """The Redlock page's SET, then GET of the sentinel, in one write; one round trip, and no fence (R12)."""
     async with world(**UNFENCED) as w:
@@ -358,7 +348,6 @@ async def test_a_plain_vote_is_followed_by_a_look_at_the_sentinel():
 
 @pytest.mark.parametrize("names", ["a", "ab"])
 @MODES
-@virtual
 async def test_a_node_that_forgot_the_scripts_votes_at_once(mode, names):
     """After SCRIPT FLUSH the source goes along, with the sentinel: the very next try is won (R12)."""
     async with world(**mode) as w:
@@ -370,7 +359,6 @@ async def test_a_node_that_forgot_the_scripts_votes_at_once(mode, names):
 
 
 @LOSSES
-@virtual
 async def test_a_quarantine_of_zero_leaves_the_floor(loss):
     """No wait, but fences still grow: no fence may be below the floor of a node that forgot (R12)."""
 
@@ -389,7 +377,6 @@ async def test_a_quarantine_of_zero_leaves_the_floor(loss):
             assert first < max(floors) < lease.fence
 
 
-@virtual
 async def test_a_wait_that_a_clock_put_far_ahead_is_shortened():
     """The node's clock went back after the sentinel was written: it waits one quarantine from now (R12)."""
     async with world(**FENCED) as w:
@@ -414,7 +401,6 @@ def fresh():
     return nodes
 
 
-@virtual
 async def test_a_fresh_prefix_waits_once():
     """Its first lock comes after one quarantine; then there is no more wait.  A client that only looks leaves
     fresh nodes as they are; what starts it for locks after that claims them (R12).
@@ -433,7 +419,6 @@ async def test_a_fresh_prefix_waits_once():
 
 
 @MODES
-@virtual
 async def test_init_ends_the_wait(mode):
     """The client that states that no lock can be alive has the votes at once; others by their next heartbeat
     (R12).
@@ -451,7 +436,6 @@ async def test_init_ends_the_wait(mode):
         assert statistics.certified == statistics.acquired * mode.get("fencing", True)
 
 
-@virtual
 async def test_init_does_not_let_a_living_lock_be_forgotten():
     """It refuses while a lock is alive, names it and changes nothing; `force` overrules that (R12)."""
     nodes = fresh()
@@ -473,7 +457,6 @@ async def test_init_does_not_let_a_living_lock_be_forgotten():
 @pytest.mark.parametrize(
     ("late", "waits", "floors"), [(0.0, 0.0, 1), (0.3, 0.3, 1), (4.9, 4.9, 1), (20.0, 5.0, 2)]
 )
-@virtual
 async def test_init_waits_until_the_slowest_clock_can_follow(late, waits, floors):
     """All nodes get one floor, so that fences agree at once; a clock that is too late has its own (R12)."""
     nodes = fresh()
@@ -487,7 +470,6 @@ async def test_init_waits_until_the_slowest_clock_can_follow(late, waits, floors
         assert [node.state for node in manager.statistics().nodes] == [UP] * 3
 
 
-@virtual
 async def test_init_waits_for_nodes_that_answer_late():
     """It states something of all nodes: none is left out for being slower than a majority (R12).  Where
     nothing rests on sentinels there is nothing to state.
@@ -510,7 +492,6 @@ def newer(node, ready_ms=0, size=3):
     return b"2:%b:0:%d:%d:60000:more" % ("".join(node.identity).encode(), ready_ms, size)
 
 
-@virtual
 async def test_a_sentinel_of_a_newer_version_counts_as_present(caplog):
     """It is expected and compared as any other, reported once for each node, and never rewritten (R12)."""
     nodes = fresh()
@@ -527,7 +508,6 @@ async def test_a_sentinel_of_a_newer_version_counts_as_present(caplog):
         assert isinstance(await refused(manager), QuorumUnavailableError)
 
 
-@virtual
 async def test_what_a_newer_version_says_holds():
     """Its quarantine, its number of nodes; and what cannot be read at all is nothing to vote by (R12)."""
     nodes = fresh()

@@ -9,7 +9,9 @@ import pytest
 
 from tests.unit.test_quarantine import FENCED, QUARANTINE
 from tests.unit.test_stray_clients import fresh
-from tests.unit.worlds import make, opened, virtual, world
+from tests.unit.worlds import make, opened, world
+
+ON_VIRTUAL_TIME = True
 
 FOUND = 2.0
 """Seconds in which heartbeats find out, and the log says so."""
@@ -29,7 +31,6 @@ def lines(caplog):
 
 
 @pytest.mark.parametrize("number", [3, 5])
-@virtual
 async def test_fresh_nodes_are_one_line(number, lines):
     """It is logged before the first lock is refused, names all nodes, and says what to do; so is its end."""
     nodes = fresh(number)
@@ -44,7 +45,6 @@ async def test_fresh_nodes_are_one_line(number, lines):
         assert len(lines(logging.WARNING)) == 1
 
 
-@virtual
 async def test_nodes_that_forget_together_are_one_line(lines, caplog):
     """Whenever their heartbeats find out; those that join later are another one."""
     async with world(5, **FENCED) as w:
@@ -67,7 +67,6 @@ async def test_nodes_that_forget_together_are_one_line(lines, caplog):
         assert lines(logging.INFO) == ["the quarantine is over: 5 of 5 nodes may vote"]
 
 
-@virtual
 async def test_one_node_alone(lines):
     """In the singular; not told at all when an `init` has ended it meanwhile.  With two nodes down it does
     not help that the third will vote.
@@ -92,7 +91,6 @@ async def test_one_node_alone(lines):
     assert words in lines(logging.WARNING)[-1]
 
 
-@virtual
 async def test_a_stray_use_is_not_answered_by_an_init(lines):
     """All nodes of the quorum wait: one line, beside the error that says whose the node was."""
     async with world(3, **FENCED) as w:
@@ -106,7 +104,6 @@ async def test_a_stray_use_is_not_answered_by_an_init(lines):
         assert "the quarantine is over: 3 of 3 nodes may vote" in lines(logging.INFO)
 
 
-@virtual
 async def test_a_manager_that_closes_says_no_more(lines):
     """Neither that a quarantine begins, nor that it is over."""
     async with world(3, **FENCED) as w:

@@ -18,10 +18,11 @@ from tests.unit.worlds import (
     sent,
     sim,
     turns,
-    virtual,
     within,
     world,
 )  # fmt: skip
+
+ON_VIRTUAL_TIME = True
 
 KEY = PREFIX + b"a"
 QUEUE = PREFIX + b"queue:{" + KEY + b"}"
@@ -38,7 +39,6 @@ def marks(w):
 # -- who may be in (R19, R20) ------------------------------------------------------------------------
 
 
-@virtual
 async def test_readers_are_together_and_a_writer_is_alone():
     """Readers of three processes share the name; while any is in no writer is, and the other way round."""
     async with world() as w, w.process() as second, w.process() as third:
@@ -59,7 +59,6 @@ async def test_readers_are_together_and_a_writer_is_alone():
         assert w.keys == [()] * 3
 
 
-@virtual
 async def test_tasks_of_one_process_share_as_processes_do():
     """When the first reader has won, those behind it ask at once; a writer waits for all of them."""
     async with world() as w:
@@ -73,7 +72,6 @@ async def test_tasks_of_one_process_share_as_processes_do():
 
 @pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "plain"])
 @pytest.mark.parametrize("names", [("a",), ("a", "b")], ids=["one name", "two names"])
-@virtual
 async def test_a_mutex_and_a_read_write_lock_exclude_each_other(names, fencing):
     """Under one key each finds the other in its way, and waits for as long as it stays."""
     async with world(fencing=fencing) as w, w.process(fencing=fencing) as other:
@@ -93,7 +91,6 @@ async def test_a_mutex_and_a_read_write_lock_exclude_each_other(names, fencing):
         assert w.keys == [()] * 3
 
 
-@virtual
 async def test_a_mutex_gets_in_when_the_last_reader_has_gone():
     """It is not told, and polls; a reader that ends sooner than another does not hide that one's end."""
     async with world() as w, w.process() as other:
@@ -109,7 +106,6 @@ async def test_a_mutex_gets_in_when_the_last_reader_has_gone():
         assert (await waits).error is None
 
 
-@virtual
 async def test_a_reader_that_is_gone_leaves_alone():
     """Its entry ends with its ttl, whatever the others do, and the next acquire drops it."""
     async with world() as w, w.process() as other:
@@ -126,7 +122,6 @@ async def test_a_reader_that_is_gone_leaves_alone():
         await crashed.release()
 
 
-@virtual
 async def test_a_holder_that_asks_again_is_told_so():
     """Also a reader for a read lock, which it might get: behind a waiting writer it would wait for itself."""
     async with world() as w:
@@ -145,7 +140,6 @@ async def test_a_holder_that_asks_again_is_told_so():
 # -- fences (R21) ------------------------------------------------------------------------------------
 
 
-@virtual
 async def test_readers_share_an_odd_fence_and_writers_have_even_ones():
     """Each in one round trip: readers between two writers have one fence, greater than the one before it."""
     async with world(5) as w, w.process() as other:
@@ -165,7 +159,6 @@ async def test_readers_share_an_odd_fence_and_writers_have_even_ones():
         assert all(count(node, "rw-raise") == 0 for node in w.nodes)
 
 
-@virtual
 async def test_a_reader_raises_nodes_that_are_behind():
     """A certificate needs Q nodes that granted at its fence or below; what was above does not count."""
     async with world() as w:
@@ -178,7 +171,6 @@ async def test_a_reader_raises_nodes_that_are_behind():
             assert sorted(int(node.get(counter("a"))) for node in w.nodes)[1] >= lease.fence
 
 
-@virtual
 async def test_a_silent_node_is_not_raised_for_a_reader():
     """Where it granted is not known: it might have been above the fence already."""
     async with world() as w:
@@ -195,7 +187,6 @@ async def test_a_silent_node_is_not_raised_for_a_reader():
 # -- turns (R22) -------------------------------------------------------------------------------------
 
 
-@virtual
 async def test_a_waiting_writer_keeps_new_readers_out():
     """It waits for the readers that are in, and for no others; then it is told at once that they are gone."""
     async with world() as w, w.process() as other, w.process() as third:
@@ -217,7 +208,6 @@ async def test_a_waiting_writer_keeps_new_readers_out():
         await (await late).release()
 
 
-@virtual
 async def test_a_writer_that_leaves_lets_waiting_readers_in_first():
     """Readers of other processes come before the next writer, though it was there before them."""
     async with world() as w, w.process() as second, w.process() as third:
@@ -234,7 +224,6 @@ async def test_a_writer_that_leaves_lets_waiting_readers_in_first():
         await (await writer).release()
 
 
-@virtual
 async def test_a_single_try_leaves_no_mark():
     """It does not wait, so that no reader waits for it; a call that gives up takes its mark away."""
     async with world() as w, w.process() as other, w.manager.rwlock("a").read():
@@ -255,7 +244,6 @@ async def test_a_single_try_leaves_no_mark():
 # -- downgrade, unchanged (R23) ----------------------------------------------------------------------
 
 
-@virtual
 async def test_a_downgrade_lets_readers_in_and_no_writer():
     """One owner, one fence; readers of this process and others come in at once, writers wait for its end."""
     async with world() as w, w.process() as other:
@@ -284,7 +272,6 @@ async def test_a_downgrade_lets_readers_in_and_no_writer():
                 await mutex.downgrade()
 
 
-@virtual
 async def test_unchanged_is_true_only_if_no_writer_came_between():
     """Readers between do not matter; a writer does, and so does a mutex.  A writer without a fence is not
     seen, as counters tell of writers: what the docs say, so that managers are made alike.
@@ -309,7 +296,6 @@ async def test_unchanged_is_true_only_if_no_writer_came_between():
             assert lease.unchanged is None
 
 
-@virtual
 async def test_one_node_does_not_tell_that_nothing_has_changed():
     """A writer's certificate may have left out one node, which alone knows of no change."""
     async with world(3) as w:
@@ -323,7 +309,6 @@ async def test_one_node_does_not_tell_that_nothing_has_changed():
             assert lease.unchanged is True
 
 
-@virtual
 async def test_since_is_a_read_lease_of_the_same_names():
     """What cannot be compared is refused at the call."""
     async with world() as w, w.process(fencing=False) as plain:
@@ -344,7 +329,6 @@ async def test_since_is_a_read_lease_of_the_same_names():
 
 
 @pytest.mark.parametrize("mode", ["read", "write"])
-@virtual
 async def test_a_lease_costs_one_round_trip_and_two_commands_a_node(mode):
     """As a mutex does: an acquire, and a release that is queued before anything is awaited."""
     async with world(5) as w:

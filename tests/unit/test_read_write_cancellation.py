@@ -13,7 +13,9 @@ import pytest
 
 from aioredlock_ng import LockError
 from tests.unit.test_cancellation import MAX_PAUSES, PATIENCE, RETRY, breaking, dying, healthy, late
-from tests.unit.worlds import LATENCY, PREFIX, Tripwire, in_task, locks, sim, virtual, world
+from tests.unit.worlds import LATENCY, PREFIX, Tripwire, in_task, locks, sim, world
+
+ON_VIRTUAL_TIME = True
 
 KEY = PREFIX + b"a"
 QUEUE = PREFIX + b"queue:{" + KEY + b"}"
@@ -244,7 +246,6 @@ async def cancel_at(operation, beside, condition, at, *, waking):
 
 @pytest.mark.parametrize("waking", [False, True], ids=["asleep", "waking"])
 @pytest.mark.parametrize(("operation", "beside"), CASES)
-@virtual
 async def test_cancelled_at_every_pause(operation, beside, waking):
     """At its first pause, at its second, …: each of the others goes on, and nothing of it is left."""
     at = 1
@@ -256,7 +257,6 @@ async def test_cancelled_at_every_pause(operation, beside, waking):
 
 @pytest.mark.parametrize("condition", [late, breaking, dying])
 @pytest.mark.parametrize(("operation", "beside"), CASES)
-@virtual
 async def test_cancelled_at_every_pause_on_nodes_that_fail(operation, beside, condition):
     """Also where nodes are slow, silent, or lose connections meanwhile."""
     at = 1
@@ -266,7 +266,6 @@ async def test_cancelled_at_every_pause_on_nodes_that_fail(operation, beside, co
 
 
 @pytest.mark.parametrize("extends", [False, True])
-@virtual
 async def test_a_cancelled_downgrade_is_one_once_it_is_asked_for(extends):
     """Before that it waits for an extension that is under way: then the lease is to write, as it was."""
     async with world() as w, w.process() as other:

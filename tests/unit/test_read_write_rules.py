@@ -24,9 +24,10 @@ from tests.unit.worlds import (
     opened,
     put,
     sim,
-    virtual,
     world,
 )  # fmt: skip
+
+ON_VIRTUAL_TIME = True
 
 KEY = PREFIX + b"a"
 HEALED = 1.0
@@ -89,7 +90,6 @@ async def gets_in(lock):
     [(3, 0), (3, 1), (3, 2), *(pytest.param(5, n, marks=pytest.mark.heavy) for n in (0, 1, 2))],
 )
 @pytest.mark.parametrize(("first", "second"), [("read", "write"), ("write", "read"), ("write", "write")])
-@virtual
 async def test_r20_what_has_a_majority_keeps_the_other_mode_out(first, second, number, silent):
     """Whichever nodes it has, and also where the first few are silent; on fewer it keeps none out."""
     async with world(number) as w, w.process() as other:
@@ -111,7 +111,6 @@ async def test_r20_what_has_a_majority_keeps_the_other_mode_out(first, second, n
 
 @pytest.mark.parametrize("loses", [MemoryNode.restart, MemoryNode.flush])
 @pytest.mark.parametrize(("first", "second"), [("read", "write"), ("write", "read"), ("write", "write")])
-@virtual
 async def test_r20_a_node_that_came_back_empty_lets_none_in(first, second, loses):
     """It has forgotten who keeps the other mode out: it has no vote until that is over (R12)."""
     async with world(restart_quarantine=60) as w, w.process(restart_quarantine=60) as other:
@@ -129,7 +128,6 @@ async def test_r20_a_node_that_came_back_empty_lets_none_in(first, second, loses
 
 
 @pytest.mark.parametrize("lost", ["requests", "replies"])
-@virtual
 async def test_r20_an_extension_that_comes_too_late_counts_for_nothing(lost):
     """A node where the entry has ended does not have it back; to a reader that is over it is no news."""
     async with world() as w, w.process() as other, other.rwlock("a").read() as beside:
@@ -164,7 +162,6 @@ async def test_r20_an_extension_that_comes_too_late_counts_for_nothing(lost):
 
 
 @NUMBERS
-@virtual
 async def test_r21_fences_grow_whichever_majorities_grant(number):
     """A writer's is even and above all before; a reader's is odd, above each writer's, below no reader's."""
     async with world(number) as w, w.process() as other:
@@ -185,7 +182,6 @@ async def test_r21_fences_grow_whichever_majorities_grant(number):
         assert [fence % 2 for fence in fences] == [0, 1] * len(pairs(number))
 
 
-@virtual
 async def test_r21_a_node_that_granted_above_a_readers_fence_is_no_witness():
     """Two that cannot be followed stand above what the third can be at: that is no certificate."""
     async with world() as w:
@@ -198,7 +194,6 @@ async def test_r21_a_node_that_granted_above_a_readers_fence_is_no_witness():
             assert lease.fence > ago(-8.6)
 
 
-@virtual
 async def test_r21_a_node_where_the_reader_is_no_more_is_no_witness():
     """Its entry has gone between the grant and the raise: that node may have let a writer in."""
     async with world() as w:
@@ -216,7 +211,6 @@ async def test_r21_a_node_where_the_reader_is_no_more_is_no_witness():
 
 
 @NUMBERS
-@virtual
 async def test_r23_a_writer_on_any_majority_is_told_of(number):
     """Also where one node alone is of both majorities, and all others have not heard of that writer; without
     one it is unchanged: nodes that the reader did not have are behind it, and tell of no writer either.
@@ -240,7 +234,6 @@ async def test_r23_a_writer_on_any_majority_is_told_of(number):
 @pytest.mark.parametrize(
     ("number", "silent"), [(3, ()), (3, (0,)), (3, (2,)), (3, (0, 1)), (5, (0, 1)), (5, (0, 1, 2))], ids=str
 )
-@virtual
 async def test_r23_no_writer_comes_between_a_writer_and_the_reader_it_becomes(number, silent):
     """One that asks all the time never gets in; readers do, once a majority knows; the fence stays."""
     entered = []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.unit.worlds import PREFIX, in_task, sim, virtual, world
+from tests.unit.worlds import PREFIX, in_task, sim, world
+
+ON_VIRTUAL_TIME = True
 
 KEY = PREFIX + b"a"
 QUEUE = PREFIX + b"queue:{" + KEY + b"}"
@@ -17,7 +19,6 @@ def leave_marks(w):
         node._server.pexpire(QUEUE, 30_000)
 
 
-@virtual
 async def test_a_single_try_to_read_shares_what_a_task_before_it_wins():
     """It waits for the verdict on that one, and then asks, too: it is not in the way."""
     async with world() as w:
@@ -31,7 +32,6 @@ async def test_a_single_try_to_read_shares_what_a_task_before_it_wins():
         assert (await first).error is None
 
 
-@virtual
 async def test_one_task_waits_for_the_readers_of_a_process():
     """Of those that were let in together and refused the first waits for all, and none loses its turn."""
     async with world() as w:
@@ -55,7 +55,6 @@ async def test_one_task_waits_for_the_readers_of_a_process():
         assert done == [0, 2, 1, 3]
 
 
-@virtual
 async def test_the_next_of_the_readers_waits_when_the_one_that_did_has_left():
     """Also where that happens before it knows why it was refused itself: it asks again, and is told then."""
     async with world(latency=0.01) as w:

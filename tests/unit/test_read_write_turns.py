@@ -10,7 +10,9 @@ from collections import Counter
 import pytest
 
 from tests.lua_edits import lua_number
-from tests.unit.worlds import LATENCY, PREFIX, count, opened, sim, turns, virtual, world
+from tests.unit.worlds import LATENCY, PREFIX, count, opened, sim, turns, world
+
+ON_VIRTUAL_TIME = True
 
 QUEUE = PREFIX + b"queue:{" + PREFIX + b"a}"
 ROUND_TRIP = 2 * LATENCY
@@ -72,7 +74,6 @@ async def waits_of(modes, *, seconds, processes=None, trip=0.00015, spread=10_00
     [(8, 2, 0.5), pytest.param(20, 4, 2.0, marks=pytest.mark.campaign)],
     ids=str,
 )
-@virtual
 async def test_readers_and_writers_come_in_turn(readers, writers, seconds):
     """All readers get in after a writer, and each writer after the readers that were in; few ask in vain."""
     tries = Counter()
@@ -88,7 +89,6 @@ async def test_readers_and_writers_come_in_turn(readers, writers, seconds):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("processes", [1, 2, 3])
-@virtual
 async def test_tasks_of_few_processes_come_in_turn(processes):
     """Also where readers and writers are tasks of the same processes, in whatever mix."""
     waits = await waits_of((["read"] * 4 + ["write"]) * 4, seconds=1.5, processes=processes)
@@ -98,7 +98,6 @@ async def test_tasks_of_few_processes_come_in_turn(processes):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("trip", [0.01, 0.04])
-@virtual
 async def test_readers_far_from_the_nodes_come_in_their_turn(trip):
     """A turn waits for the first reader that comes: one round trip may be longer than it is."""
     waits = await waits_of(["read"] * 8 + ["write"] * 3, seconds=5.0, trip=trip, spread=2_000)
@@ -107,7 +106,6 @@ async def test_readers_far_from_the_nodes_come_in_their_turn(trip):
 
 
 @pytest.mark.heavy
-@virtual
 async def test_a_mutex_among_them_is_not_starved():
     """It leaves no mark and is not told, and comes in where readers leave a gap."""
     waits = await waits_of(["read", "read", "write", "mutex"], seconds=5.0)
@@ -142,7 +140,6 @@ async def dies_in_line(w, mode):
 
 
 @pytest.mark.parametrize("readers", [1, 10])
-@virtual
 async def test_the_mark_of_a_dead_writer_costs_a_second_once(readers):
     """New readers wait until it has ended, without asking all the time; then it is forgotten."""
     async with world() as w, contextlib.AsyncExitStack() as stack, w.manager.rwlock("a").read():
@@ -160,7 +157,6 @@ async def test_the_mark_of_a_dead_writer_costs_a_second_once(readers):
                 await lease.release()
 
 
-@virtual
 async def test_readers_that_died_in_line_cost_a_writer_a_moment_once():
     """Their turn is kept for as long as a round trip may take, and ends though no reader comes."""
     async with world() as w, w.process() as second:
@@ -178,7 +174,6 @@ async def test_readers_that_died_in_line_cost_a_writer_a_moment_once():
             assert sim().time() - began < 10 * ROUND_TRIP
 
 
-@virtual
 async def test_a_turn_ends_soon_after_its_first_reader():
     """Those behind it have a moment to come; a writer waits for no more, and for those that are in."""
     async with world() as w, w.process() as second, w.process() as third:
@@ -202,7 +197,6 @@ def marks(w):
     return [len(node._server.scores(QUEUE)) for node in w.nodes]
 
 
-@virtual
 async def test_marks_of_calls_that_died_are_dropped():
     """Where calls wait all the time, the hints do not grow by one for each that ever was killed."""
     async with world() as w, w.manager.rwlock("a").read():
@@ -219,7 +213,6 @@ async def test_marks_of_calls_that_died_are_dropped():
 
 
 @pytest.mark.parametrize("becomes_a_reader", [False, True])
-@virtual
 async def test_a_writer_leaves_no_mark_where_it_was_refused(becomes_a_reader):
     """A minority may keep it out when it wins; its release takes that mark away, so that readers come in."""
     async with world() as w, w.process() as other, other.rwlock("a").read():
@@ -235,7 +228,6 @@ async def test_a_writer_leaves_no_mark_where_it_was_refused(becomes_a_reader):
         assert marks(w) == [0, 0, 0]
 
 
-@virtual
 async def test_what_has_become_a_reader_shares_its_fence_with_readers_beside_it():
     """They raise the counter by one: that is no writer, and a later one raises it further (R23)."""
     async with world() as w, w.process() as other:

@@ -7,7 +7,9 @@ import asyncio
 import pytest
 
 from aioredlock_ng import LockTakenError
-from tests.unit.worlds import PREFIX, STRANGER, TTL, turns, virtual, world
+from tests.unit.worlds import PREFIX, STRANGER, TTL, turns, world
+
+ON_VIRTUAL_TIME = True
 
 KEY = PREFIX + b"a"
 MAX_READERS = 100
@@ -35,7 +37,6 @@ async def look(w):
     return lock
 
 
-@virtual
 async def test_each_reader_is_seen_with_its_own_time():
     """What it is called, since when, for how long, on how many nodes, and whether it is ours; `init` finds
     it alive, and a forced release tells of it.
@@ -69,7 +70,6 @@ async def test_each_reader_is_seen_with_its_own_time():
             await lease.release()
 
 
-@virtual
 async def test_a_holder_alone_says_what_it_is():
     """A mutex, a writer and a leader look alike but for what they wrote of themselves; none has readers."""
     async with world(3, holder="us") as w, w.process() as other:
@@ -96,7 +96,6 @@ async def test_a_holder_alone_says_what_it_is():
             assert {seen.kind, *(node.kind for node in seen.nodes)} == {"read"}
 
 
-@virtual
 async def test_a_lock_is_held_if_a_majority_has_one_of_its_readers():
     """Majorities of readers are counted for each alone: nodes that have some reader each agree on none.  Each
     is there until its own majority ends, and the lock as long as its last; what has ended is not shown.
@@ -122,7 +121,6 @@ async def test_a_lock_is_held_if_a_majority_has_one_of_its_readers():
         assert lock.ttl == pytest.approx(5, abs=0.1)
 
 
-@virtual
 async def test_of_many_readers_the_first_hundred_are_shown_and_that_there_are_more():
     """Those that stay longest; exactly a hundred are all."""
     async with world(3) as w:
@@ -137,7 +135,6 @@ async def test_of_many_readers_the_first_hundred_are_shown_and_that_there_are_mo
                 assert [reader.holder for reader in each.readers] == shown
 
 
-@virtual
 async def test_what_is_cut_leaves_it_open_whether_a_majority_agrees():
     """Nodes that name different readers out of many may still have one in common."""
     async with world(3) as w:
@@ -150,7 +147,6 @@ async def test_what_is_cut_leaves_it_open_whether_a_majority_agrees():
         assert (lock.state, lock.held_by) == ("partial", 1)
 
 
-@virtual
 async def test_a_node_that_missed_the_downgrade_counts_for_the_reader():
     """It has the same owner as a writer: one holder, whatever it is called where (R23)."""
     async with world(3) as w, w.manager.rwlock("a").write() as lease:
@@ -165,7 +161,6 @@ async def test_a_node_that_missed_the_downgrade_counts_for_the_reader():
         assert [seen.kind, *(node.kind for node in seen.nodes)] == ["read", "read", "read", "write"]
 
 
-@virtual
 async def test_a_writer_beside_a_reader_that_is_left_over_is_the_holder():
     """What a minority still has is named, and makes no shared lock of it."""
     async with world(3) as w:
@@ -177,7 +172,6 @@ async def test_a_writer_beside_a_reader_that_is_left_over_is_the_holder():
         assert [(reader.holder, reader.held_by) for reader in lock.readers] == [("2", 1)]
 
 
-@virtual
 async def test_readers_of_another_program_have_no_name():
     """They are in the way all the same."""
     async with world(3) as w:

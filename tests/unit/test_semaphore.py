@@ -17,10 +17,11 @@ from tests.unit.worlds import (
     in_task,
     sim,
     turns,
-    virtual,
     within,
     world,
 )  # fmt: skip
+
+ON_VIRTUAL_TIME = True
 
 NAME = "gpu"
 KEY = PREFIX + NAME.encode()
@@ -77,7 +78,6 @@ async def at_slot_0(w, slow=None, delay=LATENCY):
 
 
 @pytest.mark.parametrize("fencing", [True, False])
-@virtual
 async def test_so_many_hold_it_at_once_and_no_more(fencing: bool) -> None:
     """Each has a slot of its own, in whatever process; one more waits for the first that is given back."""
     async with world(5, fencing=fencing) as w, w.process(fencing=fencing) as other:
@@ -95,7 +95,6 @@ async def test_so_many_hold_it_at_once_and_no_more(fencing: bool) -> None:
         assert w.keys == [()] * 5
 
 
-@virtual
 async def test_one_round_trip_finds_the_last_free_slot() -> None:
     """Whatever slot it begins with: with 9 of 10 taken as with none."""
     async with world(5) as w, w.process() as other:
@@ -110,7 +109,6 @@ async def test_one_round_trip_finds_the_last_free_slot() -> None:
         await give_back(*taken)
 
 
-@virtual
 async def test_a_lease_of_a_permit_is_one_as_ever():
     """Extended, bound to a block that its loss cancels, checked, released, and told of in words."""
     async with world(3) as w:
@@ -130,7 +128,6 @@ async def test_a_lease_of_a_permit_is_one_as_ever():
 
 
 @pytest.mark.parametrize("number", [0, -1, 257, True, 1.5, "4", None])
-@virtual
 async def test_a_bad_number_of_permits_is_refused(number):
     """1 to 256, with the value in the message."""
     async with world() as w:
@@ -141,7 +138,6 @@ async def test_a_bad_number_of_permits_is_refused(number):
                 assert lease.slot in range(most)
 
 
-@virtual
 async def test_fences_grow_for_each_slot() -> None:
     """Unique for it, and greater than those of all its earlier leases, in whatever process (R25)."""
     async with world(5) as w, w.process() as other:
@@ -158,7 +154,6 @@ async def test_fences_grow_for_each_slot() -> None:
 
 
 @pytest.mark.parametrize("fencing", [True, False])
-@virtual
 async def test_grants_of_several_slots_are_no_permit(fencing: bool) -> None:
     """All nodes grant one, but no slot has a majority: it is refused, and all of them go back (R24)."""
     async with world(5, fencing=fencing) as w:
@@ -171,7 +166,6 @@ async def test_grants_of_several_slots_are_no_permit(fencing: bool) -> None:
         assert [slots(node) for node in w.nodes] == before
 
 
-@virtual
 async def test_every_occupation_of_the_nodes_is_judged_by_the_slot():
     """Two slots, three nodes, whatever is taken where: won if and only if one slot is free on a majority that
     is asked for it (R24).
@@ -197,7 +191,6 @@ async def test_every_occupation_of_the_nodes_is_judged_by_the_slot():
 
 
 @pytest.mark.parametrize("elsewhere", [(0, 1), (3, 4), (0, 4)])
-@virtual
 async def test_stray_slots_go_back_at_once(elsewhere):
     """A node that granted another slot than was won frees it, and takes the right one if it can (R25).
 
@@ -221,7 +214,6 @@ async def test_stray_slots_go_back_at_once(elsewhere):
         await lease.release()
 
 
-@virtual
 async def test_a_straggler_gives_its_stray_slot_back():
     """Also one that answers after the win, and after its time was up (R25)."""
     for delay in (0.05, 0.15):
@@ -238,7 +230,6 @@ async def test_a_straggler_gives_its_stray_slot_back():
             await lease.release()
 
 
-@virtual
 async def test_a_slot_whose_answer_was_lost_goes_back_with_the_next_extension() -> None:
     """A node may have granted another slot, and its answer have been lost (R25)."""
     async with world(5) as w:
@@ -256,7 +247,6 @@ async def test_a_slot_whose_answer_was_lost_goes_back_with_the_next_extension() 
 
 
 @pytest.mark.parametrize("waking", [False, True])
-@virtual
 async def test_cancelled_at_every_pause(waking):
     """Nothing stays on the nodes, neither of a try that was lost nor of one that was won (R5)."""
     for pause in itertools.count(1):
@@ -282,7 +272,6 @@ async def test_cancelled_at_every_pause(waking):
 # -- fences --------------------------------------------------------------------------------------------
 
 
-@virtual
 async def test_nodes_that_disagree_are_raised_for_that_slot():
     """One more round, and a certificate as of a mutex (R10, R25)."""
     async with world(3) as w:
@@ -301,7 +290,6 @@ async def test_nodes_that_disagree_are_raised_for_that_slot():
 # -- several numbers, several kinds --------------------------------------------------------------------
 
 
-@virtual
 async def test_growing_is_immediate_and_shrinking_takes_effect_as_leases_end():
     """L is no state of the nodes: at most the greatest number that any client says (R26)."""
     async with world(3) as w, w.process() as other:
@@ -318,7 +306,6 @@ async def test_growing_is_immediate_and_shrinking_takes_effect_as_leases_end():
 
 
 @pytest.mark.parametrize("fencing", [True, False])
-@virtual
 async def test_a_name_of_another_kind_ends_the_acquire_with_both_named(fencing):
     """In both directions, at once, and nothing is left behind (R19)."""
     async with world(3, fencing=fencing) as w, w.process(fencing=fencing) as other:
@@ -338,12 +325,9 @@ async def test_a_name_of_another_kind_ends_the_acquire_with_both_named(fencing):
         assert w.keys == [()] * 3
 
 
-
-
 # -- seen from outside ---------------------------------------------------------------------------------
 
 
-@virtual
 async def test_holders_are_seen_by_slot():
     """By an inspection, a survey and the statistics, partial where a minority has it; a forced release frees
     all of them.
@@ -373,7 +357,6 @@ async def test_holders_are_seen_by_slot():
 # -- a holder that dies, a node that forgets -----------------------------------------------------------
 
 
-@virtual
 async def test_a_holder_that_dies_leaves_for_a_ttl() -> None:
     """Its slot alone: a waiter has it as soon as it ends."""
     async with world(3) as w:
@@ -389,7 +372,6 @@ async def test_a_holder_that_dies_leaves_for_a_ttl() -> None:
 # -- tasks of one process ------------------------------------------------------------------------------
 
 
-@virtual
 async def test_tasks_of_a_process_hold_at_the_same_time_in_their_order():
     """One asks after the other, and none asks while as many hold as may: then the nodes need not be asked."""
     async with world(3) as w:
@@ -408,7 +390,6 @@ async def test_tasks_of_a_process_hold_at_the_same_time_in_their_order():
         assert count(w.nodes[0], "slots-acquire") == 12
 
 
-@virtual
 async def test_a_single_try_gets_what_is_free_beside_holders_of_its_process() -> None:
     """It waits for the verdict on those before it, and is sent away only when all is taken."""
     async with world(3) as w:
@@ -421,7 +402,6 @@ async def test_a_single_try_gets_what_is_free_beside_holders_of_its_process() ->
         await give_back(first, *leases)
 
 
-@virtual
 async def test_a_task_may_have_two_permits_but_waits_for_none_of_its_own() -> None:
     """With all of them in its own blocks it would wait for itself."""
     async with world(3) as w:
@@ -440,7 +420,6 @@ async def test_a_task_may_have_two_permits_but_waits_for_none_of_its_own() -> No
             assert (await waiting).error is None
 
 
-@virtual
 async def test_a_busy_process_lets_others_ask() -> None:
     """After 50 ms it lets those of other processes go first (R13)."""
     async with world(3) as w, w.process() as other:
@@ -461,7 +440,6 @@ async def test_a_busy_process_lets_others_ask() -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-@virtual
 async def test_a_release_names_the_slot_and_a_waiter_goes_straight_for_it():
     """So that it need not try its luck among all of them (R24)."""
     async with world(3) as w, w.process() as other:

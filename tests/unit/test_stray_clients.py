@@ -17,7 +17,9 @@ from aioredlock_ng._dashboard.overview import look
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.test_quarantine import FENCED as WAITING
 from tests.unit.test_quarantine import META, NOTICED, Misled, gets, sentinel
-from tests.unit.worlds import LATENCY, PLAIN, SCRIPTS, in_task, make, opened, sim, states, virtual, world
+from tests.unit.worlds import LATENCY, PLAIN, SCRIPTS, in_task, make, opened, sim, states, world
+
+ON_VIRTUAL_TIME = True
 
 QUARANTINE = 60.0
 
@@ -57,7 +59,6 @@ async def refused(manager, name="a"):
 # -- look first, write after ---------------------------------------------------------------------------
 
 
-@virtual
 async def test_a_client_that_is_refused_has_written_nothing():
     """Its list names two nodes of the quorum and one that was emptied: that one stays empty."""
     async with world(5, holder="us", **WAITING) as w:
@@ -73,7 +74,6 @@ async def test_a_client_that_is_refused_has_written_nothing():
         assert before[0] is None
 
 
-@virtual
 async def test_too_few_nodes_to_know():
     """With one of three in reach nothing is written: the others may be another quorum's.  With two it is."""
     nodes = fresh(3)
@@ -89,13 +89,10 @@ async def test_too_few_nodes_to_know():
         assert sentinel(nodes[0]).claim == sentinel(nodes[1]).claim
 
 
-
-
 # -- the older quorum takes a node back ----------------------------------------------------------------
 
 
 @pytest.mark.heavy
-@virtual
 async def test_a_stray_first_use_is_taken_back(caplog):
     """A client of one of the five nodes uses it after it was emptied, and locks at once.  The quorum has its
     node back within a heartbeat; it takes no new lock before all that the stray client can hold has ended;
@@ -132,7 +129,6 @@ async def test_a_stray_first_use_is_taken_back(caplog):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("theirs", [30.0, 120.0])
-@virtual
 async def test_the_longer_quarantine_is_waited_for(theirs):
     """A stray quorum of three with one node of ours: leases on its others may live for its quarantine."""
     async with world(5, **WAITING) as w:
@@ -150,7 +146,6 @@ async def test_the_longer_quarantine_is_waited_for(theirs):
             assert sentinel(w.nodes[0]).quarantine_ms == QUARANTINE * 1000, "theirs does not become ours"
 
 
-@virtual
 async def test_what_outlives_a_stray_lock_is_not_waited_for():
     """Counters, what leaders announce, and whatever else a mark says to be no lock (R11, R31).  The wait
     stands in the sentinel: a client that comes later keeps it; what was read stays true; `init` ends it.
@@ -177,7 +172,6 @@ async def test_what_outlives_a_stray_lock_is_not_waited_for():
             await gets(w.manager)
 
 
-@virtual
 async def test_no_lock_is_granted_while_a_node_is_being_taken_back():
     """From the moment that the stray use is seen, not only from when the node is ours again."""
     async with world(5, **WAITING) as w:
@@ -194,7 +188,6 @@ async def test_no_lock_is_granted_while_a_node_is_being_taken_back():
         assert "no new lock" in await refused(w.manager, "b")
 
 
-@virtual
 async def test_what_a_node_has_said_holds_while_it_is_out_of_reach():
     """A stray client of four, three of them its own, does not go on with those while the fourth is down; nor
     does the quorum while a node is that an `init` of another list has claimed, until its own says otherwise.
@@ -223,7 +216,6 @@ async def test_what_a_node_has_said_holds_while_it_is_out_of_reach():
 
 
 @pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.heavy)])
-@virtual
 async def test_two_quorums_do_not_take_a_node_from_each_other_for_ever(first):
     """Of two clients that begin nearly at once, and whose lists share a node, one gets it, once."""
     nodes = fresh(7)
@@ -237,7 +229,6 @@ async def test_two_quorums_do_not_take_a_node_from_each_other_for_ever(first):
         assert "ConfigurationError" in await refused(two)
 
 
-@virtual
 async def test_two_lists_that_do_not_meet():
     """What no rule can tell: the node that they share is down when the stray client begins.  Both have the
     lock, until the node is back (A4).
@@ -259,7 +250,6 @@ async def test_two_lists_that_do_not_meet():
             assert not theirs.held
 
 
-@virtual
 async def test_a_refused_client_is_not_inside_when_the_node_is_emptied():
     """The stray client has a majority without it: it lets the older quorum's clients claim it again first."""
     async with world(5, holder="us", **WAITING) as w:
@@ -286,7 +276,6 @@ async def test_a_refused_client_is_not_inside_when_the_node_is_emptied():
 # -- an operator's statement ---------------------------------------------------------------------------
 
 
-@virtual
 async def test_a_claim_by_init_stops_clients():
     """No client takes it back: the error says whose it is and since when; leases end, as others may begin."""
     async with world(5, **WAITING) as w:
@@ -309,7 +298,6 @@ async def test_a_claim_by_init_stops_clients():
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
-@virtual
 async def test_init_refuses_where_a_node_is_another_quorums(nodes: int) -> None:
     """It says whose, and changes nothing; `force` overrules that."""
     async with world(5, holder="us") as w:
@@ -323,7 +311,6 @@ async def test_init_refuses_where_a_node_is_another_quorums(nodes: int) -> None:
             assert len(await stray.init(force=True)) == nodes
 
 
-@virtual
 async def test_init_wants_enough_nodes_that_remember():
     """A lock that is alive on the three of five nodes that were emptied cannot be seen on the other two."""
     async with world(5, **WAITING) as w:
@@ -346,7 +333,6 @@ async def test_init_wants_enough_nodes_that_remember():
         await lease.release()
 
 
-@virtual
 async def test_nothing_advises_init_there():
     """Neither `status` nor `doctor`: not to the stray client, and not to those whose node it is."""
     async with world(5, **WAITING) as w:
@@ -371,7 +357,6 @@ async def test_nothing_advises_init_there():
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 5])
-@virtual
 async def test_the_first_lock_without_a_quarantine_comes_at_once(number):
     """Fresh nodes agree on a fence in the same round trip, since they have one floor (R11)."""
     random, nodes = Random(number), fresh(number)
@@ -387,5 +372,3 @@ async def test_the_first_lock_without_a_quarantine_comes_at_once(number):
         await asyncio.sleep(1)
         fences.append((await gets(manager)).fence)
         assert fences == sorted(set(fences))
-
-

@@ -12,7 +12,9 @@ from aioredlock_ng._admin import look as look_module
 from aioredlock_ng._admin.survey import _Reader
 from aioredlock_ng.testing._memory_data import Hash
 from aioredlock_ng.testing.sim_loop import EPOCH
-from tests.unit.worlds import ANOTHER, PREFIX, STRANGER, TIMEOUT, counter, sim, virtual, world
+from tests.unit.worlds import ANOTHER, PREFIX, STRANGER, TIMEOUT, counter, sim, world
+
+ON_VIRTUAL_TIME = True
 
 WRONG = "WRONGTYPE Operation against a key holding the wrong kind of value"
 NOPERM = b"-NOPERM No permissions to access a key\r\n"
@@ -97,7 +99,6 @@ def put_anything(random, node, key):
 
 
 @pytest.mark.parametrize("room", [1, 300, 2000, look_module.MAX_ANSWER])
-@virtual
 async def test_a_lock_is_told_as_if_it_were_asked_for_alone(room, monkeypatch):
     """Whatever is under it and the others on each node, and wherever an answer becomes too long."""
     monkeypatch.setattr(look_module, "MAX_ANSWER", room)
@@ -123,7 +124,6 @@ async def test_a_lock_is_told_as_if_it_were_asked_for_alone(room, monkeypatch):
         assert {lock.kind for lock in survey.locks} == {None, "mutex", "read", "semaphore"}
 
 
-@virtual
 async def test_a_key_of_another_type_is_the_answer_of_its_lock_alone():
     """On the nodes that have it, with the server's words; all others are told as ever."""
     async with world(3) as w:
@@ -145,7 +145,6 @@ async def test_a_key_of_another_type_is_the_answer_of_its_lock_alone():
 # -- how many at once --------------------------------------------------------------------------------
 
 
-@virtual
 async def test_many_locks_are_told_by_few_scripts():
     """One after the other, in the order of the names; a node that is a client needs one connection for it.  A
     silent node is waited for once for many locks, and if all are silent the survey ends all the same.
@@ -177,7 +176,6 @@ async def test_many_locks_are_told_by_few_scripts():
             node.thaw()
 
 
-@virtual
 async def test_what_an_answer_leaves_out_is_asked_for_again(monkeypatch):
     """Of all nodes alike, from the first lock on that one of them has left out; each tells of one."""
     monkeypatch.setattr(look_module, "MAX_ANSWER", 1000)
@@ -194,7 +192,6 @@ async def test_what_an_answer_leaves_out_is_asked_for_again(monkeypatch):
         assert looks(w) == [[10, 7, *range(10, 0, -1)]] * 3
 
 
-@virtual
 async def test_long_answers_tell_of_one_lock_at_least():
     """Readers and permits by the hundred, with the longest of labels: no reply becomes too long."""
     async with world(3) as w:
@@ -211,7 +208,6 @@ async def test_long_answers_tell_of_one_lock_at_least():
         assert looks(w) == [[3, 2, 1]] * 3
 
 
-@virtual
 async def test_no_lock_is_told_to_stay_longer_than_it_does():
     """By the moment of the survey and what a lock has left, whenever in its course the lock was looked at."""
     async with world(3, latency=0.04) as w:
@@ -231,7 +227,6 @@ def reasons(lock):
     return [node.reason for node in lock.nodes if node.held is None]
 
 
-@virtual
 async def test_a_node_that_refuses_is_silent_for_all(monkeypatch):
     """With its own words, and asked for each alone: the right may be one to a single key."""
     async with world(3) as w:
@@ -244,7 +239,6 @@ async def test_a_node_that_refuses_is_silent_for_all(monkeypatch):
         assert looks(w)[1:] == [[20]] * 2
 
 
-@virtual
 async def test_a_forbidden_key_is_no_reason_to_tell_nothing_of_the_others(monkeypatch):
     """A script with it among its keys is refused as a whole (R42); few are asked for at the same time."""
     async with world(3, latency=0.01) as w:
