@@ -173,6 +173,8 @@ def test_an_acquire_is_read(mutex, reply, vote, wait, fence):
         ("extend", 11, SILENT, False, ""),
         ("extend", 10, SILENT, True, ""),
         ("extend", 9, SILENT, False, ""),
+        ("top_up", 0, GRANTED, False, ""),
+        ("top_up", 5, REFUSED, False, ""),
     ],
 )
 def test_raise_and_extension_are_read(question, reply, vote, missing, reason):
