@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from random import Random
 from typing import Any, Final
 
@@ -11,8 +12,9 @@ import redis
 from aioredlock_ng._core.command import Script
 from aioredlock_ng._core.fencing import FLOOR_AHEAD_MS, MAX_BLOCK, RAISE_AHEAD_MS, START_LAG_MS, at
 from aioredlock_ng._node.pipe import untagged
-from tests.conformance.conftest import MemoryMaster, RealMaster
+from tests.conformance.masters import Master, MemoryMaster, RealMaster
 from tests.conformance.tools import kind_of
+from tests.servers import Nodes, make_fresh
 
 TAG: Final = b"123"
 """What the scripts are told to begin their answers with."""
@@ -23,13 +25,18 @@ LAST_MS: Final = 2**43 - 20_000
 """The last millisecond whose fences fit a double, with room for what may be ahead of it."""
 
 
-def run_at(
-    master: RealMaster | MemoryMaster,
-    now_us: int,
-    script: Script,
-    keys: Sequence[bytes],
-    *args: bytes | int,
-) -> Any:
+@contextmanager
+def one_of(arm: str, shared_sets: Callable[[str], Nodes]) -> Iterator[Master]:
+    """Give one empty master: in memory, or of an arm of real servers."""
+    if arm == "memory":
+        yield MemoryMaster()
+        return
+    make_fresh(nodes := shared_sets(arm))
+    with closing(RealMaster(nodes, 0)) as master:
+        yield master
+
+
+def run_at(master: Master, now_us: int, script: Script, keys: Sequence[bytes], *args: bytes | int) -> Any:
     """Run a script that takes `now_us` for the time; an error is its kind."""
     source = script.source.replace(_CLOCK, b"{'%d', '%d'}" % divmod(now_us, 1_000_000))
     words = [arg if isinstance(arg, bytes) else b"%d" % arg for arg in args]

@@ -1,17 +1,17 @@
-"""The fenced scripts by hand: one node, its locks, counters and sentinel, and every argument in the open."""
+"""Scripts by hand: one node, its locks, counters and sentinel, and every argument in the open."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from aioredlock_ng import _scripts
 from aioredlock_ng._core.claims import Claim
-from aioredlock_ng._core.command import Command, Purpose
+from aioredlock_ng._core.command import Command, Purpose, Script
 from aioredlock_ng._core.fencing import at
 from aioredlock_ng._core.keyspace import MARKS, marks_begin
-from tests.conformance.tools import OURS, Asked, Master, Value, connected
+from tests.conformance.masters import Master, Value
+from tests.conformance.tools import OURS, Asked, alike
 from tests.lua_edits import lua_number
 
 SENTINEL: Final = b"redlock:{meta}"
@@ -20,6 +20,8 @@ CLAIM: Final = Claim(born_ms=5, label=b"us: 1")
 TTL: Final = 60.0
 KEEP: Final = 600.0
 """Seconds that a lock and a counter live."""
+FAR: Final = 60.0
+"""Seconds: beyond what a node lets itself be raised."""
 UNDER: Final = (b"redlock:*", *(marks_begin(b"redlock:", mark) for mark in MARKS))
 """What is under the prefix, and what of it is no lock."""
 AWAITED_MS: Final = lua_number("parts/queue.lua", "AWAITED")
@@ -27,35 +29,56 @@ TURN_MS: Final = lua_number("parts/queue.lua", "TURN")
 TTL_MS: Final = 60_000
 KEEP_MS: Final = 600_000
 
+Stamp = Sequence[bytes]
+"""The sentinel and the identity that are asked for; an empty one asks for `EXPECTED`."""
+
 
 def locks(names: str) -> list[bytes]:
     """Return the locks' keys: one per letter."""
     return [b"redlock:" + name.encode() for name in names]
 
 
+def beside(names: str, what: bytes) -> list[bytes]:
+    """Return the keys beside the locks' that have something else: counters, hints, announcements."""
+    return [b"redlock:" + what + b":{" + key + b"}" for key in locks(names)]
+
+
 def counters(names: str) -> list[bytes]:
     """Return the counters' keys."""
-    return [b"redlock:fence:{" + key + b"}" for key in locks(names)]
-
-
-def slot_counters(names: str) -> list[bytes]:
-    """Return the keys of semaphores' counters."""
-    return [b"redlock:slots:{" + key + b"}" for key in locks(names)]
-
-
-def announcements(names: str) -> list[bytes]:
-    """Return the keys of what leaders announce."""
-    return [b"redlock:leader:{" + key + b"}" for key in locks(names)]
+    return beside(names, b"fence")
 
 
 def queues(names: str) -> list[bytes]:
     """Return the keys of the hints of those that wait."""
-    return [b"redlock:queue:{" + key + b"}" for key in locks(names)]
+    return beside(names, b"queue")
 
 
-def pairs(names: str) -> list[bytes]:
-    """Return each lock's key and its counter's."""
-    return [key for pair in zip(locks(names), counters(names), strict=True) for key in pair]
+def announcements(names: str) -> list[bytes]:
+    """Return the keys of what leaders announce."""
+    return beside(names, b"leader")
+
+
+def fenced(names: str) -> list[bytes]:
+    """Return the locks' keys, and then the counters'."""
+    return [*locks(names), *counters(names)]
+
+
+def waits(seen: int, seconds: float | None) -> bool:
+    """Return whether the wait of a refusal is about so long; -1 is without end."""
+    return seen == -1 if seconds is None else alike(seen, round(seconds * 1000) + 1)
+
+
+async def without_a_vote(stage: Stage, why: str) -> Stamp:
+    """Make a sentinel unlike the expected one, or return a stamp with another server's identity (R12)."""
+    identity = await stage.identity()
+    if why == "identity":
+        return EXPECTED, identity[:-1]
+    stage.put(SENTINEL, None if why == "missing" else EXPECTED + b"0")
+    return b"" if why == "missing" else EXPECTED, b""
+
+
+each_reason = ("missing", "longer", "identity")
+"""For ``parametrize``: why a node has no vote."""
 
 
 class Stage:
@@ -64,6 +87,16 @@ class Stage:
     def __init__(self, master: Master, node: Asked) -> None:
         self.master = master
         self.node = node
+        self.run = node.run
+
+    async def voted(
+        self, script: Script, keys: Sequence[bytes], *args: Any, floor: int = 0, stamp: Stamp | None = ()
+    ) -> Any:
+        """Run a script that asks for the sentinel; a stamp of None is none."""
+        if stamp is None:
+            return await self.run(script, keys, *args)
+        expected, identity = stamp or (EXPECTED, b"")
+        return await self.run(script, [*keys, SENTINEL], *args, expected, floor, identity)
 
     async def now_ms(self) -> int:
         """Return the node's time."""
@@ -79,13 +112,35 @@ class Stage:
         """Set one key."""
         self.master.put([(key, value, ttl)])
 
+    def hold(self, names: str, owner: Value = OURS, ttl: float | None = 30.0) -> None:
+        """Let us, or another, hold locks."""
+        self.master.put([(key, owner, ttl) for key in locks(names)])
+
+    def count(self, names: str, *stored: int | Value, ttl: float | None = 30.0) -> None:
+        """Let counters stand at numbers, or something else be there."""
+        values = [b"%d" % each if isinstance(each, int) else each for each in stored]
+        self.master.put([(key, value, ttl) for key, value in zip(counters(names), values, strict=True)])
+
+    def look(self, key: bytes) -> tuple[Value, float | None]:
+        """Return what is under one key, and how long it will be there."""
+        return self.master.look([key])[0]
+
+    def held(self, names: str = "a") -> list[Value]:
+        """Return what is under the locks."""
+        return [value for value, _ in self.master.look(locks(names))]
+
+    def counted(self, names: str = "a") -> list[Value]:
+        """Return what is under the counters; of numbers as such."""
+        values = [value for value, _ in self.master.look(counters(names))]
+        return [int(value) if isinstance(value, bytes) else value for value in values]  # type: ignore[misc]
+
     def stored(self, names: str = "a") -> list[Value]:
         """Return what is under the locks and then under the counters."""
-        return [value for value, _ in self.master.look([*locks(names), *counters(names)])]
+        return [*self.held(names), *self.counted(names)]
 
     def lives(self, names: str = "a") -> list[float | None]:
         """Return how long the locks and then the counters will be there."""
-        return [ttl for _, ttl in self.master.look([*locks(names), *counters(names)])]
+        return [ttl for _, ttl in self.master.look(fenced(names))]
 
     async def identity(self) -> bytes:
         """Return the server's identity; the sentinel is `EXPECTED` again then."""
@@ -93,133 +148,86 @@ class Stage:
         self.put(SENTINEL, EXPECTED)
         return identity
 
-    async def acquire(
-        self,
-        names: str = "a",
-        *,
-        ballot: int = 0,
-        block: int = 1,
-        floor: int = 0,
-        stamp: Sequence[bytes] = (),
-    ) -> Any:
+    # -- scripts -----------------------------------------------------------------------------------
+
+    async def acquire(self, names: str = "a", *, ballot: int = 0, block: int = 1, **vote: Any) -> Any:
         """Run `acquire.lua`."""
-        keys = [*locks(names), *counters(names), SENTINEL]
-        expected, identity = stamp or (EXPECTED, b"")
-        return await self.node.run(
-            _scripts.ACQUIRE, keys, OURS, TTL_MS, ballot, block, KEEP_MS, expected, floor, identity
-        )
+        args = (OURS, TTL_MS, ballot, block, KEEP_MS)
+        return await self.voted(_scripts.ACQUIRE, fenced(names), *args, **vote)
 
-    async def acquire_many(
-        self,
-        names: str = "a",
-        *,
-        ballot: int = 0,
-        block: int = 1,
-        floor: int = 0,
-        stamp: Sequence[bytes] = (),
-        owner: bytes = OURS,
-    ) -> Any:
-        """Run `acquire_many.lua` for one owner; returns the time (µs) and the answers, or the time alone."""
-        keys = [*pairs(names), SENTINEL]
-        expected, identity = stamp or (EXPECTED, b"")
-        owners = [owner] * len(names)
-        return await self.node.run(
-            _scripts.ACQUIRE_MANY, keys, TTL_MS, ballot, block, KEEP_MS, *owners, expected, floor, identity
-        )
-
-    async def extend_many(
-        self, fence: int, names: str = "a", *, floor: int = 0, stamp: Sequence[bytes] | None = ()
-    ) -> Any:
-        """Run `extend_many.lua`; a fence of 0 is none, a stamp of None as well."""
-        keys = [*(pairs(names) if fence else locks(names)), *(() if stamp is None else (SENTINEL,))]
-        expected, identity = stamp or (EXPECTED, b"")
-        of_locks = [OURS, fence] * len(names) if fence else [OURS] * len(names)
-        behind = () if stamp is None else (expected, floor, identity)
-        keep_ms = KEEP_MS if fence else b""
-        return await self.node.run(_scripts.EXTEND_MANY, keys, TTL_MS, keep_ms, *of_locks, *behind)
-
-    async def release_many(self, names: str = "a", *, loud: bytes = b"") -> Any:
-        """Run `release_many.lua` for one owner."""
-        return await self.node.run(_scripts.RELEASE_MANY, locks(names), loud, *[OURS] * len(names))
-
-    async def raise_(
-        self, fence: int, names: str = "a", *, floor: int = 0, stamp: Sequence[bytes] = ()
-    ) -> Any:
+    async def raise_(self, fence: int, names: str = "a", **vote: Any) -> Any:
         """Run `raise.lua`."""
-        keys = [*locks(names), *counters(names), SENTINEL]
-        expected, identity = stamp or (EXPECTED, b"")
-        return await self.node.run(_scripts.RAISE, keys, OURS, fence, KEEP_MS, expected, floor, identity)
+        return await self.voted(_scripts.RAISE, fenced(names), OURS, fence, KEEP_MS, **vote)
 
-    async def extend(
-        self, fence: int, names: str = "a", *, floor: int = 0, stamp: Sequence[bytes] = ()
-    ) -> Any:
+    async def extend(self, fence: int, names: str = "a", **vote: Any) -> Any:
         """Run `extend.lua` with a fence."""
-        keys = [*locks(names), *counters(names), SENTINEL]
-        expected, identity = stamp or (EXPECTED, b"")
-        return await self.node.run(
-            _scripts.EXTEND, keys, OURS, TTL_MS, fence, KEEP_MS, expected, floor, identity
-        )
+        return await self.voted(_scripts.EXTEND, fenced(names), OURS, TTL_MS, fence, KEEP_MS, **vote)
 
     async def top_up(self, fence: int, names: str = "a") -> Any:
         """Run `top_up.lua` with a fence."""
-        keys = [*locks(names), *counters(names)]
-        return await self.node.run(_scripts.TOP_UP, keys, OURS, TTL_MS, fence, KEEP_MS)
+        return await self.run(_scripts.TOP_UP, fenced(names), OURS, TTL_MS, fence, KEEP_MS)
 
     async def release(self, fence: int, names: str = "a", *, loud: bytes = b"") -> Any:
         """Run `release.lua`; a fence of 0 is none, and has no counters."""
-        keys = [*locks(names), *(counters(names) if fence else ())]
-        return await self.node.run(_scripts.RELEASE, keys, OURS, fence, KEEP_MS, loud)
+        return await self.run(
+            _scripts.RELEASE, fenced(names) if fence else locks(names), OURS, fence, KEEP_MS, loud
+        )
 
-    async def announce(self, term: int, label: bytes = b"us", name: str = "a") -> Any:
+    async def acquire_many(self, names: str = "a", *, ballot: int = 0, **vote: Any) -> Any:
+        """Run `acquire_many.lua`; returns the time (µs) and the answers, or the time alone."""
+        args = (TTL_MS, ballot, 1, KEEP_MS, *[OURS] * len(names))
+        return await self.voted(_scripts.ACQUIRE_MANY, self._pairs(names), *args, **vote)
+
+    async def extend_many(self, fence: int, names: str = "a", **vote: Any) -> Any:
+        """Run `extend_many.lua`."""
+        args = (TTL_MS, KEEP_MS, *[OURS, fence] * len(names))
+        return await self.voted(_scripts.EXTEND_MANY, self._pairs(names), *args, **vote)
+
+    async def release_many(self, names: str = "a", *, loud: bytes = b"") -> Any:
+        """Run `release_many.lua`."""
+        return await self.run(_scripts.RELEASE_MANY, locks(names), loud, *[OURS] * len(names))
+
+    async def announce(self, term: int, label: bytes = b"us") -> Any:
         """Run `announce.lua`."""
-        return await self.node.run(_scripts.ANNOUNCE, announcements(name), term, label, KEEP_MS)
+        return await self.run(_scripts.ANNOUNCE, announcements("a"), term, label, KEEP_MS)
 
-    async def observe(self, name: str = "a", *, stamp: Sequence[bytes] = ()) -> Any:
+    async def observe(self, *, stamp: Stamp = ()) -> Any:
         """Run `observe.lua`."""
-        keys = [*locks(name), *announcements(name), SENTINEL]
-        expected, identity = stamp or (EXPECTED, b"")
-        return await self.node.run(_scripts.OBSERVE, keys, expected, 0, identity)
+        return await self.voted(_scripts.OBSERVE, [*locks("a"), *announcements("a")], stamp=stamp)
+
+    async def inspect(self) -> Any:
+        """Run `inspect.lua`."""
+        return await self.run(_scripts.INSPECT, fenced("a"), 1)
 
     async def greet(
         self,
         size: int = 5,
         quarantine_ms: int = 0,
         restart: bytes = b"",
-        restart_floor: int = 0,
         *,
         claim: Claim = CLAIM,
         lift: int = 0,
     ) -> tuple[bytes, int, bytes, bytes]:
         """Run `greet.lua`; returns the sentinel, the time (µs), the identity and the role."""
-        args = (size, quarantine_ms, restart, restart_floor, bytes(claim), lift)
-        return self._greeted(await self.node.run(_scripts.GREET, [SENTINEL], b"nonce", *args))
+        return await self._greeted(_scripts.GREET, size, quarantine_ms, restart, 0, bytes(claim), lift)
 
     async def take_back(
         self, seen: bytes, *, size: int = 5, quarantine_ms: int = 0, claim: Claim = CLAIM
     ) -> tuple[bytes, int, bytes, bytes]:
         """Run `take_back.lua`; returns the same."""
-        args = (size, quarantine_ms, seen, bytes(claim), *UNDER)
-        return self._greeted(await self.node.run(_scripts.TAKE_BACK, [SENTINEL], b"nonce", *args))
+        return await self._greeted(_scripts.TAKE_BACK, size, quarantine_ms, seen, bytes(claim), *UNDER)
 
-    def _greeted(self, reply: Any) -> tuple[bytes, int, bytes, bytes]:
+    async def _greeted(self, script: Script, *args: Any) -> tuple[bytes, int, bytes, bytes]:
+        reply = await self.run(script, [SENTINEL], b"nonce", *args)
         assert isinstance(reply, list), reply
-        nonce, *rest = reply
-        assert nonce == b"nonce"
-        sentinel, time_us, identity, role, refused = rest
-        assert refused == b""
+        nonce, sentinel, time_us, identity, role, refused = reply
+        assert (nonce, refused) == (b"nonce", b"")
         return sentinel, time_us, identity, role
 
-    async def init(
-        self, size: int = 5, quarantine_ms: int = 0, floor: int = 0, *, label: bytes = b"us"
-    ) -> Any:
+    async def init(self, size: int = 5, quarantine_ms: int = 0, floor: int = 0) -> Any:
         """Run `init.lua`."""
-        return await self.node.run(_scripts.INIT, [SENTINEL], size, quarantine_ms, floor, label)
+        return await self.run(_scripts.INIT, [SENTINEL], size, quarantine_ms, floor, b"us")
 
-
-@contextlib.asynccontextmanager
-async def staged(master: Master) -> AsyncIterator[Stage]:
-    """Give an empty node with the sentinel that all requests expect."""
-    master.flush()
-    master.put([(SENTINEL, EXPECTED, None)])
-    async with connected(master) as node:
-        yield Stage(master, node)
+    @staticmethod
+    def _pairs(names: str) -> list[bytes]:
+        return [key for pair in zip(locks(names), counters(names), strict=True) for key in pair]

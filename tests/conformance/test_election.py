@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from tests.conformance.stage import KEEP, SENTINEL, Stage, announcements, locks, staged
-from tests.conformance.tools import FOREIGN, OTHERS, WRONG, Master, Masters, lives
+from tests.conformance.masters import WRONG, Master, Masters, Value, lock_keys
+from tests.conformance.stage import KEEP, SENTINEL, Stage, announcements, locks
+from tests.conformance.tools import FOREIGN, OTHERS, lives
 from tests.listening import listen
 
 (LOCK,) = locks("a")
@@ -17,45 +19,24 @@ TERM = (4_102_444_800_000 << 10) + 1
 """In the year 2100: a number with more digits than a float shows by itself."""
 
 
-@pytest.fixture
-async def stage(master: Master) -> AsyncIterator[Stage]:
-    """Give an empty node with a sentinel."""
-    async with staged(master) as made:
-        yield made
-
-
-def stands(stage: Stage) -> tuple[object, float | None]:
-    """Return what is announced, and how long it will be."""
-    ((value, ttl),) = stage.master.look([ANNOUNCED])
-    return value, ttl
-
-
 async def test_the_greatest_term_stays(stage: Stage) -> None:
-    """A smaller one changes nothing, not even how long it lives; neighbours are told apart."""
-    for term, label, stored in (
+    """A smaller one changes nothing, not even how long it lives; the same one lives longer, any label stays."""
+    for term, label, announced in (
         (TERM, b"a", True),
         (TERM - 1, b"b", False),
-        (TERM + 1, b"b", True),
+        (TERM, b"a", True),
+        (TERM + 1, b"a:b:", True),
         (TERM, b"a", False),
+        (TERM + 2, b"", True),
+        (TERM + 3, "zoë – 1".encode() + b"%d", True),
     ):
-        before = stands(stage)
-        assert await stage.announce(term, label) == int(stored)
-        value, ttl = stands(stage)
-        if stored:
-            assert value == b"%d:%b" % (term, label)
-            assert lives(ttl, KEEP)
-        else:
-            assert value == before[0]
-            assert lives(ttl, before[1])
-
-
-async def test_the_same_term_lives_longer(stage: Stage) -> None:
-    """Each extension of the leader announces it again."""
-    stage.put(ANNOUNCED, b"%d:us" % TERM, 30.0)
-    assert await stage.announce(TERM) == 1
-    value, ttl = stands(stage)
-    assert value == b"%d:us" % TERM
-    assert lives(ttl, KEEP)
+        value, _ = stage.look(ANNOUNCED)
+        stage.put(ANNOUNCED, value, 30.0)
+        assert await stage.announce(term, label) == int(announced)
+        wanted = (b"%d:%b" % (term, label), KEEP) if announced else (value, 30.0)
+        value, ttl = stage.look(ANNOUNCED)
+        assert (value, lives(ttl, wanted[1])) == (wanted[0], True)
+    assert (await stage.observe())[2] == value
 
 
 @pytest.mark.parametrize("value", [b"", FOREIGN, b":us", b"-5:us", b"x5:us", b"5"])
@@ -63,14 +44,7 @@ async def test_what_is_no_announcement_gives_way(stage: Stage, value: bytes) -> 
     """No term stands there that could be greater."""
     stage.put(ANNOUNCED, value)
     assert await stage.announce(3) == 1
-    assert stands(stage)[0] == b"3:us"
-
-
-async def test_any_label_is_kept_as_it_is(stage: Stage) -> None:
-    """Also an empty one, and one with colons."""
-    for term, label in enumerate((b"", b"a:b:", "zoë – 1".encode(), b"%d"), start=1):
-        assert await stage.announce(term, label) == 1
-        assert (await stage.observe())[2] == b"%d:%b" % (term, label)
+    assert stage.look(ANNOUNCED)[0] == b"3:us"
 
 
 async def test_a_node_without_a_vote_keeps_it_too(stage: Stage) -> None:
@@ -101,11 +75,11 @@ async def test_what_an_observer_sees(stage: Stage) -> None:
     assert await stage.observe() == [1, 0, b""]
     assert await stage.observe(stamp=(b"another sentinel", b"")) == [0, 0, b""]
     assert await stage.observe(stamp=(b"", b"")) == [0, 0, b""]
-    stage.put(LOCK, OTHERS, 30.0)
+    stage.hold("a", OTHERS)
     stage.put(ANNOUNCED, b"7:us", 30.0)
     from_here = await stage.observe()
     assert from_here == [1, 1, b"7:us"]
-    sentinel = stage.master.look([SENTINEL])[0][0]
+    sentinel, _ = stage.look(SENTINEL)
     assert isinstance(sentinel, bytes)
     assert await stage.observe(stamp=(sentinel, identity)) == from_here
     assert await stage.observe(stamp=(sentinel, b"another server's")) == [0, 1, b"7:us"]
@@ -114,7 +88,7 @@ async def test_what_an_observer_sees(stage: Stage) -> None:
 @pytest.mark.parametrize("ttl", [30.0, None])
 @pytest.mark.parametrize("value", [OTHERS, FOREIGN, b"", WRONG])
 async def test_whatever_is_under_the_key_is_a_lock(
-    stage: Stage, value: bytes | str, ttl: float | None
+    stage: Stage, value: Value, ttl: float | None
 ) -> None:
     """Of any type, with and without expiry: a leader could not be there beside it (R19)."""
     stage.put(LOCK, value, ttl)
@@ -123,7 +97,7 @@ async def test_whatever_is_under_the_key_is_a_lock(
 
 async def test_an_observer_changes_nothing(stage: Stage) -> None:
     """No key is made, and none lives longer."""
-    stage.put(LOCK, OTHERS, 30.0)
+    stage.hold("a", OTHERS)
     stage.put(ANNOUNCED, b"7:us", 30.0)
     before = stage.master.look([LOCK, ANNOUNCED, SENTINEL])
     await stage.observe()
@@ -145,11 +119,9 @@ async def test_another_type_is_an_error(stage: Stage) -> None:
     assert await stage.observe() == "WRONGTYPE"
 
 
-async def test_a_leader_and_its_observers(make_manager: object, masters: Masters) -> None:
+async def test_a_leader_and_its_observers(make_manager: Callable[..., Any], masters: Masters) -> None:
     """The whole way, through the managers of two processes."""
-    make = make_manager
-    assert callable(make)
-    first, second = await make(), await make()
+    first, second = await make_manager(), await make_manager()
     news = second.election("a").observe()
     assert await anext(news) is None
     async with first.election("a", holder="one").campaign() as leadership:
@@ -158,4 +130,4 @@ async def test_a_leader_and_its_observers(make_manager: object, masters: Masters
         assert await second.election("a").leader() == leader
     assert await anext(news) is None
     await news.aclose()
-    assert [master.locks() for master in masters] == [[]] * len(masters)
+    assert not any(map(lock_keys, masters))

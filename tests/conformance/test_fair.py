@@ -2,37 +2,104 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
-from aioredlock_ng import ConfigurationError
+from aioredlock_ng import ConfigurationError, _scripts
 from aioredlock_ng._core.fencing import SHIFT
-from tests.conformance.fair import LIFE_MS, LOCK, SEATS_KEY, TICKETS_KEY, FairStage, seat
-from tests.conformance.stage import EXPECTED, SENTINEL, TTL, counters
-from tests.conformance.test_notices import LAST, LOUD, all_told
-from tests.conformance.tools import OTHERS, OURS, WRONG, Master, alike, connected, lives
-from tests.listening import listen
+from tests.conformance.masters import WRONG, Master
+from tests.conformance.stage import KEEP_MS, SENTINEL, TTL, TTL_MS, Stage, beside, counters, locks
+from tests.conformance.test_notices import LOUD, heard_by
+from tests.conformance.tools import OTHERS, OURS, alike, lives
 
-FIRST, SECOND, THIRD = seat(1), seat(2), seat(3)
-MANY = 400
+LOCK: Final = locks("a")[0]
+TICKETS_KEY, SEATS_KEY = LINE = beside("a", b"tickets")[0], beside("a", b"seats")[0]
+LIFE_MS: Final = 100_000
+"""How long a seat lives at the head of the line."""
+MANY: Final = 400
 """Seats whose head starts take 20 s: longer than a loaded machine stands still."""
 
 
-@pytest.fixture
-async def stage(master: Master) -> AsyncIterator[FairStage]:
-    """Give an empty node with the sentinel that all requests expect."""
-    master.flush()
-    master.put([(SENTINEL, EXPECTED, None)])
-    async with connected(master) as node:
-        yield FairStage(master, node)
+def seat(number: int) -> bytes:
+    """Return the name of a seat."""
+    return b"redlock:seats:{%040x:host:%d}" % (number, number)
+
+
+FIRST, SECOND, THIRD = seat(1), seat(2), seat(3)
 
 
 def crowd() -> list[tuple[bytes, int, float]]:
     """Return the seats of many that live."""
     return [(seat(10 + number), 10 + number, 90.0) for number in range(MANY)]
+
+
+class FairStage(Stage):
+    """A node with a lock, and the line beside it."""
+
+    async def put_line(
+        self,
+        *seats: tuple[bytes, int, float],
+        free_since: float | None = None,
+        late: float | None = None,
+        ttl: float = 600.0,
+    ) -> None:
+        """Have seats in the line: each with its ticket, and the seconds that it lives yet, or below 0.
+
+        The lock is free since so many seconds, or its holder ends in so many, if below 0.  Head starts are
+        long for so many seconds more as `late` says.
+        """
+        now_ms = await self.now_ms()
+        self.put(TICKETS_KEY, {name: ticket for name, ticket, _ in seats}, ttl)
+        ends = {name: now_ms + round(left * 1000) for name, _, left in seats}
+        if free_since is not None:
+            ends[b"free"] = now_ms - round(free_since * 1000)
+        if late is not None:
+            ends[b"late"] = now_ms + round(late * 1000)
+        self.put(SEATS_KEY, ends, ttl)
+
+    def line(self) -> list[bytes]:
+        """Return the seats, in their order."""
+        tickets = self.tickets()
+        return sorted(tickets, key=lambda name: (tickets[name], name))
+
+    def tickets(self) -> dict[bytes, int]:
+        """Return the seats, each with its ticket."""
+        return self._scores(TICKETS_KEY)
+
+    def seats(self) -> dict[bytes, int]:
+        """Return the node's times in milliseconds: when each seat ends, and since or till when (b"free")."""
+        return self._scores(SEATS_KEY)
+
+    def _scores(self, key: bytes) -> dict[bytes, int]:
+        value, _ = self.look(key)
+        return {name: int(score) for name, score in value.items()} if isinstance(value, dict) else {}
+
+    async def ask(
+        self, name: bytes = b"", ticket: int = 0, *, ballot: int = 1, owner: bytes = OURS, **vote: Any
+    ) -> Any:
+        """Run `fair_acquire.lua`; a ballot of 0 is none."""
+        args = (owner, TTL_MS, ballot, 1, KEEP_MS, name, ticket, LIFE_MS)
+        return await self.voted(_scripts.FAIR_ACQUIRE, self._keys(ballot), *args, **vote)
+
+    async def free(
+        self, name: bytes = b"", ticket: int = 0, *, fence: int = 0, loud: bytes = b"", owner: bytes = OURS
+    ) -> Any:
+        """Run `fair_release.lua`; a fence of 0 is none; by a ticket of 0 the call waits no more."""
+        args = (owner, fence, KEEP_MS, loud, name, ticket, LIFE_MS)
+        return await self.run(_scripts.FAIR_RELEASE, self._keys(fence), *args)
+
+    async def queue(self, most: int = 100) -> Any:
+        """Run `queue.lua`."""
+        return await self.run(_scripts.QUEUE, LINE, most)
+
+    @staticmethod
+    def _keys(fence: int) -> list[bytes]:
+        return [LOCK, *(counters("a") if fence else ()), *LINE]
+
+
+STAGE = FairStage
 
 
 # -- acquire -------------------------------------------------------------------------------------------
@@ -45,14 +112,14 @@ async def test_a_free_lock_without_a_line_is_granted(stage: FairStage, fenced: b
     code, fence, _, ticket, ahead = await stage.ask(FIRST, ballot=ballot)
     assert (code, fence > 0, ticket, ahead) == (1, fenced, 0, 0)
     assert (await stage.ask(FIRST, ballot=ballot))[:2] == [1, fence]
-    assert stage.stored()[0] == OURS
+    assert stage.held() == [OURS]
     assert lives(stage.lives()[0], TTL)
     assert stage.master.keys() == sorted([LOCK, SENTINEL, *(counters("a") if fenced else ())])
 
 
 async def test_a_refused_call_that_waits_takes_the_next_seat(stage: FairStage) -> None:
     """Its ticket is the node's time, or one more than the last; without a seat it takes none."""
-    stage.put(LOCK, OTHERS, 30.0)
+    stage.hold("a", OTHERS)
     code, wait, _, ticket, ahead = await stage.ask()
     assert (code, alike(wait, 30_000), ticket, ahead) == (0, True, 0, 0)
     assert stage.tickets() == {}
@@ -70,18 +137,18 @@ async def test_a_refused_call_that_waits_takes_the_next_seat(stage: FairStage) -
 
 async def test_a_seat_lives_longer_behind_others(stage: FairStage) -> None:
     """60 ms for each that comes before it; the keys as long as the last of them."""
-    stage.put(LOCK, OTHERS, 30.0)
+    stage.hold("a", OTHERS)
     await stage.put_line(*crowd(), ttl=10.0)
     await stage.ask(FIRST, 2**50)
     now_ms = await stage.now_ms()
     assert alike(stage.seats()[FIRST] - now_ms, LIFE_MS + 60 * MANY)
-    for _, left in stage.master.look([TICKETS_KEY, SEATS_KEY]):
+    for _, left in stage.master.look(LINE):
         assert lives(left, (LIFE_MS + 60 * MANY) / 1000)
 
 
 async def test_a_release_that_stays_settles_its_ticket(stage: FairStage) -> None:
     """What other nodes proposed takes the place of the node's own; a seat that was lost comes back to it."""
-    stage.put(LOCK, OTHERS, 30.0)
+    stage.hold("a", OTHERS)
     *_, first, _ = await stage.ask(FIRST)
     await stage.ask(SECOND)
     deleted, wait, told, *_ = await stage.free(FIRST, first + 2**30)
@@ -98,7 +165,7 @@ async def test_the_first_in_line_has_a_free_lock_at_once(stage: FairStage) -> No
     """Its seat goes, and with the last one all."""
     await stage.put_line((FIRST, 5, 60.0), (SECOND, 6, 60.0), free_since=0.0)
     assert (await stage.ask(FIRST, 5))[0] == 1
-    assert (stage.line(), stage.free_since()) == ([SECOND], None)
+    assert (stage.line(), stage.seats().get(b"free")) == ([SECOND], None)
     await stage.free()
     assert (await stage.ask(SECOND, 6))[0] == 1
     assert not {TICKETS_KEY, SEATS_KEY} & set(stage.master.keys())
@@ -123,14 +190,14 @@ async def test_a_lock_that_went_without_a_word_is_free_from_now_on(
     await stage.put_line(*crowd(), free_since=free_since)
     before = await stage.now_ms()
     assert (await stage.ask(FIRST))[0] == 0
-    since = stage.free_since()
+    since = stage.seats().get(b"free")
     assert since is not None
     assert before <= since <= await stage.now_ms()
 
 
 async def test_head_starts_are_long_when_one_passed_over_comes_back(stage: FairStage) -> None:
     """200 ms, since it lives and is far away: while the lock is another's, and when it is free."""
-    stage.put(LOCK, OTHERS, 30.0)
+    stage.hold("a", OTHERS)
     await stage.put_line(*crowd())
     assert alike((await stage.ask())[1], 30_000 + 50 * MANY)
     await stage.ask(FIRST, 5)
@@ -152,9 +219,9 @@ async def test_a_clock_that_was_set_back_makes_no_head_start_long(
 
 async def test_a_refusal_notes_when_the_holder_ends(stage: FairStage) -> None:
     """So that its head starts count from there; a key without an end has none to note."""
-    stage.put(LOCK, OTHERS, 30.0)
+    stage.hold("a", OTHERS)
     await stage.ask(FIRST)
-    assert alike((stage.free_since() or 0) - await stage.now_ms(), 30_000)
+    assert alike(stage.seats().get(b"free", 0) - await stage.now_ms(), 30_000)
     stage.put(LOCK, OTHERS)
     assert (await stage.ask(FIRST))[:2] == [0, -1]
 
@@ -162,7 +229,7 @@ async def test_a_refusal_notes_when_the_holder_ends(stage: FairStage) -> None:
 async def test_seats_that_have_ended_are_passed_by(stage: FairStage) -> None:
     """At the front they go; behind one that lives they count until they get there."""
     await stage.put_line((seat(5), 5, -1.0), (seat(6), 6, -1.0), (FIRST, 7, 60.0), (seat(8), 8, -1.0))
-    stage.put(LOCK, OTHERS, 30.0)
+    stage.hold("a", OTHERS)
     assert (await stage.ask(SECOND, 9))[3:] == [9, 2]
     assert stage.line() == [FIRST, seat(8), SECOND]
     assert seat(5) not in stage.seats()
@@ -179,25 +246,25 @@ async def test_a_node_without_a_vote_has_no_line(stage: FairStage) -> None:
 
 async def test_a_call_that_waits_no_more_leaves(stage: FairStage) -> None:
     """With the last one nothing is left, and what was not there is no error."""
-    stage.put(LOCK, OTHERS, 30.0)
+    stage.hold("a", OTHERS)
     for name in (FIRST, SECOND):
         await stage.ask(name)
     await stage.free(FIRST)
     assert stage.line() == [SECOND]
     await stage.free(FIRST)
-    await stage.free(SECOND)
-    assert stage.master.keys() == [LOCK, SENTINEL]
+    await stage.free(SECOND, fence=777)
+    assert stage.master.keys() == [LOCK, SENTINEL], "nor has another's counter been raised"
 
 
 async def test_a_release_says_how_long_others_come_first(stage: FairStage) -> None:
     """And notes since when the lock is free."""
-    stage.put(LOCK, OURS, 30.0)
+    stage.hold("a")
     await stage.put_line(*crowd(), free_since=-30.0)
     before = await stage.now_ms()
     deleted, wait, _ = await stage.free()
     assert (deleted, alike(wait, 50 * MANY)) == (1, True)
-    assert before <= (stage.free_since() or 0) <= await stage.now_ms()
-    assert stage.stored()[0] is None
+    assert before <= stage.seats().get(b"free", 0) <= await stage.now_ms()
+    assert stage.held() == [None]
 
 
 # -- notices -------------------------------------------------------------------------------------------
@@ -206,21 +273,12 @@ async def test_a_release_says_how_long_others_come_first(stage: FairStage) -> No
 @pytest.fixture
 async def told(master: Master) -> AsyncIterator[Callable[[], Any]]:
     """Give a function that returns what the second to fourth of ten in line, and a plain waiter, heard."""
-    async with contextlib.AsyncExitStack() as stack:
-        listeners = []
-        for channel in (seat(1), seat(2), seat(3), LOCK):
-            listener = await listen(master.spec)
-            stack.callback(listener.transport.close)
-            await listener.subscribe(channel, LAST)
-            listeners.append(listener)
+    async with heard_by(master, *((channel,) for channel in (FIRST, SECOND, THIRD, LOCK))) as since:
 
-        async def all_since() -> list[list[bytes]]:
-            heard = [[message for _, message in each] for each in await all_told(listeners)]
-            for listener in listeners:
-                listener.told.clear()
-            return heard
+        async def messages() -> list[list[bytes]]:
+            return [[message for _, message in each] for each in await since()]
 
-        yield all_since
+        yield messages
 
 
 TEN = [(seat(number), 100 + number, 60.0) for number in range(10)]
@@ -229,7 +287,7 @@ TEN = [(seat(number), 100 + number, 60.0) for number in range(10)]
 async def test_a_release_tells_the_first_two_that_listen(stage: FairStage, told: Callable[[], Any]) -> None:
     """Each its place and what is free; all that listen on the key's channel hear of it, too."""
     await stage.put_line(*TEN)
-    stage.put(LOCK, OURS, 30.0)
+    stage.hold("a")
     assert (await stage.free(loud=LOUD))[::2] == [1, 2]
     assert await told() == [[b"1:1@" + TICKETS_KEY], [b"1:2@" + TICKETS_KEY], [], [b"1"]]
 
@@ -238,7 +296,7 @@ async def test_only_the_first_eight_are_tried(stage: FairStage, told: Callable[[
     """Those behind them ask by themselves."""
     dead = [(seat(20 + number), number, 60.0) for number in range(7)]
     await stage.put_line(*dead, (seat(1), 50, 60.0), (seat(2), 51, 60.0))
-    stage.put(LOCK, OURS, 30.0)
+    stage.hold("a")
     assert (await stage.free(loud=LOUD))[::2] == [1, 1]
     assert (await told())[:2] == [[b"1:7@" + TICKETS_KEY], []]
 
@@ -252,7 +310,7 @@ async def test_the_head_that_leaves_a_free_lock_has_the_next_told(
     assert (await told())[:3] == [[b"1:0@" + TICKETS_KEY], [b"1:1@" + TICKETS_KEY], []]
     await stage.free(seat(5))
     await stage.free(loud=LOUD)
-    stage.put(LOCK, OTHERS, 30.0)
+    stage.hold("a", OTHERS)
     await stage.free(seat(6), loud=LOUD)
     assert await told() == [[], [], [], []]
 
@@ -263,14 +321,14 @@ async def test_the_head_that_leaves_a_free_lock_has_the_next_told(
 @pytest.mark.parametrize("key", [TICKETS_KEY, SEATS_KEY])
 async def test_a_line_of_another_type_keeps_no_lock_from_its_release(stage: FairStage, key: bytes) -> None:
     """A call that would wait is told of it, and leaves nothing without an end."""
-    stage.put(LOCK, OTHERS, 30.0)
+    stage.hold("a", OTHERS)
     stage.put(key, WRONG, 60.0)
     assert await stage.ask(FIRST) == "WRONGTYPE"
     assert await stage.queue() == "WRONGTYPE"
-    assert not [left for value, left in stage.master.look([TICKETS_KEY, SEATS_KEY]) if value and left is None]
-    stage.put(LOCK, OURS, 30.0)
+    assert not [left for value, left in stage.master.look(LINE) if value and left is None]
+    stage.hold("a")
     assert (await stage.free(FIRST, loud=LOUD))[0] == 1
-    assert stage.stored()[0] is None
+    assert stage.held() == [None]
 
 
 @pytest.mark.parametrize("key", [TICKETS_KEY, SEATS_KEY])
@@ -295,20 +353,3 @@ async def test_the_line_is_shown_in_its_order(stage: FairStage) -> None:
     assert await stage.queue(3) == [0, [FIRST, 7, SECOND, 2**52]]
     assert await stage.queue(2) == [1, [FIRST, 7]]
     assert stage.line() == [THIRD, FIRST, SECOND], "a look changes nothing"
-
-
-@pytest.mark.parametrize("holder", [OURS, OTHERS])
-@pytest.mark.parametrize("stored", [None, -1, 0, 1], ids=["missing", "behind", "alike", "ahead"])
-async def test_a_release_with_a_fence_lifts_the_counter(
-    stage: FairStage, stored: int | None, holder: bytes
-) -> None:
-    """Of a node that did not know of the fence; one that is ahead stays, as does that of another's lock."""
-    fence, counter = await stage.fence(0), counters("a")[0]
-    stage.put(LOCK, holder, 30.0)
-    if stored is not None:
-        stage.put(counter, b"%d" % (fence + stored), 60.0)
-    await stage.free(fence=fence)
-    ((value, _),) = stage.master.look([counter])
-    before = None if stored is None else fence + stored
-    after = max(fence, before or 0) if holder == OURS else before
-    assert value == (None if after is None else b"%d" % after)

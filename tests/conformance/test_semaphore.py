@@ -2,62 +2,58 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, Final
 
 import pytest
-import redis
-from redis.exceptions import OutOfMemoryError
 
 from aioredlock_ng import _scripts
 from aioredlock_ng._core.fencing import START_LAG_MS, at
-from aioredlock_ng._node.pipe import untagged
-from tests.conformance.rules import TAG
+from tests.conformance.masters import WRONG, is_hash
 from tests.conformance.stage import (
     EXPECTED,
+    FAR,
     KEEP,
     KEEP_MS,
     SENTINEL,
     TTL,
     TTL_MS,
     Stage,
-    counters,
+    beside,
+    each_reason,
     locks,
-    slot_counters,
+    waits,
+    without_a_vote,
 )
-from tests.conformance.tools import OTHERS, OURS, SLACK, WRONG, Master, alike, connected, is_hash, lives
-from tests.servers import Nodes
+from tests.conformance.tools import OTHERS, OURS, SLACK, lives
 
 LOCK: Final = locks("a")[0]
-COUNTERS: Final = slot_counters("a")[0]
+COUNTERS: Final = beside("a", b"slots")[0]
 THIRD: Final = b"a" * 40 + b":third"
 
 
 class SlotStage(Stage):
-    """One node, whose sentinel is `EXPECTED` unless a test changes it, with a semaphore under one name."""
+    """A node with a semaphore under one name."""
 
     async def put_slots(self, *held: tuple[int, bytes, float]) -> None:
-        """Have slots held: each with its owner, for so many seconds yet; what is below 0 has ended."""
+        """Have slots held: each with its owner, for so many seconds more; what is below 0 has ended."""
         now_ms = await self.now_ms()
         fields = {b"%d" % slot: b"%d:%b" % (now_ms + left * 1000, owner) for slot, owner, left in held}
         self.put(LOCK, fields, max(1.0, *(left for _, _, left in held)))
 
     async def slots(self) -> dict[int, tuple[bytes, float]]:
         """Return the slots under the key: owners, each with the seconds that it has left, or below 0."""
-        ((value, _),) = self.master.look([LOCK])
-        fields = value if is_hash(value) else {}
+        value, _ = self.look(LOCK)
         now_ms = await self.now_ms()
-        parted = {int(slot): entry.partition(b":") for slot, entry in fields.items()}
+        parted = {int(slot): entry.partition(b":") for slot, entry in value.items()} if is_hash(value) else {}
         return {slot: (owner, (int(till) - now_ms) / 1000) for slot, (till, _, owner) in parted.items()}
 
     async def owners(self) -> dict[int, bytes]:
         """Return the owners under the key, by slot."""
         return {slot: owner for slot, (owner, _) in (await self.slots()).items()}
 
-    def counted(self) -> dict[int, int]:
+    def counts(self) -> dict[int, int]:
         """Return the counters, by slot."""
-        ((value, _),) = self.master.look([COUNTERS])
+        value, _ = self.look(COUNTERS)
         return {int(slot): int(count) for slot, count in value.items()} if is_hash(value) else {}
 
     async def ask(
@@ -67,79 +63,50 @@ class SlotStage(Stage):
         span: int | None = None,
         *,
         ballot: int = 1,
-        floor: int = 0,
-        stamp: Sequence[bytes] | None = (),
         owner: bytes = OURS,
+        **vote: Any,
     ) -> Any:
-        """Run `slots_acquire.lua`; a ballot of 0 is none, a stamp of None as well."""
-        keys = [LOCK, *([COUNTERS] if ballot else []), *(() if stamp is None else (SENTINEL,))]
-        look = (permits, start, permits if span is None else span)
-        args = (owner, TTL_MS, ballot, 1, KEEP_MS, *look)
-        return await self.node.run(_scripts.SLOTS_ACQUIRE, keys, *args, *self._stamp(stamp, floor))
+        """Run `slots_acquire.lua`; a ballot of 0 is none."""
+        args = (owner, TTL_MS, ballot, 1, KEEP_MS, permits, start, permits if span is None else span)
+        return await self.voted(_scripts.SLOTS_ACQUIRE, self._keys(ballot), *args, **vote)
 
-    async def lift(self, fence: int, slot: int, *, floor: int = 0, stamp: Sequence[bytes] = ()) -> Any:
+    async def lift(self, fence: int, slot: int, **vote: Any) -> Any:
         """Run `slots_raise.lua`."""
-        args = (OURS, fence, KEEP_MS, slot)
-        keys = [LOCK, COUNTERS, SENTINEL]
-        return await self.node.run(_scripts.SLOTS_RAISE, keys, *args, *self._stamp(stamp, floor))
+        return await self.voted(_scripts.SLOTS_RAISE, self._keys(1), OURS, fence, KEEP_MS, slot, **vote)
 
-    async def prolong(self, slot: int, fence: int = 0, *, stamp: Sequence[bytes] | None = ()) -> Any:
-        """Run `slots_extend.lua`; a fence of 0 is none, a stamp of None as well."""
-        keys = [LOCK, *([COUNTERS] if fence else []), *(() if stamp is None else (SENTINEL,))]
+    async def prolong(self, slot: int, fence: int = 0, **vote: Any) -> Any:
+        """Run `slots_extend.lua`; a fence of 0 is none."""
         args = (OURS, TTL_MS, fence, KEEP_MS, slot)
-        return await self.node.run(_scripts.SLOTS_EXTEND, keys, *args, *self._stamp(stamp, 0))
+        return await self.voted(_scripts.SLOTS_EXTEND, self._keys(fence), *args, **vote)
 
     async def refill(self, slot: int, fence: int = 0) -> Any:
         """Run `slots_top_up.lua`; a fence of 0 is none."""
-        keys = [LOCK, *([COUNTERS] if fence else [])]
-        return await self.node.run(_scripts.SLOTS_TOP_UP, keys, OURS, TTL_MS, fence, KEEP_MS, slot)
+        return await self.run(_scripts.SLOTS_TOP_UP, self._keys(fence), OURS, TTL_MS, fence, KEEP_MS, slot)
 
-    async def free(self, fence: int = 0, *, slot: int = -1, permits: int = 4, loud: bytes = b"") -> Any:
+    async def free(self, fence: int = 0, *, slot: int = -1, permits: int = 4) -> Any:
         """Run `slots_release.lua`; a fence of 0 is none."""
-        keys = [LOCK, *([COUNTERS] if fence else [])]
-        args = (OURS, fence, KEEP_MS, loud, permits, slot)
-        return await self.node.run(_scripts.SLOTS_RELEASE, keys, *args)
+        args = (OURS, fence, KEEP_MS, b"", permits, slot)
+        return await self.run(_scripts.SLOTS_RELEASE, self._keys(fence), *args)
 
     @staticmethod
-    def _stamp(stamp: Sequence[bytes] | None, floor: int) -> tuple[bytes | int, ...]:
-        if stamp is None:
-            return ()
-        expected, identity = stamp or (EXPECTED, b"")
-        return expected, floor, identity
+    def _keys(fence: int) -> list[bytes]:
+        return [LOCK, COUNTERS] if fence else [LOCK]
 
 
-@pytest.fixture
-async def stage(master: Master) -> AsyncIterator[SlotStage]:
-    """Give an empty node with the sentinel that all requests expect."""
-    master.flush()
-    master.put([(SENTINEL, EXPECTED, None)])
-    async with connected(master) as node:
-        yield SlotStage(master, node)
-
-
-def waits(seen: int, seconds: float) -> bool:
-    """Return whether the wait of a refusal is about so long."""
-    return alike(seen, round(seconds * 1000) + 1)
-
-
-# -- acquire -------------------------------------------------------------------------------------------
+STAGE = SlotStage
 
 
 @pytest.mark.parametrize("fenced", [True, False])
 async def test_the_first_free_slot_from_the_start_on_is_granted(stage: SlotStage, fenced: bool) -> None:
-    """Round and round, and each to one owner; the key lives as long as the longest of them."""
+    """Round and round, and each to one owner; what has ended is dropped, the key lives as long as the longest."""
     await stage.put_slots((1, OTHERS, 30), (2, OTHERS, 90), (3, OTHERS, -5))
     code, fence, _, slot = await stage.ask(4, 1, ballot=1 if fenced else 0)
     assert (code, slot, fence > 0) == (1, 3, fenced)
     assert lives((await stage.slots())[3][1], TTL)
-    assert lives(stage.master.look([LOCK])[0][1], 90)
+    assert lives(stage.look(LOCK)[1], 90)
     assert (await stage.ask(4, 1, owner=THIRD))[3] == 0
     assert await stage.owners() == {0: THIRD, 1: OTHERS, 2: OTHERS, 3: OURS}
-    assert stage.counted().keys() == {3, 0} if fenced else {0}
-
-
-async def test_a_slot_that_has_ended_is_dropped(stage: SlotStage) -> None:
-    """By the next grant of any other one."""
+    assert stage.counts().keys() == ({3, 0} if fenced else {0})
     await stage.put_slots((1, OTHERS, -5), (2, OTHERS, 30))
     assert (await stage.ask(4, 0))[3] == 0
     assert await stage.owners() == {0: OURS, 2: OTHERS}
@@ -152,17 +119,16 @@ async def test_a_refusal_tells_when_the_first_slot_ends(stage: SlotStage) -> Non
     code, wait, _, slot = await stage.ask(2)
     assert (code, waits(wait, 30), slot) == (0, True, -1)
     assert (await stage.ask(3, 1, 1))[:2] == [0, 0]
-    assert await stage.owners() == before
-    assert stage.counted() == {}
+    assert (await stage.owners(), stage.counts()) == (before, {})
 
 
 async def test_an_owner_has_one_slot(stage: SlotStage) -> None:
     """A repeated command is told of it, wherever it begins to look, and nothing changes."""
     first = await stage.ask(4, 2, ballot=await stage.fence(-10))
-    before = await stage.slots(), stage.counted()
+    before = await stage.owners(), stage.counts()
     again = await stage.ask(4, 0, ballot=await stage.fence(-5))
     assert (again[:2], again[3]) == (first[:2], first[3])
-    assert ((await stage.slots()).keys(), stage.counted()) == (before[0].keys(), before[1])
+    assert (await stage.owners(), stage.counts()) == before
 
 
 async def test_each_slot_has_a_counter_of_its_own(stage: SlotStage) -> None:
@@ -172,29 +138,25 @@ async def test_each_slot_has_a_counter_of_its_own(stage: SlotStage) -> None:
     assert fences == [ballot, ballot]
     await stage.put_slots((1, OTHERS, 30))
     assert (await stage.ask(4, 0, 1, ballot=1))[1] == ballot + 2
-    assert stage.counted() == {0: ballot + 2, 1: ballot}
-    assert lives(stage.master.look([COUNTERS])[0][1], KEEP)
+    assert stage.counts() == {0: ballot + 2, 1: ballot}
+    assert lives(stage.look(COUNTERS)[1], KEEP)
     least = at(await stage.now_ms() - START_LAG_MS)
     assert least < (await stage.ask(4, 2, 1, ballot=1, owner=THIRD))[1] < least + at(round(SLACK * 1000))
     floor = await stage.fence(20)
     assert (await stage.ask(4, 3, 1, ballot=1, owner=b"x", floor=floor))[1] == floor + 2
 
 
-@pytest.mark.parametrize("why", ["missing", "another", "identity"])
+@pytest.mark.parametrize("why", each_reason)
 async def test_nothing_is_granted_without_a_vote(stage: SlotStage, why: str) -> None:
     """A sentinel that is not the expected one, or another server's identity: nothing changes (R12)."""
-    identity = await stage.identity()
     await stage.put_slots((1, OURS, 30), (2, OTHERS, 30))
-    stamp = {"missing": (b"", b""), "another": (EXPECTED, b""), "identity": (EXPECTED, identity[:-1])}[why]
-    if why != "identity":
-        stage.put(SENTINEL, None if why == "missing" else EXPECTED + b"0")
+    stamp = await without_a_vote(stage, why)
     code, nothing, _, slot = await stage.ask(stamp=stamp, owner=THIRD)
     assert (code, nothing, slot) == (-1, 0, -1)
     assert await stage.owners() == {1: OURS, 2: OTHERS}
     fence = await stage.fence(0)
     assert await stage.lift(fence, 1, stamp=stamp) == -1
-    extended = [await stage.prolong(slot, fence, stamp=stamp) for slot in (1, 2)]
-    assert extended == [11, 9]
+    assert [await stage.prolong(slot, fence, stamp=stamp) for slot in (1, 2)] == [11, 9]
     assert await stage.prolong(0, fence, stamp=stamp) == 10, "and gives back what it is not for"
     assert await stage.owners() == {2: OTHERS}
 
@@ -202,9 +164,7 @@ async def test_nothing_is_granted_without_a_vote(stage: SlotStage, why: str) -> 
 # -- what others have under the name (R19) -------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "value", [OTHERS, {b"reader": 1}, WRONG], ids=["a mutex", "readers", "another program's"]
-)
+@pytest.mark.parametrize("value", [OTHERS, {b"reader": 1}, WRONG], ids=["a mutex", "readers", "a list"])
 async def test_another_kind_is_an_error_and_stays(stage: SlotStage, value: Any) -> None:
     """A name is of one kind."""
     stage.put(LOCK, value, 30)
@@ -213,7 +173,7 @@ async def test_another_kind_is_an_error_and_stays(stage: SlotStage, value: Any) 
     assert await stage.refill(0, 5) == "WRONGTYPE"
     assert await stage.lift(5, 0) == "WRONGTYPE"
     assert await stage.free(5) == "WRONGTYPE"
-    assert stage.master.look([LOCK])[0][0] == value
+    assert stage.look(LOCK)[0] == value
 
 
 async def test_permits_are_no_mutexs_and_no_readers(stage: SlotStage) -> None:
@@ -224,11 +184,10 @@ async def test_permits_are_no_mutexs_and_no_readers(stage: SlotStage) -> None:
     assert await stage.extend(5) == "WRONGTYPE"
     assert await stage.top_up(5) == "WRONGTYPE"
     assert await stage.release(0) == "WRONGTYPE"
-    queue = b"redlock:queue:{redlock:a}"
     for script in (_scripts.READ, _scripts.WRITE):
-        keys = [LOCK, b"redlock:fence:{redlock:a}", queue, SENTINEL]
+        keys = [LOCK, *beside("a", b"fence"), *beside("a", b"queue"), SENTINEL]
         args = (OURS, TTL_MS, 1, 1, KEEP_MS, b"", EXPECTED, 0, b"")
-        assert await stage.node.run(script, keys, *args) == "WRONGTYPE"
+        assert await stage.run(script, keys, *args) == "WRONGTYPE"
     assert await stage.owners() == {0: OTHERS}
 
 
@@ -241,12 +200,11 @@ async def test_another_programs_hash_is_left_alone(
     """One with entries of another form is in the way for as long as it is there."""
     stage.put(LOCK, fields, ttl)
     code, wait, _, slot = await stage.ask()
-    assert (code, slot) == (0, -1)
-    assert wait == -1 if ttl is None else alike(wait, round(ttl * 1000))
+    assert (code, waits(wait, ttl), slot) == (0, True, -1)
     assert (await stage.prolong(0), await stage.refill(0), await stage.lift(5, 0)) == (-1, -1, 0)
     given, wait, told, foreign = await stage.free()
     assert (given, told, foreign) == (0, 0, 1)
-    assert stage.master.look([LOCK])[0][0] == fields
+    assert stage.look(LOCK)[0] == fields
 
 
 async def test_counters_of_another_type_grant_nothing(stage: SlotStage) -> None:
@@ -270,7 +228,7 @@ async def test_an_extension_is_of_one_slot_and_gives_the_others_back(stage: Slot
     slots = await stage.slots()
     assert slots.keys() == {0, 2}
     assert lives(slots[0][1], TTL)
-    assert stage.counted() == ({0: fence} if fenced else {})
+    assert stage.counts() == ({0: fence} if fenced else {})
     assert await stage.prolong(2, fence) == -1, "it is another's"
     assert (await stage.owners()).keys() == {2}
 
@@ -292,7 +250,7 @@ async def test_a_top_up_is_of_one_slot_and_gives_the_others_back(stage: SlotStag
     assert await stage.refill(1, fence) == 0
     assert await stage.owners() == {1: OURS, 2: OTHERS}
     assert lives((await stage.slots())[1][1], TTL)
-    assert stage.counted() == {1: fence}
+    assert stage.counts() == {1: fence}
     assert await stage.refill(2, fence) == -1
     assert await stage.owners() == {2: OTHERS}
 
@@ -302,10 +260,9 @@ async def test_a_raise_is_for_the_slots_owner_alone(stage: SlotStage) -> None:
     await stage.put_slots((0, OURS, 30), (1, OTHERS, 30))
     fence = await stage.fence(0)
     assert [await stage.lift(fence, slot) for slot in (0, 1, 2)] == [1, 0, 0]
-    assert stage.counted() == {0: fence}
     assert await stage.lift(fence - 1, 0) == -3
-    assert await stage.lift(await stage.fence(60), 0) == -2
-    assert stage.counted() == {0: fence}
+    assert await stage.lift(await stage.fence(FAR), 0) == -2
+    assert stage.counts() == {0: fence}
 
 
 async def test_a_release_is_of_all_slots_of_the_owner(stage: SlotStage) -> None:
@@ -319,74 +276,26 @@ async def test_a_release_is_of_all_slots_of_the_owner(stage: SlotStage) -> None:
     assert (given, waits(wait, 20)) == (0, True)
     await stage.put_slots((0, OURS, 30))
     assert (await stage.free())[0] == 1
-    assert stage.master.locks() == []
+    assert stage.held() == [None]
 
 
-async def test_a_release_lifts_the_counter_of_its_slot(stage: SlotStage) -> None:
-    """That of a slot that was not won is left alone."""
-    await stage.put_slots((0, OURS, 30), (1, OURS, 30))
-    fence = await stage.fence(0)
-    assert (await stage.free(fence, slot=1))[0] == 2
-    assert stage.counted() == {1: fence}
-
-
-@pytest.mark.parametrize("slot", [1, 2, 3], ids=["another's", "nobody's", "of one that has ended"])
-async def test_a_release_leaves_the_counters_of_other_slots_alone(stage: SlotStage, slot: int) -> None:
+@pytest.mark.parametrize(("slot", "lifted"), [(0, True), (1, False), (2, False), (3, False)])
+async def test_a_release_lifts_the_counter_of_its_slot(stage: SlotStage, slot: int, lifted: bool) -> None:
     """Of a slot that is its owner's no more another one may have a fence by now, and that counts."""
     await stage.put_slots((0, OURS, 30), (1, OTHERS, 30), (3, OTHERS, -1))
     fence = await stage.fence(0)
     assert (await stage.free(fence, slot=slot))[0] == 1
-    assert stage.counted() == {}
+    assert stage.counts() == ({slot: fence} if lifted else {})
 
 
 async def test_an_inspection_shows_the_slots_that_are_held(stage: SlotStage) -> None:
     """By their numbers, with the milliseconds of each; none that has ended."""
     await stage.put_slots((11, OTHERS, 20), (2, OURS, 30), (3, OURS, -1))
-    stage.put(counters("a")[0], b"41", 60.0)
-    value, left, count = await stage.node.run(_scripts.INSPECT, [LOCK, *counters("a")], 1)
+    stage.count("a", 41)
+    value, left, count = await stage.inspect()
     assert count is None, "slots have counters of their own"
-    assert value[::3] == [2, 11]
-    assert value[1::3] == [OURS, OTHERS]
-    assert [waits(ms, seconds) for ms, seconds in zip(value[2::3], (30, 20), strict=True)] == [True, True]
-    assert alike(left, 30_000)
+    assert (value[::3], value[1::3]) == ([2, 11], [OURS, OTHERS])
+    assert all(map(waits, [*value[2::3], left], (30, 20, 30)))
     stage.put(LOCK, {b"name": b"value"})
-    ((error,), left, _) = await stage.node.run(_scripts.INSPECT, [LOCK, *counters("a")], 1)
+    ((error,), left, _) = await stage.inspect()
     assert (error.partition(b" ")[0], left) == (b"WRONGTYPE", -1)
-
-
-# -- a server without memory left ----------------------------------------------------------------------
-
-
-@pytest.fixture
-def client(any_nodes: Nodes) -> Iterator[redis.Redis[bytes]]:
-    """Give a connection to one empty server, which has all memory again in the end."""
-    with contextlib.closing(redis.Redis.from_url(any_nodes.urls[0])) as made:
-        yield made
-        made.config_set("maxmemory", 0)
-
-
-def test_without_memory_holders_go_on_and_leave_and_none_comes_in(client: redis.Redis[bytes]) -> None:
-    """An extension and a release need none, also where the key need not live longer (R8)."""
-
-    def run(script: Any, *args: bytes | int) -> Any:
-        keys = [LOCK, COUNTERS]
-        try:
-            return untagged(client.execute_command("EVAL", script.source, 2, *keys, *args, TAG), TAG)
-        except OutOfMemoryError:
-            return "OOM"
-
-    ask: Callable[[bytes, int], Any] = lambda owner, ttl: run(  # noqa: E731
-        _scripts.SLOTS_ACQUIRE, owner, ttl, 1, 1, KEEP_MS, 4, 0, 4
-    )
-    code, fence, _, slot = ask(OURS, 30_000)
-    assert (code, slot) == (1, 0)
-    assert ask(OTHERS, 10 * TTL_MS)[3] == 1
-    client.config_set("maxmemory", 1)
-    assert ask(THIRD, TTL_MS) == "OOM"
-    assert client.hkeys(LOCK) == [b"0", b"1"]
-    assert run(_scripts.SLOTS_EXTEND, OURS, TTL_MS, fence, KEEP_MS, 0) == 1
-    held = client.hget(LOCK, "0")
-    assert held is not None
-    assert int(held.partition(b":")[0]) > client.time()[0] * 1000 + 31_000
-    assert run(_scripts.SLOTS_RELEASE, OURS, fence, KEEP_MS, b"1", 4, 0)[0] == 1
-    assert client.hkeys(LOCK) == [b"1"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -12,19 +11,19 @@ from aioredlock_ng._core.claims import BY_INIT, BY_USE, Claim
 from aioredlock_ng._core.fencing import FLOOR_AHEAD_MS, at, floor_at
 from aioredlock_ng._core.keyspace import MARKS, mark_key
 from aioredlock_ng._core.quarantine import LONGEST_TTL_MS, TAKING_BACK_MS, Sentinel, parse, wait_ms
-from tests.conformance.stage import CLAIM, SENTINEL, Stage, locks, queues, staged
-from tests.conformance.tools import WRONG, Master
+from tests.conformance.masters import WRONG
+from tests.conformance.stage import CLAIM, SENTINEL, Stage, locks, queues
 
-QUARANTINE = 60_000
+HOUR_MS: Final = 3_600_000
+THEM: Final = Claim(born_ms=1, how=BY_INIT, label=b"them")
+QUARANTINE: Final = 60_000
 """Milliseconds."""
 
 
-@pytest.fixture
-async def stage(master: Master) -> AsyncIterator[Stage]:
-    """Give an empty node without a sentinel."""
-    async with staged(master) as made:
-        made.put(SENTINEL, None)
-        yield made
+@pytest.fixture(autouse=True)
+def no_sentinel(stage: Stage) -> None:
+    """Begin without one."""
+    stage.put(SENTINEL, None)
 
 
 def read(value: Any) -> Sentinel:
@@ -36,7 +35,7 @@ def read(value: Any) -> Sentinel:
 
 def there(stage: Stage) -> Any:
     """Return what is stored; it has no expiry."""
-    ((value, ttl),) = stage.master.look([SENTINEL])
+    value, ttl = stage.look(SENTINEL)
     assert ttl is None
     return value
 
@@ -51,7 +50,7 @@ async def some(stage: Stage, **changes: Any) -> Sentinel:
         ready_ms=now_ms - 60_000,
         size=5,
         quarantine_ms=QUARANTINE,
-        claim=Claim(born_ms=1, how=BY_INIT, label=b"them"),
+        claim=THEM,
     )
     made = replace(made, **changes)
     stage.put(SENTINEL, bytes(made))
@@ -92,8 +91,8 @@ async def test_the_next_greeting_finds_it(stage: Stage) -> None:
 async def test_another_servers_sentinel_is_replaced(stage: Stage, floor: str) -> None:
     """A restart with old data: a new wait, and a floor above the old one and the time (R12)."""
     now_ms = await stage.now_ms()
-    ahead = at(now_ms + (3_600_000 if floor == "ahead" else -3_600_000))
-    closed_ms = now_ms + 3_600_000
+    ahead = at(now_ms + (HOUR_MS if floor == "ahead" else -HOUR_MS))
+    closed_ms = now_ms + HOUR_MS
     await some(stage, identity=b"x" * 80, floor=ahead, quarantine_ms=90_000, closed_ms=closed_ms)
     sentinel, time_us, identity, _ = await stage.greet(quarantine_ms=QUARANTINE)
     assert read(sentinel) == Sentinel(
@@ -103,7 +102,7 @@ async def test_another_servers_sentinel_is_replaced(stage: Stage, floor: str) ->
         size=5,
         quarantine_ms=90_000,
         closed_ms=closed_ms,
-        claim=Claim(born_ms=1, how=BY_INIT, label=b"them"),
+        claim=THEM,
     ), "what is closed stays so, and the quorum is as old as it was"
     assert there(stage) == sentinel
 
@@ -197,7 +196,7 @@ async def test_a_quarantine_begins_anew(stage: Stage, ready: str) -> None:
 
 async def test_a_wait_never_takes_longer_than_a_quarantine(stage: Stage) -> None:
     """The clock went back since it was written: what would take hours begins anew, with a fresh floor."""
-    before = await some(stage, ready_ms=await stage.now_ms() + 3_600_000)
+    before = await some(stage, ready_ms=await stage.now_ms() + HOUR_MS)
     sentinel, time_us, _, _ = await stage.greet(quarantine_ms=QUARANTINE)
     ready_ms = time_us // 1000 + wait_ms(QUARANTINE)
     assert read(sentinel) == replace(before, floor=floor_at(time_us), ready_ms=ready_ms)
@@ -212,12 +211,12 @@ async def test_a_floor_is_lifted_as_far_as_the_clock_allows(stage: Stage) -> Non
         before, floor=lifted
     )
     assert read((await stage.greet(quarantine_ms=QUARANTINE, lift=1))[0]).floor == lifted
-    sentinel, time_us, _, _ = await stage.greet(quarantine_ms=QUARANTINE, lift=lifted + at(3_600_000))
+    sentinel, time_us, _, _ = await stage.greet(quarantine_ms=QUARANTINE, lift=lifted + at(HOUR_MS))
     assert read(sentinel).floor == floor_at(time_us)
     assert there(stage) == sentinel
 
 
-@pytest.mark.parametrize("left", [-1000, 3_600_000])
+@pytest.mark.parametrize("left", [-1000, HOUR_MS])
 async def test_what_was_closed_is_forgotten_when_it_is_over(stage: Stage, left: int) -> None:
     """Else a clock that goes back, perhaps to 1970, would close the quorum again, for as long (R12a)."""
     before = await some(stage, closed_ms=await stage.now_ms() + left)
@@ -238,7 +237,7 @@ async def test_a_node_is_taken_back(stage: Stage, theirs: int, ahead: bool) -> N
 
     A floor above all that its clock gives stays: fences from before may be as great.
     """
-    floor = at(await stage.now_ms() + 3_600_000) if ahead else 1
+    floor = at(await stage.now_ms() + HOUR_MS) if ahead else 1
     stray = Claim(born_ms=4, label=b"stray")
     before = await some(stage, size=3, floor=floor, quarantine_ms=theirs, claim=stray)
     sentinel, time_us, identity, role = await stage.take_back(
@@ -323,7 +322,7 @@ async def test_an_initialised_node_may_vote_at_once(stage: Stage) -> None:
 
 async def test_an_initialisation_never_lowers_the_floor(stage: Stage) -> None:
     """Whatever was written before, here or by another server; N and quarantine are what is asked for now."""
-    high = at(await stage.now_ms() + 3_600_000)
+    high = at(await stage.now_ms() + HOUR_MS)
     for identity in (b"x" * 80, await stage.identity()):
         await some(stage, identity=identity, floor=high, ready_ms=2**45)
         sentinel = read(await stage.init(size=3, quarantine_ms=1000))
@@ -337,6 +336,6 @@ async def test_nodes_get_one_floor_in_the_second_round(stage: Stage) -> None:
     told = first.floor - at(500)
     await some(stage, floor=0)
     assert read(await stage.init(floor=told)).floor == told
-    far = at(await stage.now_ms() + 3_600_000)
+    far = at(await stage.now_ms() + HOUR_MS)
     before = await stage.now_ms()
     assert at(before + FLOOR_AHEAD_MS) <= read(await stage.init(floor=far)).floor < far

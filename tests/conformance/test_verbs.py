@@ -13,8 +13,8 @@ from typing import Any, Final
 import pytest
 import redis
 
-from tests.conformance.conftest import MemoryMaster, RealMaster
-from tests.conformance.tools import WRONG, Entry, Value, kind_of
+from tests.conformance.masters import WRONG, Entry, Master, MemoryMaster, RealMaster, Value
+from tests.conformance.tools import kind_of
 from tests.servers import EACH_ARM, Nodes, make_fresh
 from tests.unit.worlds import virtual
 
@@ -44,7 +44,7 @@ class Both:
     def run(self, *words: bytes) -> tuple[Any, Any]:
         """Send a command to both; return what they say, an error by its kind."""
 
-        def ask(master: MemoryMaster | RealMaster) -> Any:
+        def ask(master: Master) -> Any:
             try:
                 return master.raw(*words)
             except redis.ResponseError as error:

@@ -6,60 +6,19 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from random import Random
-from typing import Any, Final, Protocol, TypeGuard
+from typing import Any, Final
 
 from aioredlock_ng._clock import SystemClock
 from aioredlock_ng._core.command import Command, Purpose, Script, Silence
 from aioredlock_ng._node import Node, NodeEnv, NodeState
 from aioredlock_ng._settings.specs import make_nodes
+from tests.conformance.masters import Master
 
 OURS: Final = b"0123456789abcdef0123456789abcdef01234567:ours"
 OTHERS: Final = b"fedcba9876543210fedcba9876543210fedcba98:others"
-WRONG: Final = "a value of the wrong type"
-"""Stands for a list, where a string should be."""
 FOREIGN: Final = b"another program's value"
 SLACK: Final = 8.0
 """Seconds that may pass between putting keys and looking at them; the ttls are further apart."""
-
-Value = bytes | str | dict[bytes, int] | dict[bytes, bytes] | None
-"""Bytes, WRONG, a sorted set (members with their scores), a hash (fields with their values), or None for
-nothing at all."""
-Entry = tuple[bytes, Value, float | None]
-"""A key, what is under it, and its seconds to live (None: no expiry)."""
-
-
-class Master(Protocol):
-    """One master, seen past the package: what is under a key, and what a test puts there."""
-
-    spec: Any
-    """What a manager takes as a node."""
-
-    def put(self, entries: Sequence[Entry]) -> None:
-        """Set keys."""
-
-    def look(self, keys: Sequence[bytes]) -> list[tuple[Value, float | None]]:
-        """Return what is under keys, and their seconds to live (None: no expiry, or nothing there)."""
-
-    def keys(self) -> list[bytes]:
-        """Return every key, sorted."""
-
-    def locks(self) -> list[bytes]:
-        """Return the keys but for counters and sentinels, which outlive locks."""
-
-    def flush(self) -> None:
-        """Do FLUSHALL."""
-
-    def forget_scripts(self) -> None:
-        """Do SCRIPT FLUSH."""
-
-    def pause(self) -> None:
-        """Let it stand still."""
-
-    def resume(self) -> None:
-        """Let it go on."""
-
-
-Masters = Sequence[Master]
 
 
 class Sink:
@@ -94,27 +53,16 @@ class Asked:
     async def run(self, script: Script, keys: Sequence[bytes], *args: bytes | float) -> Any:
         """Run a script with exactly these arguments; an error is its first word."""
         words = tuple(arg if isinstance(arg, bytes) else b"%d" % arg for arg in args)
-        return plain(
-            await self.ask(
-                Command(
-                    Purpose.OTHER, owner=b"", fits=lambda _: True, keys=tuple(keys), args=words, script=script
-                )
-            )
-        )
+        asked = {"keys": tuple(keys), "args": words, "script": script}
+        return plain(await self.ask(Command(Purpose.OTHER, owner=b"", fits=lambda _: True, **asked)))  # type: ignore[arg-type]
 
 
 @contextlib.asynccontextmanager
 async def connected(master: Master) -> AsyncIterator[Asked]:
     """Run a node over a master, one without sentinels of its own, for as long as the block lasts."""
     (node,) = make_nodes([master.spec])
-    env = NodeEnv(
-        clock=SystemClock(),
-        random=Random(0),
-        node_timeout=0.1,
-        connect_timeout=5.0,
-        on_change=lambda _: None,
-    )
-    node.bind(env)
+    times = {"node_timeout": 0.1, "connect_timeout": 5.0}
+    node.bind(NodeEnv(clock=SystemClock(), random=Random(0), on_change=lambda _: None, **times))
     task = asyncio.create_task(node.run())
     try:
         await node.settled.wait()
@@ -130,11 +78,6 @@ async def turns() -> None:
     """Let the loop do what it can do at once: write, and in memory deliver what was written."""
     for _ in range(10):
         await asyncio.sleep(0)
-
-
-def is_hash(value: Value) -> TypeGuard[dict[bytes, bytes]]:
-    """Say whether a value is a hash, and no sorted set."""
-    return isinstance(value, dict) and any(isinstance(each, bytes) for each in value.values())
 
 
 def kind_of(error: str) -> str:

@@ -1,4 +1,4 @@
-"""A server without memory left: readers and writers that are in go on and leave, and none comes in (R8)."""
+"""A server without memory left: holders that are in go on and leave, and none comes in (R8)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from aioredlock_ng import _scripts
 from aioredlock_ng._core.command import Script
 from aioredlock_ng._node.pipe import untagged
 from tests.conformance.rules import TAG
-from tests.conformance.stage import KEEP_MS, TTL_MS, counters, locks, queues
+from tests.conformance.stage import KEEP_MS, TTL_MS, beside, counters, locks, queues
 from tests.conformance.tools import OTHERS, OURS
 from tests.servers import Nodes
 
 KEYS: Final = [*locks("a"), *counters("a"), *queues("a")]
 LOCK, COUNTER, QUEUE = KEYS
-MODES: Final = (b"read", b"write")
 ASK: Final = {b"read": _scripts.READ, b"write": _scripts.WRITE}
+
+each_mode = pytest.mark.parametrize("mode", ASK)
 
 
 @pytest.fixture
@@ -34,27 +35,26 @@ def client(any_nodes: Nodes) -> Iterator[redis.Redis[bytes]]:
 
 @pytest.fixture
 def run(client: redis.Redis[bytes]) -> Callable[..., Any]:
-    """Give a function that runs a script over one fenced lock."""
+    """Give a function that runs a script."""
 
-    def run(script: Script, *args: bytes | int) -> Any:
+    def run(script: Script, *args: bytes | int, keys: list[bytes] = KEYS) -> Any:
         try:
-            reply = client.execute_command("EVAL", script.source, len(KEYS), *KEYS, *args, TAG)
+            return untagged(client.execute_command("EVAL", script.source, len(keys), *keys, *args, TAG), TAG)
         except OutOfMemoryError:
             return "OOM"
-        return untagged(reply, TAG)
 
     return run
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("waits_for_more", [False, True], ids=["alone", "others stay longer"])
+@each_mode
+@pytest.mark.parametrize("others_stay_longer", [False, True])
 def test_a_holder_goes_on_and_leaves(
-    client: redis.Redis[bytes], run: Callable[..., Any], mode: bytes, waits_for_more: bool
+    client: redis.Redis[bytes], run: Callable[..., Any], mode: bytes, others_stay_longer: bool
 ) -> None:
     """Extended, also where its key need not live longer, and downgraded; a release frees memory."""
     code, fence, *_ = run(ASK[mode], OURS, 30_000, 1, 1, KEEP_MS, b"")
     assert code == 1
-    if waits_for_more and mode == b"read":
+    if others_stay_longer and mode == b"read":
         assert run(_scripts.READ, OTHERS, 10 * TTL_MS, 1, 1, KEEP_MS, b"")[0] == 1
     client.config_set("maxmemory", 1)
     assert run(_scripts.RW_EXTEND, OURS, TTL_MS, fence, KEEP_MS, mode) == 1
@@ -66,7 +66,7 @@ def test_a_holder_goes_on_and_leaves(
     assert client.zscore(LOCK, OURS) is None
 
 
-@pytest.mark.parametrize("mode", MODES)
+@each_mode
 def test_none_comes_in(client: redis.Redis[bytes], run: Callable[..., Any], mode: bytes) -> None:
     """However often it asks, nothing is kept that would take memory."""
     assert run(_scripts.READ, OTHERS, TTL_MS, 1, 1, KEEP_MS, b"")[0] == 1
@@ -79,3 +79,22 @@ def test_none_comes_in(client: redis.Redis[bytes], run: Callable[..., Any], mode
     client.delete(LOCK)
     assert run(ASK[mode], OURS, TTL_MS, 1, 1, KEEP_MS, b"") == "OOM"
     assert not client.exists(LOCK)
+
+
+def test_permits_go_on_and_none_is_given(client: redis.Redis[bytes], run: Callable[..., Any]) -> None:
+    """An extension and a release need no memory, also where the key need not live longer."""
+    pool = {"keys": [LOCK, *beside("a", b"slots")]}
+
+    def ask(owner: bytes, ttl: int) -> Any:
+        return run(_scripts.SLOTS_ACQUIRE, owner, ttl, 1, 1, KEEP_MS, 4, 0, 4, **pool)
+
+    _, fence, _, slot = ask(OURS, 30_000)
+    assert (slot, ask(OTHERS, 10 * TTL_MS)[3]) == (0, 1)
+    client.config_set("maxmemory", 1)
+    assert ask(b"a" * 40 + b":third", TTL_MS) == "OOM"
+    assert client.hkeys(LOCK) == [b"0", b"1"]
+    assert run(_scripts.SLOTS_EXTEND, OURS, TTL_MS, fence, KEEP_MS, 0, **pool) == 1
+    ends = int((client.hget(LOCK, "0") or b"0").partition(b":")[0])
+    assert ends > client.time()[0] * 1000 + 31_000
+    assert run(_scripts.SLOTS_RELEASE, OURS, fence, KEEP_MS, b"1", 4, 0, **pool)[0] == 1
+    assert client.hkeys(LOCK) == [b"1"]
