@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.cycles import compared, rate
-from benchmarks.driver import Figures, TroubleError, Turns, take_turns
+from benchmarks.driver import Figures, TroubleError, take_turns
 from benchmarks.guard import Limit
-from benchmarks.questions.hot_name import of_each, slowest
-from benchmarks.report import BEGIN, END, QUANTILES, Report, percentile, quantiles, ratio, write_markdown
+from benchmarks.report import Report, percentile, ratio
 from benchmarks.slices import schedule, thinned
 
 
@@ -29,13 +28,6 @@ def test_percentile(size):
     values = [random.Random(size).random() for _ in range(size)]
     for percent in (1, 25, 50, 75, 99, 100):
         assert percentile(values, percent / 100) == by_counting(values, percent / 100)
-
-
-def test_quantiles_of_a_hundred():
-    """The quantiles of 1 to 100 are the numbers themselves, and then the greatest."""
-    values = random.Random(0).sample(range(1, 101), 100)
-    assert quantiles(values) == [*range(1, 100), 100, 100, 100]
-    assert len(QUANTILES) == 102
 
 
 def test_ratio_is_taken_turn_by_turn():
@@ -106,25 +98,6 @@ async def test_a_peer_in_trouble_has_no_more_turns():
     assert compared(taken, "base", rate, bases=["unknown"]) == {}
 
 
-async def test_warm_turns_are_not_kept():
-    """A warm run has one more turn of each peer, whose figures are not kept."""
-    rates = iter(range(10))
-
-    async def take() -> Figures:
-        return {"rate": next(rates)}
-
-    taken = await take_turns({"a": take}, seconds=0, at_least=2, warm=True)
-    assert taken["a"].each(rate) == [1, 2]
-
-
-def test_slowest_process():
-    """The slowest process is found over all turns: last in one turn and first in the next is not slow."""
-    turns = Turns([{"rates": [0.0, 30.0, 30.0]}, {"rates": [50.0, 10.0, 0.0]}])
-    assert slowest(turns) == pytest.approx(30 / 40)
-    assert slowest(Turns()) is None
-    assert of_each(turns) == [(0.0, 50.0), (30.0, 10.0), (30.0, 0.0)]
-
-
 @pytest.mark.parametrize(
     ("limit", "kept"),
     [
@@ -168,14 +141,3 @@ def test_report_is_read_back(tmp_path: Path):
     assert "| a | 12.35 | – | 40,000 |" in again.markdown()
     assert again.curves == report.curves
     assert [*json.loads((tmp_path / "run.json").read_text().splitlines()[0])] == ["environment"]
-
-
-def test_tables_go_between_the_markers(tmp_path: Path):
-    """Tables replace those between the markers of a file, again and again; a file without gets them alone."""
-    marked, bare = tmp_path / "README.md", tmp_path / "tables.md"
-    marked.write_text(f"before\n\n{BEGIN}\nold\n{END}\nafter\n")
-    for path in (marked, bare):
-        for _ in range(2):
-            write_markdown(path, "| new |")
-    assert marked.read_text() == f"before\n\n{BEGIN}\n\n| new |\n\n{END}\nafter\n"
-    assert bare.read_text() == "| new |\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -13,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import environments, sharing
+from benchmarks import sharing
 from benchmarks.__main__ import QUESTIONS, run
 from benchmarks.bench import Settings
 from benchmarks.driver import TroubleError, Worker
-from benchmarks.environments import ROOT, UnavailableError, command_of, python_of
+from benchmarks.environments import UnavailableError, command_of
 from benchmarks.peers import PEERS
 from benchmarks.proxy import proxies
 from benchmarks.questions import (
@@ -33,7 +32,7 @@ from benchmarks.questions import (
     throughput,
     uncontended,
 )
-from benchmarks.report import BEGIN, END, Report
+from benchmarks.report import Report
 from benchmarks.servers import round_trip
 from tests.servers import fastest_arm
 
@@ -119,19 +118,6 @@ def test_a_peer_that_hangs_on_a_frozen_node_is_reported(tmp_path: Path):
             assert rows[fault, peer]["p50_to_healthy"] > 0
 
 
-@pytest.mark.heavy
-def test_tables_of_another_run(tmp_path: Path):
-    """The command writes the tables of a finished run between the markers of a file."""
-    run_, readme = tmp_path / "run.json", tmp_path / "README.md"
-    report = Report(run_)
-    report.environment({"server": "redis 7"})
-    report.add("Q", peer="a", p50_us=1.5)
-    readme.write_text(f"# Figures\n{BEGIN}\n{END}\n")
-    command = [sys.executable, "-m", "benchmarks", "--load", run_, "--markdown", readme]
-    subprocess.run(command, check=True, cwd=ROOT, timeout=60)
-    assert "| a | 1.50 |" in readme.read_text()
-
-
 async def test_a_stuck_worker_is_killed_and_starts_again(shared_nodes):
     """A worker that takes too long is killed and told apart from one that fails; it can be used again."""
     worker = Worker(*await command_of("asyncio.Lock", "asyncio"))
@@ -146,20 +132,6 @@ async def test_a_stuck_worker_is_killed_and_starts_again(shared_nodes):
         assert len((await worker.do("latency", limit=30, count=2, **order))["cycles"]) == 2
     finally:
         await worker.end()
-
-
-async def test_a_crowd_answers_as_one(shared_nodes):
-    """What a crowd is told all its processes do, at once; it says in how many of them that failed."""
-    crowd = Worker(sys.executable, "-m", "benchmarks.crowd", "--copies", "3")
-    try:
-        await crowd.open("ours-plain", shared_nodes.urls)
-        figures = await processes.crowd_turn(crowd, 0.3, 10)
-        assert len(figures["rates"]) == 3
-        assert 0 < round(sum(figures["rates"]) * 0.3) <= figures["done"]
-        with pytest.raises(TroubleError, match=r"TypeError: .* \(in 3 of 3 processes\)"):
-            await crowd.do("latency", limit=30, prefix="a", count="many", seconds=1)
-    finally:
-        await crowd.end()
 
 
 async def test_a_crowd_without_exclusion_is_caught(shared_nodes):
@@ -191,24 +163,6 @@ async def test_proxies_delay_without_throttling(shared_nodes):
         await writer.wait_closed()
 
 
-async def test_environments_are_made_once(tmp_path: Path, monkeypatch):
-    """A peer that needs an environment of its own gets one, once; the others live in this one."""
-    commands: list[tuple[str, ...]] = []
-
-    async def note(_: str, *command: str) -> None:
-        commands.append(command)
-        (tmp_path / command[-1]).mkdir(exist_ok=True)  # as venv does
-
-    monkeypatch.setattr(environments, "_run", note)
-    assert await python_of("gather", tmp_path) == Path(sys.executable)
-    assert commands == []
-    python = await python_of("aioredlock", tmp_path)
-    assert await python_of("aioredlock", tmp_path) == python
-    made, filled = commands
-    assert made[:3] == (sys.executable, "-m", "venv")
-    assert (filled[0], filled[-4:]) == (str(python), PEERS["aioredlock"].requirements)
-
-
 async def test_node_redlock_measures_what_the_others_do(shared_nodes):
     """The worker in JavaScript gives figures of the same shape, and says what it cannot measure."""
     try:
@@ -238,27 +192,3 @@ async def test_a_name_is_shared_with_another_library():
     (row,) = report.tables[sharing.TABLE]
     assert row["ours"] > 0
     assert int(row["others"]) > 0
-
-
-async def test_an_increment_that_is_lost_is_told(shared_nodes):
-    """A peer that locks nothing is caught: its sections overlap."""
-    workers = [Worker(*await command_of("asyncio.Lock", "asyncio")) for _ in range(2)]
-    try:
-        for worker in workers:
-            await worker.open("asyncio.Lock", shared_nodes.urls)  # excludes the tasks of its own process only
-        with pytest.raises(TroubleError, match="were lost"):
-            await sharing.turn(workers, ["a", "a"], 0.5)
-    finally:
-        for worker in workers:
-            await worker.end()
-
-
-async def test_what_cannot_be_had_says_why(tmp_path: Path, monkeypatch):
-    """A failed installation is told with pip's last words; so is a compiler that is not there."""
-    with pytest.raises(UnavailableError, match="no environment for x: no such thing"):
-        await environments._run("x", sys.executable, "-c", "print('no such thing'); raise SystemExit(1)")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UnavailableError, match="no C compiler"):
-        await python_of("floor-c", tmp_path)
-    with pytest.raises(UnavailableError, match=r"no Node\.js"):
-        await command_of("node-redlock", "asyncio", tmp_path)

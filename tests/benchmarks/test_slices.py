@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from pathlib import Path
 
 import pytest
 
 from aioredlock_ng.testing import SimLoop
-from benchmarks import micro, slices
-from benchmarks.counting import counts
-from benchmarks.peers import PEERS, Body
+from benchmarks import slices
+from benchmarks.peers import Body
 from benchmarks.peers.asyncio_lock import Peer as AsyncioLock
 
 
@@ -46,34 +44,6 @@ def test_latency(monkeypatch):
     figures = simulated(monkeypatch, run())
     assert figures["acquires"] == pytest.approx([0.01] * 3)
     assert figures["cycles"] == pytest.approx([0.015] * 3)  # the third ends beyond 40 ms
-
-
-@pytest.mark.parametrize("slice_", ["latency", "throughput"])
-def test_names_are_used_once_or_in_turn(monkeypatch, slice_):
-    """Every cycle has a name of its own, unless so many names are to be used in turn."""
-    order = {"prefix": "a", "seconds": 0.1} | ({"count": 5} if slice_ == "latency" else {"tasks": 2})
-
-    class Noting(Slow):
-        async def cycle(self, name: str, body: Body) -> None:
-            used.append(name)
-            await super().cycle(name, body)
-
-    used: list[str] = []
-    simulated(monkeypatch, slices.SLICES[slice_](Noting(), **order))
-    assert len(used) == len(set(used)) >= 5
-    used.clear()
-    simulated(monkeypatch, slices.SLICES[slice_](Noting(), **order, names=2))
-    tasks = order.get("tasks", 1)
-    assert len(used) > len(set(used)) == 2 * tasks
-
-
-def test_throughput_of_at_least_so_many_cycles(monkeypatch):
-    """Each task does the least number of cycles, however long they take."""
-
-    async def run() -> slices.Figures:
-        return await slices.throughput(Slow(), prefix="a", tasks=4, seconds=0.01, least=3)
-
-    assert simulated(monkeypatch, run())["done"] == 12
 
 
 def test_throughput(monkeypatch):
@@ -132,23 +102,6 @@ def test_hot_name_is_fair_under_a_plain_lock(monkeypatch):
     assert figures["waits"][30] == pytest.approx(0.19)
 
 
-def test_a_moment_passes_in_turns_of_the_loop(monkeypatch):
-    """Less than a timer's tick passes while others have their turns, and no longer than it should."""
-
-    async def run() -> slices.Figures:
-        loop, began = asyncio.get_running_loop(), slices.clock()
-        moment, turns = asyncio.create_task(slices.passed(0.0001)), 0
-        while not moment.done():
-            loop.advance(0.00002)
-            turns += 1
-            await asyncio.sleep(0)
-        return {"turns": turns, "seconds": slices.clock() - began}
-
-    figures = simulated(monkeypatch, run())
-    assert figures["turns"] >= 5
-    assert figures["seconds"] == pytest.approx(0.0001, abs=0.00005)
-
-
 @pytest.mark.parametrize(("give_up", "done"), [(False, 4), (True, 3)])
 def test_share_ends_or_gives_up(monkeypatch, tmp_path, give_up, done):
     """What is asked for before the end is waited for, and is not had in time; or it is given up."""
@@ -174,35 +127,3 @@ async def test_hot_name_notices_two_holders():
 
     with pytest.raises(AssertionError, match="2 tasks hold 'a'"):
         await slices.hot(Open(), name="a", tasks=2, seconds=0.1, section=0.01, at=slices.clock())
-
-
-@pytest.mark.parametrize(
-    ("line", "counted"),
-    [
-        (b'1763640000.1 [0 127.0.0.1:5000] "SET" "redlock:a" "x" "NX" "PX" "10000"', True),
-        (b'1763640000.1 [0 127.0.0.1:5000] "EVALSHA" "abc" "1" "redlock:a"', True),
-        (b'1763640000.1 [0 lua] "get" "redlock:a"', False),
-        (b'1763640000.1 [0 127.0.0.1:5000] "PING"', False),
-        (b'1763640000.1 [0 127.0.0.1:5000] "ping" "x"', False),
-        (b"OK", False),
-        (b"", False),
-    ],
-)
-def test_commands_of_clients_are_counted(line, counted):
-    """Of what MONITOR shows, what clients sent for a lock counts; heartbeats and scripts' calls do not."""
-    assert counts(b"+" + line) is counted
-
-
-@pytest.mark.parametrize("name", micro.parts())
-def test_parts_of_the_core_run(name):
-    """Every micro-benchmark runs, many times over, without pyperf."""
-    part = micro.parts()[name]
-    for _ in range(3):
-        part()
-
-
-@pytest.mark.parametrize("module", sorted({spec.module for spec in PEERS.values() if not spec.node}))
-def test_adapters_are_short(module):
-    """No peer is measured through a thick layer: an adapter has 40 lines at most."""
-    text = (Path(slices.__file__).parent / "peers" / f"{module}.py").read_text()
-    assert sum(bool(line.strip()) for line in text.splitlines()) <= 40

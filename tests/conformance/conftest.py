@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
 
 import pytest
 
 from aioredlock_ng import LockManager
 from aioredlock_ng.testing._fresh import initialise
-from tests.conformance.masters import Master, Masters, MemoryMaster, RealMaster
+from tests.conformance.masters import MemoryMaster, RealMaster
 from tests.conformance.stage import EXPECTED, SENTINEL, Stage
 from tests.conformance.tools import connected
-from tests.servers import EACH_ARM, Nodes, make_fresh
+from tests.servers import EACH_ARM, make_fresh
 
 
 @pytest.fixture(params=("memory", *EACH_ARM))
-def masters(request: pytest.FixtureRequest, shared_sets: Callable[[str], Nodes]) -> Iterator[Masters]:
+def masters(request, shared_sets):
     """Give 5 empty masters, once in memory and once per arm of real servers."""
     if request.param == "memory":
         yield [MemoryMaster() for _ in range(5)]
@@ -28,13 +26,13 @@ def masters(request: pytest.FixtureRequest, shared_sets: Callable[[str], Nodes])
 
 
 @pytest.fixture
-def master(masters: Masters) -> Master:
+def master(masters):
     """Give one empty master, once in memory and once per arm of real servers."""
     return masters[0]
 
 
 @pytest.fixture
-async def stage(request: pytest.FixtureRequest, master: Master) -> AsyncIterator[Stage]:
+async def stage(request, master):
     """Give an empty node with the sentinel that all requests expect; STAGE names the module's own class."""
     master.flush()
     master.put([(SENTINEL, EXPECTED, None)])
@@ -43,11 +41,11 @@ async def stage(request: pytest.FixtureRequest, master: Master) -> AsyncIterator
 
 
 @pytest.fixture
-async def make_manager(masters: Masters) -> AsyncIterator[Callable[..., Any]]:
+async def make_manager(masters):
     """Give a function that makes a running manager over the masters, closed at the end."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def make(**options: Any) -> LockManager:
+        async def make(**options):
             options.setdefault("node_timeout", 0.5)  # generous: no test here wants a node to be too slow
             specs = [master.spec for master in masters]
             urls = [spec for spec in specs if isinstance(spec, str)]

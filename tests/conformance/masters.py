@@ -41,7 +41,9 @@ class MemoryMaster:
                 self.spec.delete(key)
                 continue
             held: Any = Hash(dict(value)) if is_hash(value) else value
-            held = None if value == WRONG else dict(value) if held is value and isinstance(value, dict) else held
+            held = (
+                None if value == WRONG else dict(value) if held is value and isinstance(value, dict) else held
+            )
             self.spec._server.set(key, held, None if ttl is None else ttl * 1000)
 
     def look(self, keys: Sequence[bytes]) -> list[tuple[Value, float | None]]:
@@ -55,7 +57,7 @@ class MemoryMaster:
             return dict(value.fields)
         return WRONG if value is None else dict(value) if isinstance(value, dict) else value
 
-    def keys(self) -> list[bytes]:
+    def all_keys(self) -> list[bytes]:
         """Return every key, sorted."""
         return list(self.spec.keys)
 
@@ -124,7 +126,7 @@ class RealMaster:
             found.append((seen, None if left_ms < 0 else left_ms / 1000))
         return found
 
-    def keys(self) -> list[bytes]:
+    def all_keys(self) -> list[bytes]:
         """Return every key."""
         return sorted(self.client.keys("*"))
 
@@ -153,5 +155,5 @@ Masters = Sequence[Master]
 def lock_keys(master: Master) -> list[bytes]:
     """Return a master's locks: neither hints nor what outlives locks, under whatever prefix."""
     marks = (b"fence:{", b"slots:{", b"queue:{", b"leader:{")
-    keys = [key for key in master.keys() if not key.endswith(b"{meta}")]
+    keys = [key for key in master.all_keys() if not key.endswith(b"{meta}")]
     return [key for key in keys if not any(mark in key for mark in marks)]

@@ -16,7 +16,7 @@ from tests.conformance.masters import WRONG, Entry, Value
 from tests.conformance.rules import one_of, run_at, some_fence, some_time
 from tests.conformance.stage import EXPECTED, SENTINEL, counters, locks
 from tests.conformance.tools import FOREIGN, OTHERS, OURS
-from tests.servers import EACH_ARM, Nodes
+from tests.servers import EACH_ARM
 from tests.unit.worlds import virtual
 
 TRIES: Final = 400
@@ -103,13 +103,15 @@ def some_batch(random: Random, now_us: int) -> tuple[list[Entry], Batch]:
         if random.random() < 0.1:
             return WRONG
         if key in locks(NAMES):
-            return random.choice((None, None, None, OURS, OURS, OTHERS, FOREIGN, LABELLED))
+            return random.choice((None, None, None, OURS, OURS, OTHERS, FOREIGN, LABELLED, {OTHERS: 2**45}))
         return random.choice((None, b"%d" % near()))
 
     entries = [(key, value_under(key), random.choice((*TTLS, None))) for key in KEYS[:-1]]
     sentinel = random.choice((*[EXPECTED] * 12, EXPECTED + b"0", None, WRONG))
     what = random.choice(("acquire", "acquire", "extend", "release"))
-    expected, identity = (random.choice((*[usual] * 12, other)) for usual, other in [(EXPECTED, b""), (b"", b"x")])
+    expected, identity = (
+        random.choice((*[usual] * 12, other)) for usual, other in [(EXPECTED, b""), (b"", b"x")]
+    )
     stamp = (expected, some_fence(random, now_us), identity)
     names = "".join(random.choices(NAMES, k=random.randint(1, len(NAMES))))
     batch = Batch(
@@ -146,19 +148,19 @@ def without_get(script: Script) -> Script:
 
 
 @pytest.mark.parametrize("arm", ["memory", *EACH_ARM])
-def test_a_batch_is_its_locks_one_by_one(arm: str, shared_sets: Callable[[str], Nodes]) -> None:
+def test_a_batch_is_its_locks_one_by_one(arm, shared_sets):
     """Whatever is under the keys and is asked, at times until 2248."""
     random, seen = Random(5), Counter[str]()
 
     @virtual
-    async def tries() -> None:
+    async def tries():
         with one_of(arm, shared_sets) as master:
             for _ in range(TRIES):
                 now_us = some_time(random)
                 entries, batch = some_batch(random, now_us)
                 old = arm != "memory" and random.random() < 0.5
 
-                def run(script: Script, *words: Any, now_us: int = now_us, old: bool = old) -> Any:
+                def run(script, *words, now_us=now_us, old=old):
                     return run_at(master, now_us, without_get(script) if old else script, *words)
 
                 ends = []

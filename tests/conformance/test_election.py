@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from tests.conformance.masters import WRONG, Master, Masters, Value, lock_keys
-from tests.conformance.stage import KEEP, SENTINEL, Stage, announcements, locks
+from tests.conformance.masters import WRONG, lock_keys
+from tests.conformance.stage import KEEP, SENTINEL, announcements, locks
 from tests.conformance.tools import FOREIGN, OTHERS, lives
 from tests.listening import listen
 
@@ -19,7 +17,7 @@ TERM = (4_102_444_800_000 << 10) + 1
 """In the year 2100: a number with more digits than a float shows by itself."""
 
 
-async def test_the_greatest_term_stays(stage: Stage) -> None:
+async def test_the_greatest_term_stays(stage):
     """A smaller one changes nothing, not even how long it lives; the same one lives longer, any label stays."""
     for term, label, announced in (
         (TERM, b"a", True),
@@ -40,21 +38,21 @@ async def test_the_greatest_term_stays(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("value", [b"", FOREIGN, b":us", b"-5:us", b"x5:us", b"5"])
-async def test_what_is_no_announcement_gives_way(stage: Stage, value: bytes) -> None:
+async def test_what_is_no_announcement_gives_way(stage, value):
     """No term stands there that could be greater."""
     stage.put(ANNOUNCED, value)
     assert await stage.announce(3) == 1
     assert stage.look(ANNOUNCED)[0] == b"3:us"
 
 
-async def test_a_node_without_a_vote_keeps_it_too(stage: Stage) -> None:
+async def test_a_node_without_a_vote_keeps_it_too(stage):
     """A term that was won stays won: no sentinel is looked at."""
     stage.put(SENTINEL, None)
     assert await stage.announce(TERM) == 1
     assert await stage.observe() == [0, 0, b"%d:us" % TERM]
 
 
-async def test_new_terms_are_published_and_no_others(stage: Stage, master: Master) -> None:
+async def test_new_terms_are_published_and_no_others(stage, master):
     """On the channel of the announcement's own key; a repeated one is no news."""
     listener = await listen(master.spec)
     with contextlib.closing(listener.transport):
@@ -69,7 +67,7 @@ async def test_new_terms_are_published_and_no_others(stage: Stage, master: Maste
         assert await listener.until(3) == [[b"message", ANNOUNCED, b""]] * 3
 
 
-async def test_what_an_observer_sees(stage: Stage) -> None:
+async def test_what_an_observer_sees(stage):
     """Whether the node votes, whether anything is under the lock's key, and what is announced."""
     identity = await stage.identity()
     assert await stage.observe() == [1, 0, b""]
@@ -87,15 +85,13 @@ async def test_what_an_observer_sees(stage: Stage) -> None:
 
 @pytest.mark.parametrize("ttl", [30.0, None])
 @pytest.mark.parametrize("value", [OTHERS, FOREIGN, b"", WRONG])
-async def test_whatever_is_under_the_key_is_a_lock(
-    stage: Stage, value: Value, ttl: float | None
-) -> None:
+async def test_whatever_is_under_the_key_is_a_lock(stage, value, ttl):
     """Of any type, with and without expiry: a leader could not be there beside it (R19)."""
     stage.put(LOCK, value, ttl)
     assert await stage.observe() == [1, 1, b""]
 
 
-async def test_an_observer_changes_nothing(stage: Stage) -> None:
+async def test_an_observer_changes_nothing(stage):
     """No key is made, and none lives longer."""
     stage.hold("a", OTHERS)
     stage.put(ANNOUNCED, b"7:us", 30.0)
@@ -106,20 +102,20 @@ async def test_an_observer_changes_nothing(stage: Stage) -> None:
     assert all(lives(ttl, 30.0) for _, ttl in after[:2])
 
 
-async def test_a_value_of_any_size_is_cut(stage: Stage) -> None:
+async def test_a_value_of_any_size_is_cut(stage):
     """Another program may have written there."""
     stage.put(ANNOUNCED, b"7:" + b"x" * 100_000, 30.0)
     assert (await stage.observe())[2] == b"7:" + b"x" * 1022
 
 
-async def test_another_type_is_an_error(stage: Stage) -> None:
+async def test_another_type_is_an_error(stage):
     """Where no announcement can be, the node is silent to both."""
     stage.put(ANNOUNCED, WRONG, 30.0)
     assert await stage.announce(3) == "WRONGTYPE"
     assert await stage.observe() == "WRONGTYPE"
 
 
-async def test_a_leader_and_its_observers(make_manager: Callable[..., Any], masters: Masters) -> None:
+async def test_a_leader_and_its_observers(make_manager, masters):
     """The whole way, through the managers of two processes."""
     first, second = await make_manager(), await make_manager()
     news = second.election("a").observe()

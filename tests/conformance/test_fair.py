@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 import pytest
 
 from aioredlock_ng import ConfigurationError, _scripts
 from aioredlock_ng._core.fencing import SHIFT
-from tests.conformance.masters import WRONG, Master
+from tests.conformance.masters import WRONG
 from tests.conformance.stage import KEEP_MS, SENTINEL, TTL, TTL_MS, Stage, beside, counters, locks
 from tests.conformance.test_notices import LOUD, heard_by
 from tests.conformance.tools import OTHERS, OURS, alike, lives
@@ -106,7 +105,7 @@ STAGE = FairStage
 
 
 @pytest.mark.parametrize("fenced", [True, False])
-async def test_a_free_lock_without_a_line_is_granted(stage: FairStage, fenced: bool) -> None:
+async def test_a_free_lock_without_a_line_is_granted(stage, fenced):
     """As a mutex is, to a call that waits or not; the same command again changes nothing."""
     ballot = 1 if fenced else 0
     code, fence, _, ticket, ahead = await stage.ask(FIRST, ballot=ballot)
@@ -114,10 +113,10 @@ async def test_a_free_lock_without_a_line_is_granted(stage: FairStage, fenced: b
     assert (await stage.ask(FIRST, ballot=ballot))[:2] == [1, fence]
     assert stage.held() == [OURS]
     assert lives(stage.lives()[0], TTL)
-    assert stage.master.keys() == sorted([LOCK, SENTINEL, *(counters("a") if fenced else ())])
+    assert stage.master.all_keys() == sorted([LOCK, SENTINEL, *(counters("a") if fenced else ())])
 
 
-async def test_a_refused_call_that_waits_takes_the_next_seat(stage: FairStage) -> None:
+async def test_a_refused_call_that_waits_takes_the_next_seat(stage):
     """Its ticket is the node's time, or one more than the last; without a seat it takes none."""
     stage.hold("a", OTHERS)
     code, wait, _, ticket, ahead = await stage.ask()
@@ -135,7 +134,7 @@ async def test_a_refused_call_that_waits_takes_the_next_seat(stage: FairStage) -
     assert stage.line() == [FIRST, SECOND, THIRD]
 
 
-async def test_a_seat_lives_longer_behind_others(stage: FairStage) -> None:
+async def test_a_seat_lives_longer_behind_others(stage):
     """60 ms for each that comes before it; the keys as long as the last of them."""
     stage.hold("a", OTHERS)
     await stage.put_line(*crowd(), ttl=10.0)
@@ -146,7 +145,7 @@ async def test_a_seat_lives_longer_behind_others(stage: FairStage) -> None:
         assert lives(left, (LIFE_MS + 60 * MANY) / 1000)
 
 
-async def test_a_release_that_stays_settles_its_ticket(stage: FairStage) -> None:
+async def test_a_release_that_stays_settles_its_ticket(stage):
     """What other nodes proposed takes the place of the node's own; a seat that was lost comes back to it."""
     stage.hold("a", OTHERS)
     *_, first, _ = await stage.ask(FIRST)
@@ -161,18 +160,18 @@ async def test_a_release_that_stays_settles_its_ticket(stage: FairStage) -> None
     assert stage.line() == [FIRST, SECOND]
 
 
-async def test_the_first_in_line_has_a_free_lock_at_once(stage: FairStage) -> None:
+async def test_the_first_in_line_has_a_free_lock_at_once(stage):
     """Its seat goes, and with the last one all."""
     await stage.put_line((FIRST, 5, 60.0), (SECOND, 6, 60.0), free_since=0.0)
     assert (await stage.ask(FIRST, 5))[0] == 1
     assert (stage.line(), stage.seats().get(b"free")) == ([SECOND], None)
     await stage.free()
     assert (await stage.ask(SECOND, 6))[0] == 1
-    assert not {TICKETS_KEY, SEATS_KEY} & set(stage.master.keys())
+    assert not {TICKETS_KEY, SEATS_KEY} & set(stage.master.all_keys())
 
 
 @pytest.mark.parametrize("name", [FIRST, b""], ids=["in line", "a single try"])
-async def test_others_wait_for_the_head_starts_before_them(stage: FairStage, name: bytes) -> None:
+async def test_others_wait_for_the_head_starts_before_them(stage, name):
     """50 ms for each: refused until then, and from then on granted past those, whose seats go."""
     await stage.put_line(*crowd(), free_since=0.0)
     code, wait, _, _, ahead = await stage.ask(name)
@@ -183,9 +182,7 @@ async def test_others_wait_for_the_head_starts_before_them(stage: FairStage, nam
 
 
 @pytest.mark.parametrize("free_since", [None, -60.0])
-async def test_a_lock_that_went_without_a_word_is_free_from_now_on(
-    stage: FairStage, free_since: float | None
-) -> None:
+async def test_a_lock_that_went_without_a_word_is_free_from_now_on(stage, free_since):
     """By force, or before its holder's end: the head starts begin when it is seen."""
     await stage.put_line(*crowd(), free_since=free_since)
     before = await stage.now_ms()
@@ -195,7 +192,7 @@ async def test_a_lock_that_went_without_a_word_is_free_from_now_on(
     assert before <= since <= await stage.now_ms()
 
 
-async def test_head_starts_are_long_when_one_passed_over_comes_back(stage: FairStage) -> None:
+async def test_head_starts_are_long_when_one_passed_over_comes_back(stage):
     """200 ms, since it lives and is far away: while the lock is another's, and when it is free."""
     stage.hold("a", OTHERS)
     await stage.put_line(*crowd())
@@ -209,15 +206,13 @@ async def test_head_starts_are_long_when_one_passed_over_comes_back(stage: FairS
 
 
 @pytest.mark.parametrize(("late", "each"), [(9.0, 200), (60.0, 50), (-1.0, 50)])
-async def test_a_clock_that_was_set_back_makes_no_head_start_long(
-    stage: FairStage, late: float, each: int
-) -> None:
+async def test_a_clock_that_was_set_back_makes_no_head_start_long(stage, late, each):
     """A mark that is further ahead than one ever is was made before that, and would last for hours."""
     await stage.put_line(*crowd(), free_since=0.0, late=late)
     assert alike((await stage.ask())[1], each * MANY)
 
 
-async def test_a_refusal_notes_when_the_holder_ends(stage: FairStage) -> None:
+async def test_a_refusal_notes_when_the_holder_ends(stage):
     """So that its head starts count from there; a key without an end has none to note."""
     stage.hold("a", OTHERS)
     await stage.ask(FIRST)
@@ -226,7 +221,7 @@ async def test_a_refusal_notes_when_the_holder_ends(stage: FairStage) -> None:
     assert (await stage.ask(FIRST))[:2] == [0, -1]
 
 
-async def test_seats_that_have_ended_are_passed_by(stage: FairStage) -> None:
+async def test_seats_that_have_ended_are_passed_by(stage):
     """At the front they go; behind one that lives they count until they get there."""
     await stage.put_line((seat(5), 5, -1.0), (seat(6), 6, -1.0), (FIRST, 7, 60.0), (seat(8), 8, -1.0))
     stage.hold("a", OTHERS)
@@ -235,16 +230,16 @@ async def test_seats_that_have_ended_are_passed_by(stage: FairStage) -> None:
     assert seat(5) not in stage.seats()
 
 
-async def test_a_node_without_a_vote_has_no_line(stage: FairStage) -> None:
+async def test_a_node_without_a_vote_has_no_line(stage):
     """Another sentinel: nothing is granted, and no seat taken."""
     assert (await stage.ask(FIRST, stamp=(b"1:another:0:0:5:0:0:0:use:us", b"")))[:2] == [-1, 0]
-    assert stage.master.keys() == [SENTINEL]
+    assert stage.master.all_keys() == [SENTINEL]
 
 
 # -- release -------------------------------------------------------------------------------------------
 
 
-async def test_a_call_that_waits_no_more_leaves(stage: FairStage) -> None:
+async def test_a_call_that_waits_no_more_leaves(stage):
     """With the last one nothing is left, and what was not there is no error."""
     stage.hold("a", OTHERS)
     for name in (FIRST, SECOND):
@@ -253,10 +248,10 @@ async def test_a_call_that_waits_no_more_leaves(stage: FairStage) -> None:
     assert stage.line() == [SECOND]
     await stage.free(FIRST)
     await stage.free(SECOND, fence=777)
-    assert stage.master.keys() == [LOCK, SENTINEL], "nor has another's counter been raised"
+    assert stage.master.all_keys() == [LOCK, SENTINEL], "nor has another's counter been raised"
 
 
-async def test_a_release_says_how_long_others_come_first(stage: FairStage) -> None:
+async def test_a_release_says_how_long_others_come_first(stage):
     """And notes since when the lock is free."""
     stage.hold("a")
     await stage.put_line(*crowd(), free_since=-30.0)
@@ -271,11 +266,11 @@ async def test_a_release_says_how_long_others_come_first(stage: FairStage) -> No
 
 
 @pytest.fixture
-async def told(master: Master) -> AsyncIterator[Callable[[], Any]]:
+async def told(master):
     """Give a function that returns what the second to fourth of ten in line, and a plain waiter, heard."""
     async with heard_by(master, *((channel,) for channel in (FIRST, SECOND, THIRD, LOCK))) as since:
 
-        async def messages() -> list[list[bytes]]:
+        async def messages():
             return [[message for _, message in each] for each in await since()]
 
         yield messages
@@ -284,7 +279,7 @@ async def told(master: Master) -> AsyncIterator[Callable[[], Any]]:
 TEN = [(seat(number), 100 + number, 60.0) for number in range(10)]
 
 
-async def test_a_release_tells_the_first_two_that_listen(stage: FairStage, told: Callable[[], Any]) -> None:
+async def test_a_release_tells_the_first_two_that_listen(stage, told):
     """Each its place and what is free; all that listen on the key's channel hear of it, too."""
     await stage.put_line(*TEN)
     stage.hold("a")
@@ -292,7 +287,7 @@ async def test_a_release_tells_the_first_two_that_listen(stage: FairStage, told:
     assert await told() == [[b"1:1@" + TICKETS_KEY], [b"1:2@" + TICKETS_KEY], [], [b"1"]]
 
 
-async def test_only_the_first_eight_are_tried(stage: FairStage, told: Callable[[], Any]) -> None:
+async def test_only_the_first_eight_are_tried(stage, told):
     """Those behind them ask by themselves."""
     dead = [(seat(20 + number), number, 60.0) for number in range(7)]
     await stage.put_line(*dead, (seat(1), 50, 60.0), (seat(2), 51, 60.0))
@@ -301,9 +296,7 @@ async def test_only_the_first_eight_are_tried(stage: FairStage, told: Callable[[
     assert (await told())[:2] == [[b"1:7@" + TICKETS_KEY], []]
 
 
-async def test_the_head_that_leaves_a_free_lock_has_the_next_told(
-    stage: FairStage, told: Callable[[], Any]
-) -> None:
+async def test_the_head_that_leaves_a_free_lock_has_the_next_told(stage, told):
     """Not while another holds it, nor by a quiet release, nor one that frees nothing."""
     await stage.put_line(*TEN, free_since=0.0)
     await stage.free(seat(0), loud=LOUD)
@@ -319,7 +312,7 @@ async def test_the_head_that_leaves_a_free_lock_has_the_next_told(
 
 
 @pytest.mark.parametrize("key", [TICKETS_KEY, SEATS_KEY])
-async def test_a_line_of_another_type_keeps_no_lock_from_its_release(stage: FairStage, key: bytes) -> None:
+async def test_a_line_of_another_type_keeps_no_lock_from_its_release(stage, key):
     """A call that would wait is told of it, and leaves nothing without an end."""
     stage.hold("a", OTHERS)
     stage.put(key, WRONG, 60.0)
@@ -332,9 +325,7 @@ async def test_a_line_of_another_type_keeps_no_lock_from_its_release(stage: Fair
 
 
 @pytest.mark.parametrize("key", [TICKETS_KEY, SEATS_KEY])
-async def test_an_acquire_names_what_is_in_the_way(
-    masters: list[Master], make_manager: Callable[..., Any], key: bytes
-) -> None:
+async def test_an_acquire_names_what_is_in_the_way(masters, make_manager, key):
     """It ends at once, as for any kind of lock."""
     for master in masters[:3]:
         master.put([(LOCK, OTHERS, 30.0), (key, WRONG, 60.0)])
@@ -345,7 +336,7 @@ async def test_an_acquire_names_what_is_in_the_way(
 # -- queue ---------------------------------------------------------------------------------------------
 
 
-async def test_the_line_is_shown_in_its_order(stage: FairStage) -> None:
+async def test_the_line_is_shown_in_its_order(stage):
     """Those that live, so many at most; and whether there are more."""
     assert await stage.queue() == [0, []]
     await stage.put_line((FIRST, 7, 60.0), (SECOND, 2**52, 60.0), (THIRD, 6, -1.0), free_since=0.0)

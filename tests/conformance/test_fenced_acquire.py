@@ -11,7 +11,6 @@ from tests.conformance.stage import (
     KEEP,
     SENTINEL,
     TTL,
-    Stage,
     counters,
     each_reason,
     locks,
@@ -25,7 +24,7 @@ each_number = pytest.mark.parametrize("names", ["a", "abc"])
 
 @each_number
 @pytest.mark.parametrize("block", [1, 2, MAX_BLOCK])
-async def test_a_block_is_above_all_before_it(stage: Stage, names: str, block: int) -> None:
+async def test_a_block_is_above_all_before_it(stage, names, block):
     """Its last number is the answer, where the counters stand: the next even one (R21, R43)."""
     stored, ballot = await stage.fence(-20), await stage.fence(-10)
     stage.count(names[-1], stored)
@@ -40,7 +39,7 @@ async def test_a_block_is_above_all_before_it(stage: Stage, names: str, block: i
 
 
 @each_number
-async def test_a_repeated_acquire_changes_nothing(stage: Stage, names: str) -> None:
+async def test_a_repeated_acquire_changes_nothing(stage, names):
     """It is granted again with the same fence, and nothing lives longer; where a part has ended it is new."""
     _, fence, _ = await stage.acquire(names, block=3)
     stage.hold(names)
@@ -64,9 +63,7 @@ async def test_a_repeated_acquire_changes_nothing(stage: Stage, names: str) -> N
     ],
     ids=str,
 )
-async def test_what_is_taken_stays_as_it_is(
-    stage: Stage, held: dict[str, float | None], wait: float | None
-) -> None:
+async def test_what_is_taken_stays_as_it_is(stage, held, wait):
     """The answer is how long the longest of the others will stay; neither locks nor counters change."""
     for name, ttl in held.items():
         stage.hold(name, OTHERS, ttl)
@@ -82,7 +79,7 @@ async def test_what_is_taken_stays_as_it_is(
 
 @pytest.mark.parametrize("what", ["lock", "counter", "sentinel"])
 @pytest.mark.parametrize("names", ["a", "ab"])
-async def test_another_type_is_an_error(stage: Stage, what: str, names: str) -> None:
+async def test_another_type_is_an_error(stage, what, names):
     """Nothing is granted nor raised; what a failing counter lets happen before the error, a release undoes."""
     key = {"lock": locks(names)[-1], "counter": counters(names)[-1], "sentinel": SENTINEL}[what]
     stage.put(key, WRONG)
@@ -97,7 +94,7 @@ async def test_another_type_is_an_error(stage: Stage, what: str, names: str) -> 
 
 
 @pytest.mark.parametrize("why", each_reason)
-async def test_nothing_is_granted_without_a_vote(stage: Stage, why: str) -> None:
+async def test_nothing_is_granted_without_a_vote(stage, why):
     """A sentinel that is not exactly the expected one, or another server's identity: nothing changes."""
     stamp = (EXPECTED, await stage.identity())
     assert (await stage.acquire("b", stamp=stamp))[0] == 1, "this is what a vote looks like"
@@ -113,7 +110,7 @@ async def test_nothing_is_granted_without_a_vote(stage: Stage, why: str) -> None
 
 
 @pytest.mark.parametrize("state", [None, OTHERS])
-async def test_a_raise_needs_every_lock(stage: Stage, state: bytes | None) -> None:
+async def test_a_raise_needs_every_lock(stage, state):
     """0: one of the names is gone or another client's, and no counter moves.  With all of them counters do."""
     fence = await stage.fence(0)
     stage.hold("a")

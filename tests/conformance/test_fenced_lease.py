@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.masters import WRONG
-from tests.conformance.stage import EXPECTED, FAR, KEEP, SENTINEL, TTL, Stage, waits
+from tests.conformance.stage import EXPECTED, FAR, KEEP, SENTINEL, TTL, waits
 from tests.conformance.tools import OTHERS, OURS, lives
 
 each_extension = pytest.mark.parametrize(("what", "done"), [("extend", 1), ("top_up", 0)])
 
 
 @each_extension
-async def test_a_fence_too_far_ahead_raises_nothing(stage: Stage, what: str, done: int) -> None:
+async def test_a_fence_too_far_ahead_raises_nothing(stage, what, done):
     """The lock lives on all the same; a counter keeps its value and lives on, and none is made."""
     fence = await stage.fence(FAR)
     stage.hold("abc")
@@ -23,7 +23,7 @@ async def test_a_fence_too_far_ahead_raises_nothing(stage: Stage, what: str, don
 
 
 @each_extension
-async def test_nothing_is_shortened(stage: Stage, what: str, done: int) -> None:
+async def test_nothing_is_shortened(stage, what, done):
     """A lock that lives longer than asked for goes on as it is; a counter of another type costs the vote."""
     stage.hold("a", ttl=90.0)
     fence = await stage.fence(0)
@@ -34,7 +34,7 @@ async def test_nothing_is_shortened(stage: Stage, what: str, done: int) -> None:
 
 
 @pytest.mark.parametrize("vote", [True, False])
-async def test_what_an_extension_answers(stage: Stage, vote: bool) -> None:
+async def test_what_an_extension_answers(stage, vote):
     """1: extended, 0: something is missing, -1: something is not ours; 10 more without a vote.
 
     Only what was extended is changed at all.
@@ -55,7 +55,7 @@ async def test_what_an_extension_answers(stage: Stage, vote: bool) -> None:
     assert stage.stored() == [OURS, fence]
 
 
-async def test_an_extension_asks_for_the_identity_where_it_is_told_one(stage: Stage) -> None:
+async def test_an_extension_asks_for_the_identity_where_it_is_told_one(stage):
     """With another server's it has no vote; and without one there is no floor to trust."""
     identity = await stage.identity()
     fence, floor = await stage.fence(0), await stage.fence(5)
@@ -66,7 +66,7 @@ async def test_an_extension_asks_for_the_identity_where_it_is_told_one(stage: St
     assert stage.counted() == [floor]
 
 
-async def test_a_lost_lock_is_given_back_with_its_fence(stage: Stage) -> None:
+async def test_a_lost_lock_is_given_back_with_its_fence(stage):
     """Missing locks are set, ours live on, another's spoils all; no sentinel is asked for (R9)."""
     stage.put(SENTINEL, WRONG)
     fence = await stage.fence(0)
@@ -80,7 +80,7 @@ async def test_a_lost_lock_is_given_back_with_its_fence(stage: Stage) -> None:
     assert stage.stored("abc") == [OURS, OTHERS, None] + [fence] * 2 + [None]
 
 
-async def test_a_release_raises_only_where_the_lock_was_ours(stage: Stage) -> None:
+async def test_a_release_raises_only_where_the_lock_was_ours(stage):
     """Another client's counter is not touched (R10), nor is one of a lock that is gone, however often (R5)."""
     fence = await stage.fence(0)
     stage.hold("a")
@@ -92,7 +92,7 @@ async def test_a_release_raises_only_where_the_lock_was_ours(stage: Stage) -> No
 
 
 @pytest.mark.parametrize("what", ["lock", "counter", "fence"])
-async def test_nothing_keeps_a_lock_from_its_release(stage: Stage, what: str) -> None:
+async def test_nothing_keeps_a_lock_from_its_release(stage, what):
     """What is ours goes, past another type, which is left, and though a fence is far ahead of the clock."""
     fence = await stage.fence(FAR if what == "fence" else 0)
     stage.hold("ab")
@@ -101,8 +101,9 @@ async def test_nothing_keeps_a_lock_from_its_release(stage: Stage, what: str) ->
     elif what == "counter":
         stage.count("a", WRONG)
     assert await stage.release(fence, "ab") == ("WRONGTYPE" if what == "lock" else [2, 0, 0])
-    assert stage.stored("ab") == {
-        "lock": [WRONG, None, None, fence],
-        "counter": [None, None, WRONG, fence],
-        "fence": [None] * 4,
-    }[what]
+    assert (
+        stage.stored("ab")
+        == {"lock": [WRONG, None, None, fence], "counter": [None, None, WRONG, fence], "fence": [None] * 4}[
+            what
+        ]
+    )

@@ -15,7 +15,7 @@ from tests.conformance.masters import Master
 from tests.conformance.rules import one_of, run_at, some_fence, some_time
 from tests.conformance.stage import EXPECTED, KEEP_MS, SENTINEL, TTL, TTL_MS, counters, locks, queues
 from tests.conformance.tools import OURS, lives
-from tests.servers import EACH_ARM, Nodes
+from tests.servers import EACH_ARM
 from tests.unit.worlds import virtual
 
 TRIES: Final = 400
@@ -143,11 +143,11 @@ def a_passing_raise(case: Case, random: Random) -> None:
 
 @pytest.mark.parametrize("tried", [an_acquire, a_raise, a_passing_raise])
 @pytest.mark.parametrize("arm", ["memory", *EACH_ARM])
-def test_fences_are_exact(arm: str, tried: Tried, shared_sets: Callable[[str], Nodes]) -> None:
+def test_fences_are_exact(arm, tried, shared_sets):
     """For random counters, floors, ballots, blocks and times, many of them next to a limit."""
 
     @virtual
-    async def tries() -> None:
+    async def tries():
         with one_of(arm, shared_sets) as master:
             master.put([(SENTINEL, EXPECTED, None)])
             random = Random(1)

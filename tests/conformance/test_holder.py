@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.stage import Stage, waits
+from tests.conformance.stage import waits
 
 DIGITS = b"0123456789abcdef"
 RANDOM = DIGITS * 2 + DIGITS[:8]
@@ -36,9 +36,7 @@ OTHERS = RANDOM + b":1700000000000:"
     ],
     ids=lambda value: ascii(value)[:80],
 )
-async def test_a_release_tells_the_label_of_the_holder(
-    stage: Stage, value: bytes, told: list[bytes], fence: int
-) -> None:
+async def test_a_release_tells_the_label_of_the_holder(stage, value, told, fence):
     """Of a value of this package the label alone; of any other nothing."""
     stage.hold("a", value)
     deleted, wait, listeners, foreign, *label = await stage.release(fence)
@@ -48,7 +46,7 @@ async def test_a_release_tells_the_label_of_the_holder(
     assert stage.held() == [value]
 
 
-async def test_of_several_the_first_that_is_held_by_a_client_of_ours_is_told(stage: Stage) -> None:
+async def test_of_several_the_first_that_is_held_by_a_client_of_ours_is_told(stage):
     """Names that are free, ours, or another program's have no holder to tell of."""
     stage.hold("b", b"foreign")
     stage.hold("c", OTHERS + b"c")

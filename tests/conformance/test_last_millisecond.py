@@ -6,7 +6,6 @@ will.  Real servers only: masters in memory have no such state, and Valkey delet
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Final
 
 import pytest
@@ -20,7 +19,7 @@ from aioredlock_ng._node.pipe import untagged
 from tests.conformance.rules import TAG
 from tests.conformance.stage import EXPECTED, KEEP, SENTINEL, TTL, counters, locks
 from tests.conformance.tools import OTHERS, OURS
-from tests.servers import Nodes, make_fresh
+from tests.servers import make_fresh
 
 ENDING_NOW: Final = b"""
 do
@@ -34,7 +33,7 @@ end
 
 
 @pytest.fixture
-def client(shared_sets: Callable[[str], Nodes]) -> Iterator[redis.Redis]:
+def client(shared_sets):
     """Give a client of a Redis server with nothing but a sentinel."""
     nodes = shared_sets("path")
     make_fresh(nodes)
@@ -70,7 +69,7 @@ def mutex(names: str, *, fenced: bool) -> Primitive:
     ("names", "key", "fenced"),
     [("a", 1, True), ("ab", 1, True), ("ab", 2, True), ("ab", 1, False), ("ab", 2, False)],
 )
-def test_an_acquire_does_not_take_it(client: redis.Redis, names: str, key: int, fenced: bool) -> None:
+def test_an_acquire_does_not_take_it(client, names, key, fenced):
     """It is refused with the shortest wait there is, and the key stays another's (R5, R13).
 
     One name without a fence is no case: that is a plain SET NX, which the server itself refuses.
@@ -82,7 +81,7 @@ def test_an_acquire_does_not_take_it(client: redis.Redis, names: str, key: int, 
 
 
 @pytest.mark.parametrize("key", [1, 2])
-def test_a_release_tells_of_it(client: redis.Redis, key: int) -> None:
+def test_a_release_tells_of_it(client, key):
     """What is another's is not free yet: the wait is the shortest there is, not none."""
     command = mutex("ab", fenced=False).release(OURS, TTL)
     answer = run_at_the_end_of(key, command, client)

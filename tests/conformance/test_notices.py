@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 import pytest
 
 from aioredlock_ng import _scripts
 from aioredlock_ng._node.pipe import untagged
-from tests.conformance.masters import WRONG, Master
+from tests.conformance.masters import WRONG
 from tests.conformance.rules import TAG
-from tests.conformance.stage import KEEP_MS, Stage, counters, fenced, locks
+from tests.conformance.stage import KEEP_MS, counters, fenced, locks
 from tests.conformance.tools import OTHERS, OURS
 from tests.listening import Listener, listen
-from tests.servers import Nodes, ask
+from tests.servers import ask
 
 Told = list[tuple[bytes, bytes]]
 """Channels and messages."""
@@ -75,7 +75,7 @@ async def heard_by(
 
 
 @pytest.fixture
-def hears(master: Master) -> Callable[..., contextlib.AbstractAsyncContextManager[Any]]:
+def hears(master):
     """Give a function that listens, once for each string of names, to the channels of these."""
     return lambda *names: heard_by(master, *(tuple(locks(each)) for each in names))
 
@@ -86,9 +86,7 @@ def told(names: str, *counts: int) -> Told:
 
 
 @with_and_without_a_fence
-async def test_a_release_tells_the_channel_of_every_key_that_it_deleted(
-    stage: Stage, hears: Any, fence: int
-) -> None:
+async def test_a_release_tells_the_channel_of_every_key_that_it_deleted(stage, hears, fence):
     """How many listen there, behind the deletion; the answer is how many listen where the most do.
 
     A quiet one deletes just the same, and counts no listener.
@@ -103,9 +101,7 @@ async def test_a_release_tells_the_channel_of_every_key_that_it_deleted(
 
 
 @with_and_without_a_fence
-async def test_a_release_that_deletes_nothing_publishes_nothing(
-    stage: Stage, hears: Any, fence: int
-) -> None:
+async def test_a_release_that_deletes_nothing_publishes_nothing(stage, hears, fence):
     """Neither of what was not there nor of what is another's; it counts the listeners all the same (R33)."""
     async with hears("ab", "b") as since:
         assert await stage.release(fence, "a", loud=LOUD) == [0, 0, 1]
@@ -114,7 +110,7 @@ async def test_a_release_that_deletes_nothing_publishes_nothing(
         assert await since() == [[], []]
 
 
-async def test_a_batch_of_releases_tells_each_channel(stage: Stage, hears: Any) -> None:
+async def test_a_batch_of_releases_tells_each_channel(stage, hears):
     """Each as a release of its own does; a number says that none listens (R42)."""
     async with hears("acd", "ae") as since:
         stage.hold("abd")
@@ -130,7 +126,7 @@ async def test_a_batch_of_releases_tells_each_channel(stage: Stage, hears: Any) 
 
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
-async def test_another_programs_key_is_told_from_ours(stage: Stage, hears: Any, value: bytes) -> None:
+async def test_another_programs_key_is_told_from_ours(stage, hears, value):
     """Its release is published nowhere: what other libraries write tells it, and how many listen in vain."""
     for number in (0, 2):
         async with hears(*["ab"] * number) as since:
@@ -145,35 +141,14 @@ async def test_another_programs_key_is_told_from_ours(stage: Stage, hears: Any, 
 
 
 @pytest.mark.parametrize("label", [b"", b"host:1234", b":", b"x" * 200])
-async def test_what_we_write_is_known_as_ours(stage: Stage, label: bytes) -> None:
+async def test_what_we_write_is_known_as_ours(stage, label):
     """With and without a time, whatever the label."""
     for value in (b"%b:%b" % (b"0f" * 20, label), b"%b:1700000000000:%b" % (b"f0" * 20, label)):
         stage.hold("a", value, None)
         assert (await stage.release(0, loud=LOUD))[:4] == [0, -1, 0, 0]
 
 
-async def test_another_type_under_a_name_does_not_silence_the_others(stage: Stage, hears: Any) -> None:
-    """The error is told instead of a number; the notices of what was deleted have left."""
-    async with hears("ab") as since:
-        stage.hold("a", WRONG)
-        stage.hold("b")
-        assert await stage.release(0, "ab", loud=LOUD) == "WRONGTYPE"
-        assert await since() == [told("b", 1)]
-
-
-async def test_a_listener_that_releases_gets_notice_and_answer(stage: Stage, master: Master) -> None:
-    """On one connection, whole and in either order: servers differ."""
-    listener = await listen(master.spec)
-    with contextlib.closing(listener.transport):
-        await listener.subscribe(*locks("a"))
-        stage.hold("a")
-        arguments = (*locks("a"), OURS, b"0", b"%d" % KEEP_MS, LOUD, TAG)
-        listener.send(b"EVALSHA", _scripts.RELEASE.digest, b"1", *arguments)
-        both = await listener.until(2)
-        assert sorted(both, key=str) == sorted([[b"message", *locks("a"), b"1"], [TAG, 1, 0, 1]], key=str)
-
-
-async def test_the_number_of_listeners_is_known(stage: Stage, master: Master) -> None:
+async def test_the_number_of_listeners_is_known(stage, master):
     """Subscribing twice is once, leaving what one never listened to is no error, and each is confirmed.
 
     Leaving counts from the moment that it is executed.
@@ -202,13 +177,13 @@ async def test_the_number_of_listeners_is_known(stage: Stage, master: Master) ->
 
 
 @pytest.fixture
-def as_user(any_nodes: Nodes) -> Iterator[Callable[[str], str]]:
+def as_user(any_nodes):
     """Give a function that returns the URL of one server for a user with some rights."""
     url = any_nodes.urls[0]
     for script in (_scripts.RELEASE, _scripts.RELEASE_MANY):
         ask(url, "SCRIPT", "LOAD", script.source)
 
-    def login(rights: str) -> str:
+    def login(rights):
         ask(url, "ACL", "SETUSER", "locks", "reset", "on", ">secret", "~*", "+@all", *rights.split())
         return url.replace("redis://", "redis://locks:secret@")
 
@@ -232,8 +207,8 @@ NO_COUNT: Final = "allchannels -pubsub|numsub"
 )
 @with_and_without_a_fence
 async def test_a_user_who_may_not_publish_releases_all_the_same(
-    any_nodes: Nodes, as_user: Callable[[str], str], rights: str, heard: str, answer: int, fence: int
-) -> None:
+    any_nodes, as_user, rights, heard, answer, fence
+):
     """The answer is -1 instead of a number, even where some of the notices were allowed.
 
     Without the right to count the message is empty: how many were told is known, of another's key nothing.
@@ -241,7 +216,7 @@ async def test_a_user_who_may_not_publish_releases_all_the_same(
     url = any_nodes.urls[0]
     keys = fenced("abc") if fence else locks("abc")
 
-    def release(loud: bytes) -> Any:
+    def release(loud):
         arguments = (len(keys), *keys, OURS, fence, KEEP_MS, loud, TAG)
         return untagged(ask(as_user(rights), "EVALSHA", _scripts.RELEASE.digest, *arguments), TAG)
 
@@ -269,9 +244,7 @@ async def test_a_user_who_may_not_publish_releases_all_the_same(
         (NO_COUNT, [[1, 0, 1], [1, 0, 1]], [(key, b"") for key in locks("ab")]),
     ],
 )
-async def test_a_batch_without_the_right_releases_all_the_same(
-    any_nodes: Nodes, as_user: Callable[[str], str], rights: str, answers: Any, messages: Told
-) -> None:
+async def test_a_batch_without_the_right_releases_all_the_same(any_nodes, as_user, rights, answers, messages):
     """Each lock's answer is what its own release says (R42)."""
     url = any_nodes.urls[0]
     async with heard_by(url, tuple(locks("ab"))) as since:

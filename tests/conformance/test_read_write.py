@@ -5,14 +5,14 @@ Which fences they give is in ``test_fences.py``.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from aioredlock_ng import _scripts
 from aioredlock_ng._core.fencing import block_end
-from tests.conformance.masters import WRONG, Master
+from tests.conformance.masters import WRONG
 from tests.conformance.stage import (
     AWAITED_MS,
     EXPECTED,
@@ -31,7 +31,7 @@ from tests.conformance.stage import (
     waits,
     without_a_vote,
 )
-from tests.conformance.test_notices import LOUD, Told, heard_by
+from tests.conformance.test_notices import LOUD, heard_by
 from tests.conformance.tools import FOREIGN, OTHERS, OURS, SLACK, lives
 
 KEY, QUEUE = locks("a")[0], queues("a")[0]
@@ -136,7 +136,7 @@ STAGE = ReadWriteStage
 
 
 @each_number
-async def test_readers_are_in_a_mutexs_way(stage: ReadWriteStage, names: str) -> None:
+async def test_readers_are_in_a_mutexs_way(stage, names):
     """Each script of a mutex takes them for another's lock that stays until the last of them ends."""
     await stage.put_readers("a", ours=20, others=30, ended=-5)
     before = stage.stored("ab")
@@ -154,19 +154,7 @@ async def test_readers_are_in_a_mutexs_way(stage: ReadWriteStage, names: str) ->
     assert lives(stage.lives()[0], 30)
 
 
-async def test_readers_are_in_a_batchs_way(stage: ReadWriteStage) -> None:
-    """Each lock of a batch has the answer that it has alone; the others are granted (R42)."""
-    await stage.put_readers("b", others=30)
-    ballot = block_end(await stage.fence(-10), 1)
-    _, *answers = await stage.acquire_many("abc", ballot=ballot)
-    assert (answers[0], waits(-answers[1], 30), answers[2]) == (ballot, True, ballot)
-    assert await stage.extend_many(ballot, "abc") == [1, -1, 1]
-    first, (given, wait, told, foreign), last = await stage.release_many("abc")
-    assert (first, given, waits(wait, 30), told, foreign, last) == (1, 0, True, 0, 1, 1)
-    assert await stage.reads("b", others=30)
-
-
-async def test_a_counter_is_even_after_each_who_was_alone(stage: ReadWriteStage) -> None:
+async def test_a_counter_is_even_after_each_who_was_alone(stage):
     """A mutex, a batch of them, a block, a writer; readers between make it odd, and share it (R21, R43)."""
     asked: dict[str, Callable[[int], Any]] = {
         "one": lambda ballot: stage.acquire(ballot=ballot),
@@ -189,9 +177,7 @@ async def test_a_counter_is_even_after_each_who_was_alone(stage: ReadWriteStage)
 @each_mode
 @with_and_without_fences
 @pytest.mark.parametrize(("value", "ttl"), [(OTHERS, 30.0), (FOREIGN, None)])
-async def test_a_string_is_in_the_way_of_both(
-    stage: ReadWriteStage, mode: str, fenced: bool, value: bytes, ttl: float | None
-) -> None:
+async def test_a_string_is_in_the_way_of_both(stage, mode, fenced, value, ttl):
     """Whatever program wrote it: it stays as it is, for as long as its time to live."""
     stage.hold("b", value, ttl)
     before = stage.stored("ab")
@@ -208,7 +194,7 @@ async def test_a_string_is_in_the_way_of_both(
 
 @each_mode
 @each_number
-async def test_another_programs_set_is_left_alone(stage: ReadWriteStage, mode: str, names: str) -> None:
+async def test_another_programs_set_is_left_alone(stage, mode, names):
     """Readers have an end, and so has their key: a set without expiry is in the way for ever (R19)."""
     scores = {b"gold": 1, b"silver": 7}
     stage.put(locks(names)[-1], scores)
@@ -223,7 +209,7 @@ async def test_another_programs_set_is_left_alone(stage: ReadWriteStage, mode: s
 @each_mode
 @each_number
 @pytest.mark.parametrize("what", ["lock", "counter", "sentinel"])
-async def test_another_type_is_an_error(stage: ReadWriteStage, mode: str, names: str, what: str) -> None:
+async def test_another_type_is_an_error(stage, mode, names, what):
     """Nothing is granted; what a failing counter lets happen before the error, a release undoes."""
     key = {"lock": locks(names)[-1], "counter": counters(names)[-1], "sentinel": SENTINEL}[what]
     stage.put(key, WRONG)
@@ -240,7 +226,7 @@ async def test_another_type_is_an_error(stage: ReadWriteStage, mode: str, names:
 
 
 @each_mode
-async def test_hints_of_another_type_do_no_harm(stage: ReadWriteStage, mode: str) -> None:
+async def test_hints_of_another_type_do_no_harm(stage, mode):
     """Grants, extensions and releases are the same without them; a call that has to wait is told (R22)."""
     stage.put(QUEUE, WRONG, 90.0)
     assert (await stage.ask(mode, seat=b"7"))[0] == 1
@@ -258,7 +244,7 @@ async def test_hints_of_another_type_do_no_harm(stage: ReadWriteStage, mode: str
 
 @each_mode
 @pytest.mark.parametrize("why", each_reason)
-async def test_nothing_is_granted_without_a_vote(stage: ReadWriteStage, mode: str, why: str) -> None:
+async def test_nothing_is_granted_without_a_vote(stage, mode, why):
     """A sentinel that is not the expected one, or another server's identity: nothing changes (R12)."""
     stamp: Stamp = (EXPECTED, await stage.identity())
     assert (await stage.ask(mode, "b", stamp=stamp))[0] == 1, "this is what a vote looks like"
@@ -276,25 +262,12 @@ async def test_nothing_is_granted_without_a_vote(stage: ReadWriteStage, mode: st
     assert (await stage.ask(mode, "b", stamp=stamp))[0] == -1, "not even what is ours already"
 
 
-@pytest.mark.parametrize("many", [False, True])
-async def test_an_inspection_shows_those_that_read(stage: ReadWriteStage, many: bool) -> None:
-    """The one that ends last first, with the milliseconds of each; none that has ended, at most 101."""
-    crowd = {f"reader-{number}": float(100 + number) for number in range(150 if many else 0)}
-    await stage.put_readers(ours=20, others=30, ended=-5, **crowd)
-    stage.count("a", 41)
-    value, left, count = await stage.inspect()
-    assert (count, waits(left, max(30.0, *crowd.values()) if crowd else 30)) == (b"41", True)
-    owners = [f"reader-{number}".encode() for number in range(149, 48, -1)] if many else [OTHERS, OURS]
-    assert value[::2] == owners
-    assert all(map(waits, value[1::2], [249.0 - place for place in range(101)] if many else [30, 20]))
-
-
 # -- readers and writers (R20) -----------------------------------------------------------------------
 
 
 @with_and_without_fences
 @each_number
-async def test_readers_come_beside_readers(stage: ReadWriteStage, names: str, fenced: bool) -> None:
+async def test_readers_come_beside_readers(stage, names, fenced):
     """Each has an end of its own, and the key ends with the last of them."""
     for name in names:
         await stage.put_readers(name, others=30)
@@ -307,7 +280,7 @@ async def test_readers_come_beside_readers(stage: ReadWriteStage, names: str, fe
 
 
 @pytest.mark.parametrize("names", ["a", "ab"])
-async def test_a_grant_drops_readers_that_have_ended(stage: ReadWriteStage, names: str) -> None:
+async def test_a_grant_drops_readers_that_have_ended(stage, names):
     """Of those that crashed nothing stays for ever; one whose own entry has ended is let in again."""
     await stage.put_readers(others=30, gone=-1, **{"long-gone": -90})
     assert (await stage.ask("read", names))[0] == 1
@@ -319,7 +292,7 @@ async def test_a_grant_drops_readers_that_have_ended(stage: ReadWriteStage, name
 
 @with_and_without_fences
 @each_mode
-async def test_others_are_in_a_writers_way(stage: ReadWriteStage, mode: str, fenced: bool) -> None:
+async def test_others_are_in_a_writers_way(stage, mode, fenced):
     """All or nothing; the wait is that of the name which stays longest.  Also a writer's own readers count."""
     stage.hold("a", OTHERS, 20.0)
     stage.hold("c", OTHERS, 40.0)
@@ -335,9 +308,7 @@ async def test_others_are_in_a_writers_way(stage: ReadWriteStage, mode: str, fen
 @each_mode
 @with_and_without_fences
 @each_number
-async def test_a_repeated_acquire_changes_nothing(
-    stage: ReadWriteStage, mode: str, names: str, fenced: bool
-) -> None:
+async def test_a_repeated_acquire_changes_nothing(stage, mode, names, fenced):
     """It is granted again with the same fence, whoever waits; where a part has ended it is a new one."""
     ballot = block_end(await stage.fence(-10), 1) if fenced else 0
     fence = (await stage.ask(mode, names, ballot=ballot))[1]
@@ -373,9 +344,7 @@ async def test_a_repeated_acquire_changes_nothing(
         ({"ours": -1, "others": 20}, {"others": 20}, 20.0),
     ],
 )
-async def test_the_key_ends_with_the_last_reader(
-    stage: ReadWriteStage, mode: str, before: dict[str, float], after: dict[str, float], key: float | None
-) -> None:
+async def test_the_key_ends_with_the_last_reader(stage, mode, before, after, key):
     """Whichever of them leaves, and in whatever mode: where there is a set, one reads."""
     await stage.put_readers(**before)
     assert await stage.rw_release(mode) == [1, 0, 0]
@@ -383,7 +352,7 @@ async def test_the_key_ends_with_the_last_reader(
     assert await stage.reads(**after) if after else stage.stored() == [None, None]
 
 
-async def test_a_reader_that_is_not_in_leaves_the_others_alone(stage: ReadWriteStage) -> None:
+async def test_a_reader_that_is_not_in_leaves_the_others_alone(stage):
     """To an undone reader they are not in the way; to an undone writer they are, and are no foreigners."""
     assert await stage.rw_release("read") == [0, 0, 0]
     await stage.put_readers(others=30)
@@ -395,7 +364,7 @@ async def test_a_reader_that_is_not_in_leaves_the_others_alone(stage: ReadWriteS
 
 
 @each_mode
-async def test_a_release_frees_all_that_is_ours(stage: ReadWriteStage, mode: str) -> None:
+async def test_a_release_frees_all_that_is_ours(stage, mode):
     """As writer and as reader, past free names, others', and locks and counters of another type (R5)."""
     stage.hold("a")
     await stage.put_readers("b", ours=30, others=20)
@@ -415,7 +384,7 @@ async def test_a_release_frees_all_that_is_ours(stage: ReadWriteStage, mode: str
 
 
 @with_and_without_fences
-async def test_a_reader_is_extended_alone(stage: ReadWriteStage, fenced: bool) -> None:
+async def test_a_reader_is_extended_alone(stage, fenced):
     """Never shortened, and the others' ends stay; the key lives as long as the last of all."""
     await stage.put_readers("a", ours=20, others=30, ended=-1)
     await stage.put_readers("b", ours=120, others=90)
@@ -432,7 +401,7 @@ async def test_a_reader_is_extended_alone(stage: ReadWriteStage, fenced: bool) -
     assert all(map(lives, stage.lives("ab")[:2], [120, 120])), "nor is a writer"
 
 
-async def test_an_extension_never_creates(stage: ReadWriteStage) -> None:
+async def test_an_extension_never_creates(stage):
     """Neither a reader that is not in or has ended, nor a writer; and readers are others to a writer."""
     await stage.put_readers("a", others=30, ours=-1)
     stage.hold("b")
@@ -444,7 +413,7 @@ async def test_an_extension_never_creates(stage: ReadWriteStage) -> None:
 
 
 @with_and_without_fences
-async def test_a_top_up_gives_a_reader_its_place_back(stage: ReadWriteStage, fenced: bool) -> None:
+async def test_a_top_up_gives_a_reader_its_place_back(stage, fenced):
     """Beside others, and never for a shorter time than it has; not where a writer is (R9)."""
     fence = await stage.fence(0) if fenced else 0
     await stage.put_readers("b", others=90)
@@ -462,7 +431,7 @@ async def test_a_top_up_gives_a_reader_its_place_back(stage: ReadWriteStage, fen
 
 
 @with_and_without_fences
-async def test_a_top_up_gives_a_writer_its_key_back(stage: ReadWriteStage, fenced: bool) -> None:
+async def test_a_top_up_gives_a_writer_its_key_back(stage, fenced):
     """Where it is free or its own; readers are in its way, its own entry too (R9)."""
     fence = await stage.fence(0) if fenced else 0
     stage.hold("b", ttl=120.0)
@@ -476,7 +445,7 @@ async def test_a_top_up_gives_a_writer_its_key_back(stage: ReadWriteStage, fence
     assert await stage.reads("e", ours=30)
 
 
-async def test_a_reader_raises_counters(stage: ReadWriteStage) -> None:
+async def test_a_reader_raises_counters(stage):
     """As long as it reads: to its fence, never down, and 1 also where others are above it already (R21)."""
     fence = await stage.fence(5) | 1
     stage.count("abcd", None, fence - 2, fence, fence + 2)
@@ -489,7 +458,7 @@ async def test_a_reader_raises_counters(stage: ReadWriteStage) -> None:
     assert stage.counted("ab") == [fence] * 2
 
 
-async def test_a_writer_raises_counters(stage: ReadWriteStage) -> None:
+async def test_a_writer_raises_counters(stage):
     """As a mutex does: where one is above its fence there is no certificate."""
     fence = await stage.fence(5)
     stage.hold("a")
@@ -510,7 +479,7 @@ async def test_a_writer_raises_counters(stage: ReadWriteStage) -> None:
 
 
 @with_and_without_fences
-async def test_a_waiting_writer_keeps_new_readers_out(stage: ReadWriteStage, fenced: bool) -> None:
+async def test_a_waiting_writer_keeps_new_readers_out(stage, fenced):
     """Of several names too; its mark, and no other, is how long."""
     ballot = int(fenced)
     await stage.put_marks("b", w7=20, w8=30, r=50, turn=-1)
@@ -527,7 +496,7 @@ async def test_a_waiting_writer_keeps_new_readers_out(stage: ReadWriteStage, fen
 
 
 @with_and_without_fences
-async def test_in_the_readers_turn_no_writer_comes_in(stage: ReadWriteStage, fenced: bool) -> None:
+async def test_in_the_readers_turn_no_writer_comes_in(stage, fenced):
     """And readers do, though writers wait."""
     ballot = int(fenced)
     await stage.put_marks("a", w7=20, turn=10, r=20)
@@ -545,7 +514,7 @@ async def test_in_the_readers_turn_no_writer_comes_in(stage: ReadWriteStage, fen
 
 @each_mode
 @each_number
-async def test_a_call_that_waits_leaves_a_mark(stage: ReadWriteStage, mode: str, names: str) -> None:
+async def test_a_call_that_waits_leaves_a_mark(stage, mode, names):
     """For a second, again with each try; one that does not wait leaves none.  What has ended is dropped."""
     stage.hold(names, OTHERS)
     mine = "r" if mode == "read" else "w7"
@@ -566,9 +535,7 @@ async def test_a_call_that_waits_leaves_a_mark(stage: ReadWriteStage, mode: str,
 
 @each_mode
 @pytest.mark.parametrize("taken", ["a", "b", "c"])
-async def test_a_call_leaves_no_mark_at_a_name_that_is_free(
-    stage: ReadWriteStage, mode: str, taken: str
-) -> None:
+async def test_a_call_leaves_no_mark_at_a_name_that_is_free(stage, mode, taken):
     """Of several names only one is in its way: the others are for readers and writers to have (R22)."""
     stage.hold(taken, OTHERS)
     assert (await stage.ask(mode, "abc", seat=b"7"))[0] == 0
@@ -580,7 +547,7 @@ async def test_a_call_leaves_no_mark_at_a_name_that_is_free(
 
 
 @each_number
-async def test_a_writer_that_gets_in_or_gives_up_waits_no_more(stage: ReadWriteStage, names: str) -> None:
+async def test_a_writer_that_gets_in_or_gives_up_waits_no_more(stage, names):
     """It takes its mark away, and no other; a turn is no matter of it."""
     await stage.put_marks("ab", w7=30, w8=30, r=30)
     assert (await stage.ask("write", names, seat=b"7"))[0] == 1
@@ -593,16 +560,14 @@ async def test_a_writer_that_gets_in_or_gives_up_waits_no_more(stage: ReadWriteS
 
 @pytest.mark.parametrize("how", ["release", "downgrade"])
 @each_number
-async def test_a_writer_that_leaves_gives_readers_their_turn(
-    stage: ReadWriteStage, names: str, how: str
-) -> None:
+async def test_a_writer_that_leaves_gives_readers_their_turn(stage, names, how):
     """If any wait: their mark becomes a turn, which is long enough for the first of them; that shortens it."""
     stage.hold("abcd")
     await stage.put_marks("ab", r=30, w7=20)
     await stage.put_marks("c", r=-1, w7=20)
     await stage.put_marks("d", w7=20)
 
-    async def turn_of(lasts_ms: int, *steps: Awaitable[Any]) -> None:
+    async def turn_of(lasts_ms, *steps):
         earliest = await stage.now_ms()
         for step in steps:
             await step
@@ -629,9 +594,7 @@ async def test_a_writer_that_leaves_gives_readers_their_turn(
 
 @with_and_without_fences
 @pytest.mark.parametrize(("left", "after"), [(30.0, TTL), (120.0, 120.0)])
-async def test_an_extension_makes_a_reader_of_the_writer(
-    stage: ReadWriteStage, fenced: bool, left: float, after: float
-) -> None:
+async def test_an_extension_makes_a_reader_of_the_writer(stage, fenced, left, after):
     """It lives as long as the writer would have; its fence stays, and other readers come in behind it."""
     stage.hold("ab", ttl=left)
     fence = await stage.fence(-1) if fenced else 0
@@ -647,22 +610,11 @@ async def test_an_extension_makes_a_reader_of_the_writer(
     assert await stage.rw_extend("write", fence, "ab") == -1, "it is no writer any more"
 
 
-async def test_a_part_that_is_a_reader_already_stays_one(stage: ReadWriteStage) -> None:
-    """A downgrade that is asked again, where its first answer was lost."""
-    await stage.put_readers("a", ours=90, others=30)
-    stage.hold("b")
-    assert await stage.rw_extend("read", 0, "ab") == 1
-    assert await stage.reads("a", ours=90, others=30)
-    assert await stage.reads("b", ours=TTL)
-    stage.hold("b", OTHERS)
-    assert await stage.rw_extend("read", 0, "ab") == -1
-
-
 # -- notices (R13, R22, R33) -------------------------------------------------------------------------
 
 
 @pytest.fixture
-async def told(master: Master) -> AsyncIterator[Callable[[], Awaitable[list[Told]]]]:
+async def told(master):
     """Give a function that returns what a waiting reader and two waiting writers have been told since then.
 
     All listen on the channel of the key, writers also on that of the queue.
@@ -673,7 +625,7 @@ async def told(master: Master) -> AsyncIterator[Callable[[], Awaitable[list[Told
 
 @each_mode
 @pytest.mark.parametrize("fence", [0, 777], ids=["plain", "fenced"])
-async def test_whoever_may_come_in_is_told(stage: ReadWriteStage, told: Any, mode: str, fence: int) -> None:
+async def test_whoever_may_come_in_is_told(stage, told, mode, fence):
     """All where a writer leaves; writers where the last reader does, of whom those that crashed are none.
 
     In whatever mode it is released; a quiet release tells nothing.
@@ -692,9 +644,7 @@ async def test_whoever_may_come_in_is_told(stage: ReadWriteStage, told: Any, mod
 
 
 @pytest.mark.parametrize(("mode", "crowd"), [("read", 3), ("write", 2)])
-async def test_what_gives_nothing_back_counts_those_that_wait_alike(
-    stage: ReadWriteStage, told: Any, mode: str, crowd: int
-) -> None:
+async def test_what_gives_nothing_back_counts_those_that_wait_alike(stage, told, mode, crowd):
     """A reader all that listen for the key, a writer those that listen for the last reader (R33)."""
     for holder in (None, OTHERS):
         stage.hold("a", holder)
@@ -705,9 +655,7 @@ async def test_what_gives_nothing_back_counts_those_that_wait_alike(
 
 
 @each_mode
-async def test_readers_are_told_of_a_writer_that_waits_no_more(
-    stage: ReadWriteStage, told: Any, mode: str
-) -> None:
+async def test_readers_are_told_of_a_writer_that_waits_no_more(stage, told, mode):
     """It gave up, or reads now; where it left no mark, or read before, there is nothing new."""
     await stage.put_readers(others=30)
     await stage.put_marks(w7=30, w8=30)

@@ -18,10 +18,11 @@ from aioredlock_ng._core.command import Command, Purpose, Silence
 from aioredlock_ng._kinds.answers import fits_int
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from tests.conformance.masters import WRONG, Master, Value, lock_keys
+from tests.conformance.masters import WRONG, Value, lock_keys
 from tests.conformance.stage import TTL
 from tests.conformance.tools import OTHERS, OURS, alike, connected, lives, plain, turns
 from tests.servers import eventually
+
 
 class State(NamedTuple):
     """What a key is before a command, or after it."""
@@ -72,7 +73,11 @@ def expected(what: str, states: Sequence[State]) -> tuple[Any, Sequence[State]]:
     if what in ("release", "stay"):  # which leaves a key no longer than it had (R34)
         others = [state for state in states if state.value != OURS]
         after = [
-            state if state in others else State(OURS, min(state.ttl or TTL, TTL)) if what == "stay" else State(None)
+            state
+            if state in others
+            else State(OURS, min(state.ttl or TTL, TTL))
+            if what == "stay"
+            else State(None)
             for state in states
         ]
         reply = [values.count(OURS), longest_wait(others), 0, *[0] * (OTHERS in values)]
@@ -106,7 +111,7 @@ def command(what: str, keys: tuple[bytes, ...]) -> Command:
 
 @pytest.mark.parametrize("names", [1, 2, 3])
 @pytest.mark.parametrize("what", ["set_all", "extend", "top_up", "release", "stay", "inspect"])
-async def test_every_command_in_every_state(master: Master, what: str, names: int) -> None:
+async def test_every_command_in_every_state(master, what, names):
     """The reply and what is under the keys afterwards are the same on every kind of master."""
     cases = list(itertools.product(STATES, repeat=names))
     keys = [tuple(b"redlock:%d:%d" % (i, j) for j in range(names)) for i in range(len(cases))]
@@ -120,10 +125,14 @@ async def test_every_command_in_every_state(master: Master, what: str, names: in
         assert alike(plain(reply), wanted), (what, case, reply, wanted)
         after = [next(found) for _ in case]
         assert [value for value, _ in after] == [state.value for state in states], (what, case, reply)
-        assert all(lives(ttl, state.ttl) for (_, ttl), state in zip(after, states, strict=True)), (what, case, after)
+        assert all(lives(ttl, state.ttl) for (_, ttl), state in zip(after, states, strict=True)), (
+            what,
+            case,
+            after,
+        )
 
 
-async def test_a_key_about_to_expire_counts_until_it_has(master: Master) -> None:
+async def test_a_key_about_to_expire_counts_until_it_has(master):
     """What is left of it is at least a millisecond, and once it has expired it is missing."""
     keys = (b"redlock:a", b"redlock:b")
     async with connected(master) as node:
@@ -144,7 +153,7 @@ async def test_a_key_about_to_expire_counts_until_it_has(master: Master) -> None
             master.put([(key, None, None) for key in keys])
 
 
-async def test_a_fraction_of_a_millisecond_is_rounded_up(master: Master) -> None:
+async def test_a_fraction_of_a_millisecond_is_rounded_up(master):
     """A key must not end before its lock does, and a ttl of 0 would delete it."""
     mutex = Primitive(MUTEX, ("a",), (b"redlock:a",))
     async with connected(master) as node:
@@ -155,7 +164,7 @@ async def test_a_fraction_of_a_millisecond_is_rounded_up(master: Master) -> None
         await eventually(lambda: not lock_keys(master), what="the key expires")
 
 
-async def test_values_and_keys_are_bytes(master: Master) -> None:
+async def test_values_and_keys_are_bytes(master):
     """Any byte may stand in a name or in another program's value."""
     key = b"redlock:\x00\r\n\xff{x} *1"
     mutex = Primitive(MUTEX, ("x",), (key,))
@@ -171,7 +180,7 @@ async def test_values_and_keys_are_bytes(master: Master) -> None:
 
 
 @pytest.mark.parametrize("what", ["set_all", "extend", "top_up", "release", "inspect"])
-async def test_a_server_that_forgot_the_scripts_learns_them_again(master: Master, what: str) -> None:
+async def test_a_server_that_forgot_the_scripts_learns_them_again(master, what):
     """NOSCRIPT shows in no reply, the first time and ever after."""
     keys = (b"redlock:a",)
     async with connected(master) as node:
@@ -184,7 +193,7 @@ async def test_a_server_that_forgot_the_scripts_learns_them_again(master: Master
 
 
 @pytest.mark.parametrize("end", ["close", "reset"])
-async def test_a_frozen_master_executes_what_has_arrived_when_it_goes_on(master: Master, end: str) -> None:
+async def test_a_frozen_master_executes_what_has_arrived_when_it_goes_on(master, end):
     """However the client ended its connection meanwhile: a reset takes back only what is still on its way.
 
     This is why the release of an unanswered acquire is repeated until its ttl has passed (R5).
@@ -207,5 +216,3 @@ async def test_a_frozen_master_executes_what_has_arrived_when_it_goes_on(master:
         finally:
             master.resume()
         await eventually(lambda: lock_keys(master) == [b"redlock:b"], what="both commands are executed")
-
-

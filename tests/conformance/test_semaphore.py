@@ -97,7 +97,7 @@ STAGE = SlotStage
 
 
 @pytest.mark.parametrize("fenced", [True, False])
-async def test_the_first_free_slot_from_the_start_on_is_granted(stage: SlotStage, fenced: bool) -> None:
+async def test_the_first_free_slot_from_the_start_on_is_granted(stage, fenced):
     """Round and round, and each to one owner; what has ended is dropped, the key lives as long as the longest."""
     await stage.put_slots((1, OTHERS, 30), (2, OTHERS, 90), (3, OTHERS, -5))
     code, fence, _, slot = await stage.ask(4, 1, ballot=1 if fenced else 0)
@@ -112,7 +112,7 @@ async def test_the_first_free_slot_from_the_start_on_is_granted(stage: SlotStage
     assert await stage.owners() == {0: OURS, 2: OTHERS}
 
 
-async def test_a_refusal_tells_when_the_first_slot_ends(stage: SlotStage) -> None:
+async def test_a_refusal_tells_when_the_first_slot_ends(stage):
     """0 where one is free that was not looked at; slots beyond those that were asked for do not matter."""
     await stage.put_slots((0, OTHERS, 90), (1, OTHERS, 30), (5, OTHERS, 20))
     before = await stage.owners()
@@ -122,7 +122,7 @@ async def test_a_refusal_tells_when_the_first_slot_ends(stage: SlotStage) -> Non
     assert (await stage.owners(), stage.counts()) == (before, {})
 
 
-async def test_an_owner_has_one_slot(stage: SlotStage) -> None:
+async def test_an_owner_has_one_slot(stage):
     """A repeated command is told of it, wherever it begins to look, and nothing changes."""
     first = await stage.ask(4, 2, ballot=await stage.fence(-10))
     before = await stage.owners(), stage.counts()
@@ -131,7 +131,7 @@ async def test_an_owner_has_one_slot(stage: SlotStage) -> None:
     assert (await stage.owners(), stage.counts()) == before
 
 
-async def test_each_slot_has_a_counter_of_its_own(stage: SlotStage) -> None:
+async def test_each_slot_has_a_counter_of_its_own(stage):
     """Above every value that it ever had; a missing one begins behind the node's time, or at the floor."""
     ballot = await stage.fence(-10)
     fences = [(await stage.ask(4, slot, 1, ballot=ballot, owner=b"%d" % slot))[1] for slot in (0, 1)]
@@ -147,7 +147,7 @@ async def test_each_slot_has_a_counter_of_its_own(stage: SlotStage) -> None:
 
 
 @pytest.mark.parametrize("why", each_reason)
-async def test_nothing_is_granted_without_a_vote(stage: SlotStage, why: str) -> None:
+async def test_nothing_is_granted_without_a_vote(stage, why):
     """A sentinel that is not the expected one, or another server's identity: nothing changes (R12)."""
     await stage.put_slots((1, OURS, 30), (2, OTHERS, 30))
     stamp = await without_a_vote(stage, why)
@@ -165,7 +165,7 @@ async def test_nothing_is_granted_without_a_vote(stage: SlotStage, why: str) -> 
 
 
 @pytest.mark.parametrize("value", [OTHERS, {b"reader": 1}, WRONG], ids=["a mutex", "readers", "a list"])
-async def test_another_kind_is_an_error_and_stays(stage: SlotStage, value: Any) -> None:
+async def test_another_kind_is_an_error_and_stays(stage, value):
     """A name is of one kind."""
     stage.put(LOCK, value, 30)
     assert await stage.ask() == "WRONGTYPE"
@@ -176,7 +176,7 @@ async def test_another_kind_is_an_error_and_stays(stage: SlotStage, value: Any) 
     assert stage.look(LOCK)[0] == value
 
 
-async def test_permits_are_no_mutexs_and_no_readers(stage: SlotStage) -> None:
+async def test_permits_are_no_mutexs_and_no_readers(stage):
     """Each of their scripts answers with the server's error, and changes nothing."""
     await stage.put_slots((0, OTHERS, 30))
     assert await stage.acquire() == "WRONGTYPE"
@@ -194,9 +194,7 @@ async def test_permits_are_no_mutexs_and_no_readers(stage: SlotStage) -> None:
 @pytest.mark.parametrize(
     ("fields", "ttl"), [({b"name": b"value"}, None), ({b"name": b"value"}, 30.0), ({b"0": b"5:x"}, None)]
 )
-async def test_another_programs_hash_is_left_alone(
-    stage: SlotStage, fields: dict[bytes, bytes], ttl: float | None
-) -> None:
+async def test_another_programs_hash_is_left_alone(stage, fields, ttl):
     """One with entries of another form is in the way for as long as it is there."""
     stage.put(LOCK, fields, ttl)
     code, wait, _, slot = await stage.ask()
@@ -207,7 +205,7 @@ async def test_another_programs_hash_is_left_alone(
     assert stage.look(LOCK)[0] == fields
 
 
-async def test_counters_of_another_type_grant_nothing(stage: SlotStage) -> None:
+async def test_counters_of_another_type_grant_nothing(stage):
     """What they fail leaves nothing behind; a release goes on without them."""
     stage.put(COUNTERS, b"5")
     assert await stage.ask() == "WRONGTYPE"
@@ -220,7 +218,7 @@ async def test_counters_of_another_type_grant_nothing(stage: SlotStage) -> None:
 
 
 @pytest.mark.parametrize("fenced", [True, False])
-async def test_an_extension_is_of_one_slot_and_gives_the_others_back(stage: SlotStage, fenced: bool) -> None:
+async def test_an_extension_is_of_one_slot_and_gives_the_others_back(stage, fenced):
     """An answer may have been lost that told of another one (R25)."""
     await stage.put_slots((0, OURS, 30), (1, OURS, 30), (2, OTHERS, 30))
     fence = await stage.fence(0) if fenced else 0
@@ -233,7 +231,7 @@ async def test_an_extension_is_of_one_slot_and_gives_the_others_back(stage: Slot
     assert (await stage.owners()).keys() == {2}
 
 
-async def test_an_extension_never_creates_nor_shortens(stage: SlotStage) -> None:
+async def test_an_extension_never_creates_nor_shortens(stage):
     """What has ended is missing, as is what is free (R8)."""
     await stage.put_slots((0, OURS, -1), (1, OTHERS, 90))
     assert [await stage.prolong(0), await stage.prolong(3)] == [0, 0]
@@ -243,7 +241,7 @@ async def test_an_extension_never_creates_nor_shortens(stage: SlotStage) -> None
     assert lives((await stage.slots())[0][1], 90)
 
 
-async def test_a_top_up_is_of_one_slot_and_gives_the_others_back(stage: SlotStage) -> None:
+async def test_a_top_up_is_of_one_slot_and_gives_the_others_back(stage):
     """Never two slots of one owner at a node; one that another has is not taken (R9, R25)."""
     await stage.put_slots((0, OURS, 30), (2, OTHERS, 30))
     fence = await stage.fence(0)
@@ -255,7 +253,7 @@ async def test_a_top_up_is_of_one_slot_and_gives_the_others_back(stage: SlotStag
     assert await stage.owners() == {2: OTHERS}
 
 
-async def test_a_raise_is_for_the_slots_owner_alone(stage: SlotStage) -> None:
+async def test_a_raise_is_for_the_slots_owner_alone(stage):
     """The counter of that slot, unless it is above, or that would be too far ahead of the clock (R10)."""
     await stage.put_slots((0, OURS, 30), (1, OTHERS, 30))
     fence = await stage.fence(0)
@@ -265,7 +263,7 @@ async def test_a_raise_is_for_the_slots_owner_alone(stage: SlotStage) -> None:
     assert stage.counts() == {0: fence}
 
 
-async def test_a_release_is_of_all_slots_of_the_owner(stage: SlotStage) -> None:
+async def test_a_release_is_of_all_slots_of_the_owner(stage):
     """And drops what has ended; the key goes with the last of them."""
     await stage.put_slots((0, OURS, 30), (1, OURS, 30), (2, OTHERS, 20), (3, OTHERS, -1))
     assert await stage.free(permits=3) == [2, 0, 0]
@@ -280,7 +278,7 @@ async def test_a_release_is_of_all_slots_of_the_owner(stage: SlotStage) -> None:
 
 
 @pytest.mark.parametrize(("slot", "lifted"), [(0, True), (1, False), (2, False), (3, False)])
-async def test_a_release_lifts_the_counter_of_its_slot(stage: SlotStage, slot: int, lifted: bool) -> None:
+async def test_a_release_lifts_the_counter_of_its_slot(stage, slot, lifted):
     """Of a slot that is its owner's no more another one may have a fence by now, and that counts."""
     await stage.put_slots((0, OURS, 30), (1, OTHERS, 30), (3, OTHERS, -1))
     fence = await stage.fence(0)
@@ -288,7 +286,7 @@ async def test_a_release_lifts_the_counter_of_its_slot(stage: SlotStage, slot: i
     assert stage.counts() == ({slot: fence} if lifted else {})
 
 
-async def test_an_inspection_shows_the_slots_that_are_held(stage: SlotStage) -> None:
+async def test_an_inspection_shows_the_slots_that_are_held(stage):
     """By their numbers, with the milliseconds of each; none that has ended."""
     await stage.put_slots((11, OTHERS, 20), (2, OURS, 30), (3, OURS, -1))
     stage.count("a", 41)

@@ -6,7 +6,7 @@ The scripts themselves are the same in both.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ import redis
 
 from tests.conformance.masters import WRONG, Entry, Master, MemoryMaster, RealMaster, Value
 from tests.conformance.tools import kind_of
-from tests.servers import EACH_ARM, Nodes, make_fresh
+from tests.servers import EACH_ARM, make_fresh
 from tests.unit.worlds import virtual
 
 STEPS: Final = 3000
@@ -121,18 +121,18 @@ def some_command(random: Random) -> list[bytes]:
 
 
 @pytest.fixture(params=EACH_ARM)
-def real(request: pytest.FixtureRequest, shared_sets: Callable[[str], Nodes]) -> Iterator[RealMaster]:
+def real(request, shared_sets):
     """Give one empty real server."""
     make_fresh(nodes := shared_sets(request.param))
     with contextlib.closing(RealMaster(nodes, 0)) as master:
         yield master
 
 
-def test_random_commands_do_the_same(real: RealMaster) -> None:
+def test_random_commands_do_the_same(real):
     """After each of them the answers and all keys are the same, whether a script or a client sends it."""
 
     @virtual
-    async def play() -> None:
+    async def play():
         random, both, done = Random(1), Both(MemoryMaster(), real), set()
         for number in range(STEPS):
             if random.random() < 0.15:
@@ -195,11 +195,11 @@ def test_random_commands_do_the_same(real: RealMaster) -> None:
         "return unpack({1, 2})",
     ],
 )
-def test_a_script_is_answered_the_same(real: RealMaster, lua: str) -> None:
+def test_a_script_is_answered_the_same(real, lua):
     """Numbers, nil, statuses and errors on their way into a script and out of it."""
 
     @virtual
-    async def ask() -> None:
+    async def ask():
         both = Both(MemoryMaster(), real)
         both.put((b"z", {b"m": 1}, None))
         said, wanted = both.run(b"EVAL", lua.encode(), b"1", b"k", b"x", b"y")

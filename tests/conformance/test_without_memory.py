@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
 import pytest
 import redis
 from redis.exceptions import OutOfMemoryError
 
 from aioredlock_ng import _scripts
-from aioredlock_ng._core.command import Script
 from aioredlock_ng._node.pipe import untagged
 from tests.conformance.rules import TAG
 from tests.conformance.stage import KEEP_MS, TTL_MS, beside, counters, locks, queues
 from tests.conformance.tools import OTHERS, OURS
-from tests.servers import Nodes
 
 KEYS: Final = [*locks("a"), *counters("a"), *queues("a")]
 LOCK, COUNTER, QUEUE = KEYS
@@ -26,7 +23,7 @@ each_mode = pytest.mark.parametrize("mode", ASK)
 
 
 @pytest.fixture
-def client(any_nodes: Nodes) -> Iterator[redis.Redis[bytes]]:
+def client(any_nodes):
     """Give a connection to one empty server, which has all memory again in the end."""
     with contextlib.closing(redis.Redis.from_url(any_nodes.urls[0])) as made:
         yield made
@@ -34,10 +31,10 @@ def client(any_nodes: Nodes) -> Iterator[redis.Redis[bytes]]:
 
 
 @pytest.fixture
-def run(client: redis.Redis[bytes]) -> Callable[..., Any]:
+def run(client):
     """Give a function that runs a script."""
 
-    def run(script: Script, *args: bytes | int, keys: list[bytes] = KEYS) -> Any:
+    def run(script, *args, keys=KEYS):
         try:
             return untagged(client.execute_command("EVAL", script.source, len(keys), *keys, *args, TAG), TAG)
         except OutOfMemoryError:
@@ -48,9 +45,7 @@ def run(client: redis.Redis[bytes]) -> Callable[..., Any]:
 
 @each_mode
 @pytest.mark.parametrize("others_stay_longer", [False, True])
-def test_a_holder_goes_on_and_leaves(
-    client: redis.Redis[bytes], run: Callable[..., Any], mode: bytes, others_stay_longer: bool
-) -> None:
+def test_a_holder_goes_on_and_leaves(client, run, mode, others_stay_longer):
     """Extended, also where its key need not live longer, and downgraded; a release frees memory."""
     code, fence, *_ = run(ASK[mode], OURS, 30_000, 1, 1, KEEP_MS, b"")
     assert code == 1
@@ -67,7 +62,7 @@ def test_a_holder_goes_on_and_leaves(
 
 
 @each_mode
-def test_none_comes_in(client: redis.Redis[bytes], run: Callable[..., Any], mode: bytes) -> None:
+def test_none_comes_in(client, run, mode):
     """However often it asks, nothing is kept that would take memory."""
     assert run(_scripts.READ, OTHERS, TTL_MS, 1, 1, KEEP_MS, b"")[0] == 1
     client.config_set("maxmemory", 1)
@@ -81,11 +76,11 @@ def test_none_comes_in(client: redis.Redis[bytes], run: Callable[..., Any], mode
     assert not client.exists(LOCK)
 
 
-def test_permits_go_on_and_none_is_given(client: redis.Redis[bytes], run: Callable[..., Any]) -> None:
+def test_permits_go_on_and_none_is_given(client, run):
     """An extension and a release need no memory, also where the key need not live longer."""
     pool = {"keys": [LOCK, *beside("a", b"slots")]}
 
-    def ask(owner: bytes, ttl: int) -> Any:
+    def ask(owner, ttl):
         return run(_scripts.SLOTS_ACQUIRE, owner, ttl, 1, 1, KEEP_MS, 4, 0, 4, **pool)
 
     _, fence, _, slot = ask(OURS, 30_000)

@@ -51,10 +51,6 @@ class Complaints:
         page.on("pageerror", lambda error: self.heard.append(str(error)))
         page.on("dialog", lambda dialog: self.heard.append(f"dialog: {dialog.message}"))
 
-    def _take(self, message: Any) -> None:
-        if message.type in ("error", "warning"):
-            self.heard.append(message.text)
-
 
 @contextlib.asynccontextmanager
 async def browser() -> AsyncIterator[Any]:

@@ -22,7 +22,7 @@ async def ask(manager: LockManager) -> tuple[int, dict[str, object]]:
 
 
 @virtual
-async def test_what_too_few_nodes_tell_of_is_left_alone() -> None:
+async def test_what_too_few_nodes_tell_of_is_left_alone():
     """Also when that is what was shown: it cannot be seen whose it is."""
     async with world() as w:
         w.occupy("a", None)
@@ -31,17 +31,14 @@ async def test_what_too_few_nodes_tell_of_is_left_alone() -> None:
         wanted = asked({**SHOWN, "state": "unknown"})
         assert wanted is not None
         status, said = await release(w.manager, *wanted, address="1.2.3.4")
-        assert (status, said) == (
-            503,
-            {"detail": "1 of 3 nodes answered, 2 are needed: nothing was changed"},
-        )
+        assert (status, said) == (503, {"detail": "1 of 3 nodes answered, 2 are needed: nothing was changed"})
         assert all(w.holders("a"))
         for node in w.nodes:
             node.thaw()
 
 
 @virtual
-async def test_a_server_that_stops_meanwhile_tells_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_server_that_stops_meanwhile_tells_the_log(caplog):
     """The nodes may have done it already: a release that nothing tells of would be a riddle."""
     async with world() as w:
         w.occupy("a", None)
@@ -58,7 +55,7 @@ async def test_a_server_that_stops_meanwhile_tells_the_log(caplog: pytest.LogCap
 
 
 @virtual
-async def test_a_manager_that_is_closed_is_told() -> None:
+async def test_a_manager_that_is_closed_is_told():
     """As what it is, and not as an error of the server."""
     async with world() as w:
         await w.manager.aclose()
@@ -76,10 +73,10 @@ async def test_a_manager_that_is_closed_is_told() -> None:
         ("\u202ex", r"'\u202ex'"),
     ],
 )
-def test_an_address_is_one_line_of_the_log(address: str, shown: str) -> None:
+def test_an_address_is_one_line_of_the_log(address, shown):
     """Behind a proxy it is what a header says."""
 
-    async def body() -> bytes:
+    async def body():
         return b""
 
     request = Request(method="GET", path="", headers={}, query={}, address=address, body=body, https=False)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import logging
-from collections.abc import AsyncIterator, MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import aiohttp
 import pytest
 import starlette.requests
 from aiohttp import web
-from fastapi import FastAPI
 
 from aioredlock_ng import LockManager, ReleaseOutcome
 from aioredlock_ng._dashboard import feed
@@ -26,16 +26,52 @@ from aioredlock_ng.contrib.fastapi import _page as fastapi_page
 from aioredlock_ng.contrib.fastapi import locks_router
 from tests.dashboard.reading import Page
 from tests.dashboard.serving import EACH, FRAMEWORKS, TOKEN, jar, sign_in
-from tests.servers import Nodes, ask
+from tests.servers import ask
 
-each_framework = pytest.mark.parametrize("framework", EACH)
+NOTHING = {"state": "held", "holder": None, "since": None, "readers": [], "permits": []}
+"""What a dialog shows of another program's key."""
+
+Browse = Callable[..., contextlib.AbstractAsyncContextManager[aiohttp.ClientSession]]
 
 
 @pytest.fixture
-async def manager(shared_nodes: Nodes) -> AsyncIterator[LockManager]:
-    """Open a manager over three real nodes."""
+async def manager(shared_nodes):
+    """Open a manager over real nodes."""
     async with LockManager(shared_nodes.urls, holder="the shop") as manager:
         yield manager
+
+
+@pytest.fixture(params=EACH)
+def framework(request):
+    """Give the name of each framework."""
+    return str(request.param)
+
+
+@pytest.fixture
+def browse(manager, request):
+    """Give a function that serves the page, by each framework the test asks for, and opens a browser."""
+    names = request.fixturenames
+    name = request.getfixturevalue("framework") if "framework" in names else "aiohttp"
+
+    @contextlib.asynccontextmanager
+    async def open_browser(*, signed_in=False, **options):
+        async with (
+            FRAMEWORKS[name](manager, **options) as url,
+            aiohttp.ClientSession(url, cookie_jar=jar()) as client,
+        ):
+            if signed_in:
+                assert await sign_in(client) == 204
+            yield client
+
+    return open_browser
+
+
+async def send(client: aiohttp.ClientSession, what: str, body: Any = None) -> tuple[int, Any]:
+    """Get a file of the page, or post to it; return the status and what JSON there is."""
+    asked = client.get(f"/locks/{what}") if body is None else client.post(f"/locks/{what}", json=body)
+    async with asked as response:
+        is_json = response.content_type == "application/json"
+        return response.status, await response.json() if is_json else None
 
 
 async def listen(client: aiohttp.ClientSession, looks: int, lock: str | None = None) -> Page:
@@ -52,42 +88,45 @@ async def listen(client: aiohttp.ClientSession, looks: int, lock: str | None = N
     return page
 
 
-def shown(page: Page, name: str) -> dict[str, Any]:
+async def shown(client: aiohttp.ClientSession, name: str) -> dict[str, Any]:
     """Return what a dialog that shows this lock sends to have it released."""
-    lock = page.lock
+    lock = (await listen(client, 1, f'"{name}"')).lock
     return {
         "name": name,
-        "state": lock["state"],
-        "holder": lock["holder"],
-        "since": lock["since"],
+        **{key: lock[key] for key in ("state", "holder", "since")},
         "readers": [[each["holder"], each["since"]] for each in lock["readers"]],
         "permits": [[each["slot"], each["holder"], each["since"]] for each in lock["permits"]],
     }
 
 
-@each_framework
-async def test_the_page_is_there(framework: str, manager: LockManager) -> None:
-    """Its files with their types, under a path with a slash at its end; nothing else of the folder is."""
-    async with FRAMEWORKS[framework](manager) as url, aiohttp.ClientSession(url) as client:
+async def test_the_page_is_there(framework, browse):
+    """Its files with their types, under a path with a slash at its end; nothing else of the folder is.
+
+    A probe may ask by HEAD: the headers of what GET would give, without a body; of a stream there is none.
+    """
+    async with browse() as client:
         async with client.get("/locks") as response:
-            assert response.status == 200
-            assert response.url.path == "/locks/"
+            assert (response.status, response.url.path) == (200, "/locks/")
             assert response.content_type == "text/html"
             assert "<!doctype html>" in await response.text()
         for file, kind in [("app.js", "text/javascript"), ("style.css", "text/css")]:
             async with client.get(f"/locks/{file}") as response:
                 assert (response.status, response.content_type) == (200, kind)
         for wrong in ("nothing.js", "%2e%2e%2f__init__.py", "..%2faccess.py", "static", "%00"):
-            async with client.get(aiohttp.client.URL(f"{url}/locks/{wrong}", encoded=True)) as response:
+            async with client.get(aiohttp.client.URL(f"/locks/{wrong}", encoded=True)) as response:
                 assert response.status in (400, 404), wrong
-        async with client.get("/locks/session") as response:
-            assert await response.json() == {"signed_in": True, "needs_token": False, "may_release": False}
+        session = {"signed_in": True, "needs_token": False, "may_release": False}
+        assert await send(client, "session") == (200, session)
+        for file, status in [("", 200), ("app.js", 200), ("session", 200), ("gone", 404), ("events", 404)]:
+            async with client.head(f"/locks/{file}") as response:
+                assert response.status == status
+                assert response.headers["X-Frame-Options"] == "DENY"
+                assert await response.read() == b""
 
 
-@each_framework
-async def test_nodes_and_locks_are_shown_live(framework: str, manager: LockManager) -> None:
+async def test_nodes_and_locks_are_shown_live(framework, browse, manager):
     """What is held, by whom, what the process itself has counted, and one lock as it is followed."""
-    async with FRAMEWORKS[framework](manager, interval=0.2) as url, aiohttp.ClientSession(url) as client:
+    async with browse(interval=0.2) as client:
         async with manager.lock("orders"):
             page = await listen(client, 2, '"orders"')
         assert page.events[:2] == ["state", "lock"]
@@ -99,55 +138,26 @@ async def test_nodes_and_locks_are_shown_live(framework: str, manager: LockManag
         assert not (await listen(client, 3)).locks
 
 
-@each_framework
-async def test_a_token_opens_the_page(framework: str, manager: LockManager) -> None:
-    """Nothing of nodes and locks is told before; the files of the page are no secret."""
-    async with (
-        FRAMEWORKS[framework](manager, token=TOKEN) as url,
-        aiohttp.ClientSession(url, cookie_jar=jar()) as client,
-    ):
-        async with client.get("/locks/") as response:
-            assert response.status == 200
-        async with client.get("/locks/events") as response:
-            assert (response.status, await response.json()) == (401, {"detail": "sign in first"})
-        async with client.get("/locks/session") as response:
-            assert await response.json() == {"signed_in": False, "needs_token": True, "may_release": False}
+async def test_a_token_opens_the_page(framework, browse):
+    """Nothing of nodes and locks is told before; the files of the page are no secret.
+
+    Signing out closes what other windows of the browser see.
+    """
+    async with browse(token=TOKEN, interval=0.2) as client:
+        assert (await send(client, ""))[0] == 200
+        assert await send(client, "events") == (401, {"detail": "sign in first"})
+        session = {"signed_in": False, "needs_token": True, "may_release": False}
+        assert await send(client, "session") == (200, session)
         assert await sign_in(client, "wrong") == 401
         assert await sign_in(client) == 204
         assert (await listen(client, 1)).head["up"]
-        async with client.post("/locks/sign-out", json={}) as response:
-            assert response.status == 204
-        async with client.get("/locks/events") as response:
-            assert response.status == 401
-
-
-@each_framework
-async def test_any_worker_knows_a_session(framework: str, manager: LockManager) -> None:
-    """Two servers with the same token, as behind a balancer: what one has let in the other shows the page."""
-    async with (
-        FRAMEWORKS[framework](manager, token=TOKEN) as one,
-        FRAMEWORKS[framework](manager, token=TOKEN) as two,
-        aiohttp.ClientSession(cookie_jar=jar()) as client,
-    ):
-        balancer = {"Host": "127.0.0.1"}
-        async with client.post(f"{one}/locks/sign-in", json={"token": TOKEN}, headers=balancer) as response:
-            assert response.status == 204
-            (cookie,) = response.headers.getall("Set-Cookie")
-        for url in (one, two):
-            headers = {**balancer, "Cookie": cookie.partition(";")[0]}
-            async with client.get(f"{url}/locks/session", headers=headers) as response:
-                assert (await response.json())["signed_in"] is True
-
-
-@each_framework
-async def test_a_probe_may_ask_by_head(framework: str, manager: LockManager) -> None:
-    """As for any page: the headers of what GET would give, without a body; of a stream there is none."""
-    async with FRAMEWORKS[framework](manager) as url, aiohttp.ClientSession(url) as client:
-        for file, status in [("", 200), ("app.js", 200), ("session", 200), ("gone", 404), ("events", 404)]:
-            async with client.head(f"/locks/{file}") as response:
-                assert response.status == status
-                assert response.headers["X-Frame-Options"] == "DENY"
-                assert await response.read() == b""
+        async with client.get("/locks/events") as stream:
+            await stream.content.readuntil(b"\n\n")
+            assert (await send(client, "sign-out", {}))[0] == 204
+            page = Page()
+            page.hear((await stream.content.read()).decode())
+        assert page.events[-1] == "signed-out"
+        assert (await send(client, "events"))[0] == 401
 
 
 @pytest.mark.parametrize(
@@ -161,31 +171,25 @@ async def test_a_probe_may_ask_by_head(framework: str, manager: LockManager) -> 
         (False, {"Origin": "https://127.0.0.1"}, True),
     ],
 )
-@each_framework
-async def test_the_cookie_is_for_https_alone_behind_a_proxy(
-    framework: str, manager: LockManager, trusts: bool, headers: dict[str, str], secure: bool
-) -> None:
+async def test_the_cookie_is_for_https_alone_behind_a_proxy(framework, browse, trusts, headers, secure):
     """Where the proxy says so that is trusted; what others say of themselves counts for nothing."""
-    async with (
-        FRAMEWORKS[framework](manager, token=TOKEN, trust_proxy=trusts) as url,
-        aiohttp.ClientSession(url) as client,
-    ):
+    async with browse(token=TOKEN, trust_proxy=trusts) as client:
         headers |= {"Host": "127.0.0.1"}
         async with client.post("/locks/sign-in", json={"token": TOKEN}, headers=headers) as response:
             assert response.status == 204
             assert ("Secure" in response.headers["Set-Cookie"]) is secure
 
 
-async def test_a_wait_is_kept_to_its_last_second(manager: LockManager) -> None:
+async def test_a_wait_is_kept_to_its_last_second(manager):
     """Wrong tokens make wait for a minute: no moment before is another token looked at (H82)."""
     now = 1000.0
     access = Access(token=TOKEN, may_release=False, hosts=None, clock=lambda: now)
     site = Site(manager, Feed(manager, interval=2.0, quarantine=None, counted=False), access)
 
-    async def sign_in(token: str) -> Answer:
+    async def sign_in(token):
         text = json.dumps({"token": token}).encode()
 
-        async def body() -> bytes:
+        async def body():
             return text
 
         headers = {"content-type": "application/json", "content-length": str(len(text))}
@@ -204,135 +208,80 @@ async def test_a_wait_is_kept_to_its_last_second(manager: LockManager) -> None:
     assert (await sign_in(TOKEN)).status == 204
 
 
-@each_framework
-async def test_a_stream_ends_with_its_session(framework: str, manager: LockManager) -> None:
-    """Signing out closes what other windows of the browser see."""
-    async with (
-        FRAMEWORKS[framework](manager, token=TOKEN, interval=0.2) as url,
-        aiohttp.ClientSession(url, cookie_jar=jar()) as client,
-    ):
-        await sign_in(client)
-        async with client.get("/locks/events") as stream:
-            await stream.content.readuntil(b"\n\n")
-            async with client.post("/locks/sign-out", json={}) as response:
-                assert response.status == 204
-            page = Page()
-            page.hear((await stream.content.read()).decode())
-        assert page.events[-1] == "signed-out"
+async def test_a_lock_is_released_as_it_was_shown(framework, browse, manager, caplog):
+    """On all nodes, and the log says from where; a lock that is free, or another's now, is left alone.
 
-
-@each_framework
-async def test_a_lock_is_released_as_it_was_shown(
-    framework: str, manager: LockManager, caplog: pytest.LogCaptureFixture
-) -> None:
-    """On all nodes, and the log says from where; a lock that is free, or another's now, is left alone."""
-    async with (
-        FRAMEWORKS[framework](manager, token=TOKEN, allow_release=True) as url,
-        aiohttp.ClientSession(url, cookie_jar=jar()) as client,
-    ):
-        await sign_in(client)
+    So are permits that were not shown, as by ``aioredlock-ng release``.
+    """
+    async with browse(signed_in=True, token=TOKEN, allow_release=True) as client:
         lease = await manager.lock("stuck", ttl=30).acquire()
-        request = shown(await listen(client, 1, '"stuck"'), "stuck")
-        async with client.post("/locks/release", json={**request, "holder": "another"}) as response:
-            assert response.status == 409
-            answer = await response.json()
-            assert answer["lock"]["holder"] == "the shop"
+        request = await shown(client, "stuck")
+        status, answer = await send(client, "release", {**request, "holder": "another"})
+        assert (status, answer["lock"]["holder"]) == (409, "the shop")
         with caplog.at_level(logging.WARNING, "aioredlock_ng"):
-            async with client.post("/locks/release", json=request) as response:
-                assert response.status == 200
-                answer = await response.json()
-                assert answer == {"deleted": answer["nodes"], "nodes": answer["nodes"], "left": []}
+            status, answer = await send(client, "release", request)
+            assert (status, answer) == (
+                200,
+                {"deleted": answer["nodes"], "nodes": answer["nodes"], "left": []},
+            )
         (record,) = [each for each in caplog.records if "dashboard" in each.message]
         assert "'stuck', held by 'the shop', was released from the dashboard by 127.0.0.1" in record.message
         assert record.lock == "stuck"
-        async with client.post("/locks/release", json=request) as response:
-            assert response.status == 409
-            assert (await response.json())["detail"] == "it is free: nothing was changed"
+        status, answer = await send(client, "release", request)
+        assert (status, answer["detail"]) == (409, "it is free: nothing was changed")
         report = await lease.release()
         assert report.count(ReleaseOutcome.NOT_HELD) == len(report.nodes)
-
-
-@each_framework
-async def test_permits_that_were_not_shown_are_left_alone(framework: str, manager: LockManager) -> None:
-    """As `aioredlock-ng release` does."""
-    async with (
-        FRAMEWORKS[framework](manager, token=TOKEN, allow_release=True) as url,
-        aiohttp.ClientSession(url, cookie_jar=jar()) as client,
-    ):
-        await sign_in(client)
         pool = manager.semaphore("gpu", permits=3)
         async with pool:
-            request = shown(await listen(client, 1, '"gpu"'), "gpu")
+            request = await shown(client, "gpu")
             assert len(request["permits"]) == 1
-            async with pool, client.post("/locks/release", json=request) as response:
-                assert response.status == 409
-            async with client.post("/locks/release", json=request) as response:
-                assert response.status == 200
+            async with pool:
+                assert (await send(client, "release", request))[0] == 409
+            assert (await send(client, "release", request))[0] == 200
 
 
-@each_framework
-async def test_releasing_must_be_allowed(framework: str, manager: LockManager) -> None:
+async def test_releasing_must_be_allowed(framework, browse):
     """Being signed in is not enough; and without signing in nothing is."""
-    request = {"name": "a", "state": "held", "holder": None, "since": None, "readers": [], "permits": []}
-    async with (
-        FRAMEWORKS[framework](manager, token=TOKEN) as url,
-        aiohttp.ClientSession(url, cookie_jar=jar()) as client,
-    ):
-        async with client.post("/locks/release", json=request) as response:
-            assert response.status == 401
+    async with browse(token=TOKEN) as client:
+        assert (await send(client, "release", {"name": "a", **NOTHING}))[0] == 401
         await sign_in(client)
-        async with client.post("/locks/release", json=request) as response:
-            assert response.status == 403
-            assert "--allow-release" in (await response.json())["detail"]
+        status, answer = await send(client, "release", {"name": "a", **NOTHING})
+        assert status == 403
+        assert "--allow-release" in answer["detail"]
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"[]", b"{", b"null", b"{}", b'{"name": 1}', b"[" * 60_000,
-        b'{"name": "a", "state": "held", "holder": 3, "since": null, "readers": [], "permits": []}',
-        b'{"name": "a", "state": "held", "holder": null, "since": null, "readers": [3], "permits": []}',
-        b'{"name": "a", "state": "held", "holder": null, "since": null, "readers": [], "permits": [[0]]}',
-        b'{"name": "a", "state": "held", "holder": null, "since": null, "permits": []}',
-        b"x" * 600_000,
+        b"", b"[]", b"{", b"null", b"{}", b'{"name": 1}', b"[" * 60_000, b"x" * 600_000,
+        *(
+            json.dumps({"name": "a", **NOTHING, key: value}).encode()
+            for key, value in [("holder", 3), ("readers", [3]), ("permits", [[0]]), ("readers", None)]
+        ),
     ],
     ids=lambda body: repr(body[:40]) + str(len(body)),
 )  # fmt: skip
-async def test_a_release_that_says_nothing_is_refused(body: bytes, manager: LockManager) -> None:
+async def test_a_release_that_says_nothing_is_refused(body, browse):
     """Whatever is sent, and however much: the answer says what was expected."""
-    async with (
-        FRAMEWORKS["aiohttp"](manager, token=TOKEN, allow_release=True) as url,
-        aiohttp.ClientSession(url, cookie_jar=jar()) as client,
-    ):
-        await sign_in(client)
+    async with browse(signed_in=True, token=TOKEN, allow_release=True) as client:
         headers = {"Content-Type": "application/json"}
         async with client.post("/locks/release", data=body, headers=headers) as response:
             assert response.status == 400
             assert (await response.json())["detail"]
 
 
-async def test_a_name_of_another_program_is_no_lock(manager: LockManager, shared_nodes: Nodes) -> None:
+async def test_a_name_of_another_program_is_no_lock(browse, shared_nodes):
     """Its key is shown, and not deleted: no lock of this library can have such a name."""
-    name = "\udcff"
     for url in shared_nodes.urls:
         ask(url, "SET", b"redlock:\xff", "x")  # type: ignore[arg-type]
-    async with (
-        FRAMEWORKS["aiohttp"](manager, token=TOKEN, allow_release=True) as url,
-        aiohttp.ClientSession(url, cookie_jar=jar()) as client,
-    ):
-        await sign_in(client)
+    async with browse(signed_in=True, token=TOKEN, allow_release=True) as client:
         page = await listen(client, 1, '"\\udcff"')
-        assert list(page.locks) == [name]
-        request = {"name": name, "state": "held", "holder": None, "since": None, "readers": [], "permits": []}
-        async with client.post("/locks/release", json=request) as response:
-            assert response.status == 422
+        assert list(page.locks) == ["\udcff"]
+        assert (await send(client, "release", {"name": "\udcff", **NOTHING}))[0] == 422
     assert all(ask(url, "EXISTS", b"redlock:\xff") for url in shared_nodes.urls)  # type: ignore[arg-type]
 
 
-@each_framework
-async def test_a_server_that_stops_does_not_wait_for_pages(
-    framework: str, manager: LockManager, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_server_that_stops_does_not_wait_for_pages(framework, manager, monkeypatch):
     """An open page would else hold up a restart for as long as it is open.
 
     uvicorn tells no application that it is going to stop: there streams end by themselves, now and then.
@@ -346,33 +295,25 @@ async def test_a_server_that_stops_does_not_wait_for_pages(
         stream.close()
 
 
-@each_framework
-async def test_a_page_too_many_is_told_so(
-    framework: str, manager: LockManager, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_page_too_many_is_told_so(framework, browse, monkeypatch):
     """And leaves nothing behind that would complain later."""
     monkeypatch.setattr(feed, "MAX_STREAMS", 1)
-    async with FRAMEWORKS[framework](manager) as url, aiohttp.ClientSession(url) as client:
-        async with client.get("/locks/events"), client.get("/locks/events") as response:
-            assert (response.status, await response.json()) == (
-                503,
-                {"detail": "1 pages are open: close one"},
-            )
+    async with browse() as client:
+        async with client.get("/locks/events"):
+            assert await send(client, "events") == (503, {"detail": "1 pages are open: close one"})
         gc.collect()
 
 
-async def test_a_browser_that_takes_nothing_is_cut_off(
-    manager: LockManager, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_browser_that_takes_nothing_is_cut_off(manager, monkeypatch):
     """With what it does not take, which would else stay in the server for as long as it likes."""
     much = ": nothing\n" * 3_000_000
     ended = asyncio.Event()
 
     class Endless:
-        async def next(self) -> str:
+        async def next(self):
             return much
 
-        def close(self) -> None:
+        def close(self):
             ended.set()
 
     monkeypatch.setattr(aiohttp_page, "WRITE_TIME", 0.2)
@@ -385,93 +326,60 @@ async def test_a_browser_that_takes_nothing_is_cut_off(
         writer.close()
 
 
-async def test_a_stream_that_is_not_read_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ASGI servers have no end of an answer sent before the browser has taken the rest: not for ever."""
+class Endless:
+    """A stream that always has more, or never anything."""
+
+    def __init__(self, sent: list[str], *, silent: bool = False) -> None:
+        self.sent, self.silent = sent, silent
+
+    async def next(self) -> str:
+        """Return what comes next."""
+        if self.silent:
+            await asyncio.Event().wait()
+        return "much"
+
+    def close(self) -> None:
+        """Note that."""
+        self.sent.append("closed")
+
+
+async def never() -> MutableMapping[str, Any]:
+    """Receive nothing."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def disconnected() -> MutableMapping[str, Any]:
+    """Receive that the browser has gone."""
+    return {"type": "http.disconnect"}
+
+
+async def test_a_stream_ends_when_it_is_not_read_or_its_browser_has_gone(monkeypatch):
+    """ASGI servers have no end of an answer sent before the browser has taken the rest: not for ever.
+
+    When it has gone they take what is sent, and say nothing: that is heard from what they receive.
+    """
     monkeypatch.setattr(fastapi_page, "STREAM_TIME", 0.1)
     monkeypatch.setattr(fastapi_page, "WRITE_TIME", 0.1)
     sent: list[str] = []
-    closed: list[bool] = []
 
-    class Endless:
-        async def next(self) -> str:
-            return "much"
+    async def take(message):
+        pass
 
-        def close(self) -> None:
-            closed.append("body" in sent)
-
-    async def send(message: MutableMapping[str, Any]) -> None:
+    async def send(message):
         sent.append("body" if "body" in message else "start")
         if "body" in message:
             await asyncio.Event().wait()
 
-    async def receive() -> MutableMapping[str, Any]:
-        await asyncio.Event().wait()
-        raise AssertionError
-
     async with asyncio.timeout(5):
-        await fastapi_page._Stream({}, Endless())({}, receive, send)  # type: ignore[arg-type]
-    assert sent == ["start", "body", "body"]
-    assert closed == [True]
+        await fastapi_page._Stream({}, Endless(sent))({}, never, send)  # type: ignore[arg-type]
+        assert sorted(sent) == ["body", "body", "closed", "start"]
+        sent.clear()
+        await fastapi_page._Stream({}, Endless(sent, silent=True))({}, disconnected, take)  # type: ignore[arg-type]
+    assert sent == ["closed"]
 
 
-async def test_a_stream_ends_when_its_browser_has_gone() -> None:
-    """ASGI servers take what is sent then, and say nothing: it is heard from what they receive."""
-    closed: list[bool] = []
-
-    class Silent:
-        async def next(self) -> str:
-            await asyncio.Event().wait()
-            raise AssertionError
-
-        def close(self) -> None:
-            closed.append(True)
-
-    async def send(message: MutableMapping[str, Any]) -> None:
-        pass
-
-    async def receive() -> MutableMapping[str, Any]:
-        return {"type": "http.disconnect"}
-
-    async with asyncio.timeout(5):
-        await fastapi_page._Stream({}, Silent())({}, receive, send)  # type: ignore[arg-type]
-    assert closed == [True]
-
-
-async def test_an_application_that_runs_again_shows_what_its_manager_sees(shared_nodes: Nodes) -> None:
-    """That of the run before is closed."""
-    router = locks_router()
-    for holder in ("first", "second"):
-        app = FastAPI()
-        app.include_router(router, prefix="/locks")
-        async with LockManager(shared_nodes.urls, holder=holder) as manager, manager.lock("a"):
-            app.state.lock_manager = manager
-            page = await first_look(app)
-        assert (page.locks["a"]["holder"], page.problem) == (holder, None)
-
-
-async def first_look(app: FastAPI) -> Page:
-    """Open a stream, and leave when it has told of the first look."""
-    told = bytearray()
-
-    async def send(message: MutableMapping[str, Any]) -> None:
-        told.extend(message.get("body", b""))
-
-    async def receive() -> MutableMapping[str, Any]:
-        while b"\nid: " not in told:
-            await asyncio.sleep(0.001)
-        return {"type": "http.disconnect"}
-
-    scope = {"type": "http", "method": "GET", "path": "/locks/events", "query_string": b"", "headers": []}
-    async with asyncio.timeout(10):
-        await app(scope, receive, send)
-    page = Page()
-    page.hear(told.decode())
-    return page
-
-
-async def test_a_request_that_breaks_off_is_no_error(
-    manager: LockManager, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_request_that_breaks_off_is_no_error(manager, caplog):
     """Of the server: its browser has gone."""
     head = b"POST /locks/release HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     async with FRAMEWORKS["aiohttp"](manager, token=TOKEN) as url:
@@ -486,21 +394,11 @@ async def test_a_request_that_breaks_off_is_no_error(
     assert not caplog.records
 
 
-async def test_what_starlette_says_of_it_is_understood() -> None:
+async def test_what_starlette_says_of_it_is_understood():
     """It has an exception of its own."""
-
-    async def receive() -> MutableMapping[str, Any]:
-        return {"type": "http.disconnect"}
-
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/",
-        "headers": [],
-        "query_string": b"",
-        "scheme": "http",
-    }
-    asked = fastapi_page._request(starlette.requests.Request(scope, receive), "release")
+    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/", "scheme": "http"}
+    scope |= {"headers": [], "query_string": b""}
+    asked = fastapi_page._request(starlette.requests.Request(scope, disconnected), "release")
     with pytest.raises(ConnectionResetError):
         await asked.body()
 
@@ -521,7 +419,7 @@ async def test_what_starlette_says_of_it_is_understood() -> None:
         ({"manager": "redis://x"}, "manager must be a LockManager"),
     ],
 )
-def test_bad_options_fail_where_they_are_written(options: dict[str, Any], error: str) -> None:
+def test_bad_options_fail_where_they_are_written(options, error):
     """Before anything is served."""
     with pytest.raises((TypeError, ValueError), match=error):
         add_locks_page(web.Application(), **options)
@@ -529,7 +427,7 @@ def test_bad_options_fail_where_they_are_written(options: dict[str, Any], error:
         locks_router(**options)
 
 
-async def test_an_application_without_a_manager_does_not_start() -> None:
+async def test_an_application_without_a_manager_does_not_start():
     """What is missing is said."""
     app = web.Application()
     add_locks_page(app)

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
-from tests.nodes.clients import MakeClient
-
 
 @pytest.fixture
-async def client() -> AsyncIterator[MakeClient]:
+async def client():
     """Give a function that makes a client for a URL, closed at the end by us: nothing else closes it."""
     async with contextlib.AsyncExitStack() as stack:
 
-        def make(url: str, **options: Any) -> Redis[Any]:
+        def make(url, **options):
             made = Redis.from_url(url, **options)
             stack.push_async_callback(made.aclose)
             return made
@@ -27,7 +24,7 @@ async def client() -> AsyncIterator[MakeClient]:
 
 
 @pytest.fixture(autouse=True)
-async def no_stray_errors(request: pytest.FixtureRequest) -> AsyncIterator[None]:
+async def no_stray_errors(request):
     """Fail the test when an error ends up with its loop instead of with a caller."""
     stray: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: stray.append(context))

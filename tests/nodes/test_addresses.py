@@ -6,12 +6,10 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
 
 import pytest
 
 from aioredlock_ng import LockManager, NodeState
-from aioredlock_ng.testing import LocalNodes
 from tests.nodes.names import NAME, Address, leads_to
 from tests.nodes.standing import up
 from tests.servers import eventually, free_port
@@ -32,7 +30,7 @@ def black_hole() -> Iterator[Address]:
 
 
 @pytest.fixture
-def hole() -> Iterator[Address]:
+def hole():
     """Give one."""
     with black_hole() as address:
         yield address
@@ -43,9 +41,7 @@ def reason(manager: LockManager) -> str:
     return manager.statistics().nodes[0].reason
 
 
-async def test_an_address_that_swallows_packets_does_not_hide_the_next(
-    monkeypatch: pytest.MonkeyPatch, nodes3: LocalNodes, hole: Address
-) -> None:
+async def test_an_address_that_swallows_packets_does_not_hide_the_next(monkeypatch, nodes3, hole):
     """The second one is tried beside it."""
     leads_to(monkeypatch, hole, ("127.0.0.1", nodes3.ports[0]))
     urls = [f"redis://{NAME}:{nodes3.ports[0]}", *nodes3.urls[1:]]
@@ -55,9 +51,7 @@ async def test_an_address_that_swallows_packets_does_not_hide_the_next(
             assert len(lease.votes) == 3
 
 
-async def test_an_address_that_accepts_and_keeps_quiet_is_last_at_the_next_try(
-    monkeypatch: pytest.MonkeyPatch, nodes3: LocalNodes
-) -> None:
+async def test_an_address_that_accepts_and_keeps_quiet_is_last_at_the_next_try(monkeypatch, nodes3):
     """Such as a machine that hangs, or whose program does: only an answer to the login counts."""
     with socket.socket() as quiet:
         quiet.bind(("127.0.0.1", 0))
@@ -68,22 +62,8 @@ async def test_an_address_that_accepts_and_keeps_quiet_is_last_at_the_next_try(
             await up(manager)
 
 
-async def test_more_dead_addresses_than_one_try_has_time_for(
-    monkeypatch: pytest.MonkeyPatch, nodes3: LocalNodes
-) -> None:
-    """What did not answer in one try comes last in the next one."""
-    with contextlib.ExitStack() as stack:
-        holes = [stack.enter_context(black_hole()) for _ in range(3)]
-        leads_to(monkeypatch, *holes, ("127.0.0.1", nodes3.ports[0]))
-        urls = [f"redis://{NAME}:{nodes3.ports[0]}", *nodes3.urls[1:]]
-        async with LockManager(urls, connect_timeout=0.4) as manager:
-            await up(manager)
-
-
 @pytest.mark.parametrize("scheme", ["redis", "rediss"])
-async def test_the_reason_names_each_address_that_failed(
-    monkeypatch: pytest.MonkeyPatch, hole: Address, scheme: str
-) -> None:
+async def test_the_reason_names_each_address_that_failed(monkeypatch, hole, scheme):
     """Those that were refused with why, and those that gave no answer."""
     refused = ("127.0.0.1", free_port())
     leads_to(monkeypatch, refused)
@@ -117,9 +97,7 @@ async def telling(master: int) -> AsyncIterator[Address]:
         server.close()
 
 
-async def test_redis_sentinels_are_found_by_any_of_their_addresses(
-    monkeypatch: pytest.MonkeyPatch, nodes3: LocalNodes, hole: Address
-) -> None:
+async def test_redis_sentinels_are_found_by_any_of_their_addresses(monkeypatch, nodes3, hole):
     """A Redis Sentinel, too, is a name that may lead to several addresses, however many there are of them."""
     async with telling(nodes3.ports[0]) as sentinel:
         leads_to(monkeypatch, hole, sentinel)
@@ -128,26 +106,12 @@ async def test_redis_sentinels_are_found_by_any_of_their_addresses(
             await up(manager)
 
 
-async def test_the_address_of_a_redis_sentinel_is_not_told_as_the_masters(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It is the master that cannot be reached."""
-    port = free_port()
-    async with telling(port) as sentinel:
-        leads_to(monkeypatch, sentinel)
-        async with LockManager([f"redis+sentinel://{NAME}:1/main"]) as manager:
-            assert f"127.0.0.1:{port}" in reason(manager)
-            assert str(sentinel[1]) not in reason(manager)
-
-
-async def test_no_socket_is_left_of_the_addresses_that_lost(
-    monkeypatch: pytest.MonkeyPatch, nodes3: LocalNodes, hole: Address
-) -> None:
+async def test_no_socket_is_left_of_the_addresses_that_lost(monkeypatch, nodes3, hole):
     """The manager keeps one connection; what was tried beside it is closed."""
     made: list[socket.socket] = []
     real = socket.socket
 
-    def noted(*args: Any, **options: Any) -> socket.socket:
+    def noted(*args, **options):
         made.append(real(*args, **options))
         return made[-1]
 

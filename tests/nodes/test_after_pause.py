@@ -10,7 +10,6 @@ from redis.asyncio import Redis
 
 from aioredlock_ng import LockManager
 from aioredlock_ng._clock import SystemClock
-from aioredlock_ng.testing import LocalNodes
 from tests.faults.chaos_proxy import proxied
 from tests.nodes.standing import up
 from tests.servers import eventually
@@ -31,9 +30,7 @@ class Leaping:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("how", ["url", "client"])
-async def test_forgotten_connections_are_made_again(
-    nodes3: LocalNodes, how: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_forgotten_connections_are_made_again(nodes3, how, caplog):
     """Both by URL and through a client, whose own time limits would be minutes here."""
     async with contextlib.AsyncExitStack() as stack:
         proxies = await stack.enter_async_context(proxied(nodes3.urls))

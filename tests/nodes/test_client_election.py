@@ -8,21 +8,17 @@ import pytest
 
 from aioredlock_ng import Leader, LockManager
 from aioredlock_ng._locks import observation
-from tests.nodes.clients import MakeClient
-from tests.servers import Nodes
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(monkeypatch):
     """Have observers look as often as they can."""
     monkeypatch.setattr(observation, "LOOK_SELDOM", 0.01)
     monkeypatch.setattr(observation, "LOOK_EVERY", 0.02)
 
 
 @pytest.mark.parametrize("options", [{}, {"protocol": 3}, {"decode_responses": True}], ids=str)
-async def test_candidates_and_observers(
-    shared_nodes: Nodes, client: MakeClient, options: dict[str, object]
-) -> None:
+async def test_candidates_and_observers(shared_nodes, client, options):
     """A leader is announced, heard of by another process, and gone when it has resigned."""
     urls = shared_nodes.urls
     made = [[client(url, **options) for url in urls] for _ in range(2)]
@@ -37,19 +33,3 @@ async def test_candidates_and_observers(
                 assert await anext(news) == Leader(leadership.term, label)
                 assert await second.election("scheduler").leader() == Leader(leadership.term, label)
             assert await anext(news) is None
-
-
-async def test_some_nodes_are_clients(shared_nodes: Nodes, client: MakeClient) -> None:
-    """Of two processes with the same nodes, one has them as clients and the other as URLs."""
-    urls = shared_nodes.urls
-    async with (
-        LockManager([client(url) for url in urls], node_timeout=5) as first,
-        LockManager(urls, node_timeout=5) as second,
-    ):
-        for leads, follows in ((first, second), (second, first)):
-            async with contextlib.aclosing(follows.election("scheduler").observe()) as news:
-                assert await anext(news) is None
-                async with leads.election("scheduler").campaign() as leadership:
-                    leader = await anext(news)
-                    assert leader is not None
-                    assert leader.term == leadership.term

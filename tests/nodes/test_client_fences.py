@@ -13,14 +13,13 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from aioredlock_ng import Lease, LockManager, NodeState, QuorumUnavailableError
-from aioredlock_ng._core.fencing import at
 from aioredlock_ng._core.quarantine import UNKNOWN_IDENTITY, parse
 from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._core.rights import ACL_RIGHTS
 from aioredlock_ng._kinds.answers import NO_VOTE
 from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import all_up
-from tests.nodes.clients import MakeClient
+from tests.nodes.clients import each_kind, node_of
 from tests.nodes.standing import state
 from tests.servers import ask, eventually, lock_keys
 
@@ -32,7 +31,6 @@ MakeNodes = Callable[..., LocalNodes]
 PLAIN = pytest.param(False, id="plain")
 FENCED = pytest.param(True, id="fenced")
 RIGHTS = ("~redlock:*", "&redlock:*", *ACL_RIGHTS.split())
-KINDS = ["client", "url"]
 
 
 def over(nodes: list[Any], **options: Any) -> LockManager:
@@ -81,21 +79,14 @@ async def replicate(master: LocalNodes, replica: LocalNodes) -> None:
 
 
 @pytest.fixture
-def one(make_nodes: MakeNodes) -> LocalNodes:
+def one(make_nodes):
     """Give one server."""
     return make_nodes(1)
 
 
-def node(kind: str, url: str, client: MakeClient, **options: Any) -> Any:
-    """Return a URL, or a client for it."""
-    return client(url, **options) if kind == "client" else url
-
-
 @pytest.mark.heavy
 @pytest.mark.parametrize("fencing", [FENCED, PLAIN])
-async def test_a_promoted_replica_behind_a_client_has_no_vote(
-    make_nodes: MakeNodes, client: MakeClient, fencing: bool
-) -> None:
+async def test_a_promoted_replica_behind_a_client_has_no_vote(make_nodes, client, fencing):
     """It has the same sentinel, and perhaps not the last locks: the script asks for its identity."""
     first, second = make_nodes(1), make_nodes(1)
     async with over([made := client(first.urls[0])], fencing=fencing) as manager:
@@ -118,9 +109,7 @@ async def test_a_promoted_replica_behind_a_client_has_no_vote(
 
 
 @pytest.mark.heavy
-async def test_a_lease_is_not_extended_by_a_promoted_replica(
-    make_nodes: MakeNodes, client: MakeClient
-) -> None:
+async def test_a_lease_is_not_extended_by_a_promoted_replica(make_nodes, client):
     """Its copy of the key is extended, but that is no vote: the lease ends with its ttl."""
     first, second = make_nodes(1), make_nodes(1)
     async with over([made := client(first.urls[0])], ttl=2.0, restart_quarantine=3.0) as manager:
@@ -136,13 +125,11 @@ async def test_a_lease_is_not_extended_by_a_promoted_replica(
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("fencing", [FENCED, PLAIN])
-@pytest.mark.parametrize("kind", KINDS)
-async def test_a_flushed_server_has_no_vote(
-    one: LocalNodes, client: MakeClient, kind: str, fencing: bool
-) -> None:
+@each_kind
+async def test_a_flushed_server_has_no_vote(one, client, kind, fencing):
     """The first acquire after it notices: in the script, or by the look behind the SET."""
     (url,) = one.urls
-    async with over([node(kind, url, client)], fencing=fencing) as manager:
+    async with over([node_of(kind, url, client)], fencing=fencing) as manager:
         await all_up(manager)
         await granted(manager)
         ask(url, "FLUSHALL")
@@ -153,28 +140,16 @@ async def test_a_flushed_server_has_no_vote(
         await granted(manager)
 
 
-async def test_a_probe_costs_one_node_its_vote_and_no_more(nodes3: LocalNodes, client: MakeClient) -> None:
-    """Plain mode with a quarantine: the flushed node's SET does not count, the two others decide."""
-    async with over([client(url) for url in nodes3.urls], fencing=False) as manager:
-        await all_up(manager)
-        ask(nodes3.urls[0], "FLUSHALL")
-        async with manager.lock("res") as lease:
-            assert [vote.vote for vote in lease.votes].count(Vote.GRANTED) == 2
-            assert lease.votes[0].vote is Vote.SILENT
-
-
 @pytest.mark.heavy
-@pytest.mark.parametrize("kind", KINDS)
-async def test_a_user_without_info_gets_a_sentinel_without_identity(
-    one: LocalNodes, client: MakeClient, caplog: pytest.LogCaptureFixture, kind: str
-) -> None:
+@each_kind
+async def test_a_user_without_info_gets_a_sentinel_without_identity(one, client, caplog, kind):
     """One warning says what goes unnoticed then; locks and fences work, and a flush is still noticed."""
     (url,) = one.urls
     ask(url, "FLUSHALL")
     ask(url, "ACL SETUSER", "locks", "reset", "on", ">secret", *RIGHTS, "-info")
     caplog.set_level(logging.WARNING, logger="aioredlock_ng")
     login = url.replace("redis://", "redis://locks:secret@")
-    async with over([node(kind, login, client)]) as manager:
+    async with over([node_of(kind, login, client)]) as manager:
         await all_up(manager)
         first = await granted(manager)
         assert parse(ask(url, "GET", SENTINEL)).identity == UNKNOWN_IDENTITY
@@ -188,37 +163,12 @@ async def test_a_user_without_info_gets_a_sentinel_without_identity(
         assert (await granted(manager)).fence > first.fence
 
 
-async def test_a_user_without_info_takes_nobodys_sentinel_for_anothers(one: LocalNodes) -> None:
-    """A user with INFO has written the identity; one without leaves that alone and votes all the same."""
-    (url,) = one.urls
-    ask(url, "ACL SETUSER", "locks", "reset", "on", ">secret", *RIGHTS, "-info")
-    async with over([url]) as knowing, over([url.replace("redis://", "redis://locks:secret@")]) as unknowing:
-        await all_up(knowing)
-        sentinel = ask(url, "GET", SENTINEL)
-        await all_up(unknowing)
-        await granted(unknowing)
-        await granted(knowing)
-        assert ask(url, "GET", SENTINEL) == sentinel
-
-
-async def test_a_user_that_may_not_ping_is_fine(one: LocalNodes, client: MakeClient) -> None:
-    """Where nothing rests on sentinels, a sign of life is all that is asked for, and a refusal is one."""
-    (url,) = one.urls
-    ask(url, "ACL SETUSER", "locks", "reset", "on", ">secret", *RIGHTS, "-ping")
-    login = client(url.replace("redis://", "redis://locks:secret@"))
-    async with over([login], fencing=False, restart_quarantine=0) as manager:
-        await all_up(manager)
-        await granted(manager)
-
-
 @pytest.mark.heavy
-@pytest.mark.parametrize("kind", KINDS)
-async def test_a_master_that_was_a_replica_is_quarantined(
-    one: LocalNodes, client: MakeClient, kind: str
-) -> None:
+@each_kind
+async def test_a_master_that_was_a_replica_is_quarantined(one, client, kind):
     """READONLY is no vote; promoted again it has another replication id, so its data may be another's."""
     (url,) = one.urls
-    async with over([node(kind, url, client, retry=Retry(NoBackoff(), 0))]) as manager:
+    async with over([node_of(kind, url, client, retry=Retry(NoBackoff(), 0))]) as manager:
         await all_up(manager)
         before = (await granted(manager)).fence
         ask(url, "REPLICAOF", "127.0.0.1", "1")
@@ -233,14 +183,14 @@ async def test_a_master_that_was_a_replica_is_quarantined(
         await lease.release()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_a_loading_server_has_no_vote(make_nodes: MakeNodes, client: MakeClient, kind: str) -> None:
+@each_kind
+async def test_a_loading_server_has_no_vote(make_nodes, client, kind):
     """It says so itself; afterwards it votes as before, for it is the same server with the same data."""
     (url,) = make_nodes(1, options={"enable-debug-command": "yes"}).urls
     ask(url, "CONFIG SET", "loading-process-events-interval-bytes", "1024")
     ask(url, "DEBUG", "POPULATE", "400", "key", "100")
     ask(url, "CONFIG SET", "key-load-delay", "2000")  # microseconds per key
-    async with over([node(kind, url, client, retry=Retry(NoBackoff(), 0))]) as manager:
+    async with over([node_of(kind, url, client, retry=Retry(NoBackoff(), 0))]) as manager:
         await all_up(manager)
         loading = asyncio.create_task(asyncio.to_thread(ask, url, "DEBUG", "RELOAD"))
         await eventually(lambda: ask(url, "INFO", "persistence")["loading"] == 1)
@@ -250,11 +200,11 @@ async def test_a_loading_server_has_no_vote(make_nodes: MakeNodes, client: MakeC
         await granted(manager)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_a_server_without_memory_still_releases(one: LocalNodes, client: MakeClient, kind: str) -> None:
+@each_kind
+async def test_a_server_without_memory_still_releases(one, client, kind):
     """With noeviction an acquire is an error; a release deletes first, and raises what it can."""
     (url,) = one.urls
-    async with over([node(kind, url, client)], ttl=30, restart_quarantine=60) as manager:
+    async with over([node_of(kind, url, client)], ttl=30, restart_quarantine=60) as manager:
         await all_up(manager)
         lease = await manager.lock("held").acquire()
         ask(url, "DEL", "redlock:fence:{redlock:held}")  # so that the release has something to raise
@@ -274,13 +224,13 @@ async def test_a_server_without_memory_still_releases(one: LocalNodes, client: M
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-@pytest.mark.parametrize("kind", KINDS)
-async def test_a_forgotten_script_is_sent_with_its_stamp(
-    one: LocalNodes, client: MakeClient, kind: str, protocol: int
-) -> None:
+@each_kind
+async def test_a_forgotten_script_is_sent_with_its_stamp(one, client, kind, protocol):
     """EVAL carries the sentinel as EVALSHA does: the only node grants, extends and raises at once."""
     (url,) = one.urls
-    async with over([node(kind, url, client, protocol=protocol)], ttl=30, restart_quarantine=60) as manager:
+    async with over(
+        [node_of(kind, url, client, protocol=protocol)], ttl=30, restart_quarantine=60
+    ) as manager:
         await all_up(manager)
         fences = []
         for _ in range(3):
@@ -292,19 +242,3 @@ async def test_a_forgotten_script_is_sent_with_its_stamp(
             ask(url, "SCRIPT FLUSH")
             assert (await lease.release()).nodes[0].outcome == "released"
         assert fences == sorted(set(fences))
-
-
-async def test_nodes_over_clients_agree_by_a_raise(nodes3: LocalNodes, client: MakeClient) -> None:
-    """Counters that differ by less than ten seconds: one more round, and all stand at the greatest."""
-    async with over([client(url) for url in nodes3.urls], ttl=30, restart_quarantine=60) as manager:
-        await all_up(manager)
-        first = await granted(manager)
-        await eventually(lambda: not any(map(lock_keys, nodes3.urls)))
-        ahead = first.fence + at(15_000)  # of every ballot, and not too far to be raised
-        for i, url in enumerate(nodes3.urls):
-            ask(url, "SET", "redlock:fence:{redlock:res}", ahead + 100 * i, "PX", 600_000)
-        async with manager.lock("res", blocking=False) as lease:
-            assert lease.fence > ahead + 100
-            stored = [int(ask(url, "GET", "redlock:fence:{redlock:res}")) for url in nodes3.urls]
-            assert stored.count(lease.fence) >= 2
-        assert manager.statistics().raised >= 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -13,8 +12,6 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from aioredlock_ng import LockManager
-from aioredlock_ng._scripts import INSPECT
-from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import all_up
 from tests.servers import ask, eventually
 
@@ -32,7 +29,7 @@ def sets(url: str) -> int:
 
 
 @pytest.mark.heavy
-async def test_a_freeze_longer_than_the_ttl_leaves_no_key(nodes3: LocalNodes) -> None:
+async def test_a_freeze_longer_than_the_ttl_leaves_no_key(nodes3):
     """A SET that a frozen server executes when it goes on is undone soon, even when its ttl has passed."""
     url = nodes3.urls[0]
     async with contextlib.AsyncExitStack() as stack:
@@ -58,36 +55,3 @@ async def test_a_freeze_longer_than_the_ttl_leaves_no_key(nodes3: LocalNodes) ->
         left = thawed + SOON - time.monotonic()
         await eventually(lambda: not ask(url, "EXISTS", "redlock:a"), within=left, what="the key is gone")
         await eventually(lambda: not manager.statistics().nodes[0].owed, what="nothing is owed")
-
-
-class Gathering(Redis):
-    """A client whose inspections wait until so many of them are under way."""
-
-    wanted = 40
-    under_way = 0
-    complete: asyncio.Event
-
-    async def execute_command(self, *args: Any, **options: Any) -> Any:
-        """Execute it, once there are enough."""
-        if args[1:2] == (INSPECT.digest,):
-            self.under_way += 1
-            if self.under_way == self.wanted:
-                self.complete.set()
-            await self.complete.wait()
-        return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
-
-
-@pytest.mark.heavy
-async def test_inspections_do_not_wait_for_each_other(nodes3: LocalNodes) -> None:
-    """Many inspections over client nodes are under way at the same time."""
-    async with contextlib.AsyncExitStack() as stack:
-        clients = [Gathering(port=port) for port in nodes3.ports]
-        for client in clients:
-            client.complete = asyncio.Event()
-            stack.push_async_callback(client.aclose)
-        manager = await stack.enter_async_context(LockManager(clients, ttl=30, node_timeout=20.0))
-        await all_up(manager)
-        names = [f"n{number}" for number in range(Gathering.wanted)]
-        seen = await asyncio.gather(*map(manager.inspect, names))
-        assert [client.under_way for client in clients] == [Gathering.wanted] * 3
-        assert all(node.held is False for nodes in seen for node in nodes)

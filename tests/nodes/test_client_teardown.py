@@ -10,7 +10,6 @@ import pytest
 from redis.asyncio import Redis
 
 from aioredlock_ng import Lease, LockManager
-from aioredlock_ng.testing import LocalNodes
 from tests.servers import lock_keys
 
 TTL = 20.0
@@ -19,15 +18,13 @@ TTL = 20.0
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # the clients are not closed, which is the point
 @pytest.mark.parametrize("frozen", [(), (0,), (0, 1, 2)], ids=str)
 @pytest.mark.parametrize("waiting", [False, True], ids=["a lease", "a lease and an acquire under way"])
-def test_a_loop_that_is_torn_down_over_clients(
-    nodes3: LocalNodes, frozen: tuple[int, ...], waiting: bool
-) -> None:
+def test_a_loop_that_is_torn_down_over_clients(nodes3, frozen, waiting):
     """asyncio.run leaves no pending task and no unheard error behind, and what can be released is."""
     complaints: list[dict[str, Any]] = []
     kept: list[Lease] = []
     tasks: list[asyncio.Task[Lease]] = []
 
-    async def main() -> asyncio.AbstractEventLoop:
+    async def main():
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: complaints.append(context))
         manager = LockManager([Redis(port=port) for port in nodes3.ports], ttl=TTL)

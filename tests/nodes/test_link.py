@@ -54,7 +54,7 @@ async def connected() -> tuple[Link, asyncio.WriteTransport, socket.socket]:
     return link, transport, peer
 
 
-async def test_a_link_that_cannot_be_written_to_does_not_keep_others_from_writing() -> None:
+async def test_a_link_that_cannot_be_written_to_does_not_keep_others_from_writing():
     """It is given up, with the reason; what the others have queued in that turn of the loop leaves (R15)."""
     bad, transport, peer = await connected()
     good, _, listening = await connected()
@@ -75,10 +75,10 @@ async def test_a_link_that_cannot_be_written_to_does_not_keep_others_from_writin
 
 @pytest.mark.parametrize("noticed", [False, True], ids=["just now", "before"])
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_a_connection_that_was_reset_is_closed_all_the_same(loop: str, noticed: bool) -> None:
+def test_a_connection_that_was_reset_is_closed_all_the_same(loop, noticed):
     """Our half cannot be closed any more, with a question open: that is no error, and nothing stays open."""
 
-    async def main() -> None:
+    async def main():
         link, transport, peer = await connected()
         assert link.pipe.put(heartbeat(b"nonce"), Caller(), 0)
         link.flush()

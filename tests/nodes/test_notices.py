@@ -8,13 +8,12 @@ import math
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from random import Random
-from typing import Any
 from urllib.parse import urlsplit
 
 import hiredis
 import pytest
 
-from aioredlock_ng import ConfigurationError, LockManager, QuorumUnavailableError, _scripts
+from aioredlock_ng import ConfigurationError, LockManager, QuorumUnavailableError
 from aioredlock_ng._clock import SystemClock
 from aioredlock_ng._core.command import Command
 from aioredlock_ng._core.rights import ACL_RIGHTS
@@ -89,12 +88,10 @@ async def hearing(url: str) -> AsyncIterator[Hearing]:
 
 
 @pytest.fixture(params=["path", "local"], ids=["Redis", "Valkey"])
-def url(request: pytest.FixtureRequest, make_nodes: MakeNodes) -> str:
+def url(request, make_nodes):
     """Give a server for this test alone, of both makes."""
     skip_unless_available(request.param)
-    nodes = make_nodes(1, server=request.param)
-    request.node.nodes = nodes
-    return nodes.urls[0]
+    return make_nodes(1, server=request.param).urls[0]
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -105,27 +102,8 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 # -- heard ---------------------------------------------------------------------------------------------
 
 
-async def test_what_others_publish_is_heard(url: str) -> None:
-    """By a command and by a script, each once and in order; on other channels nothing."""
-    async with hearing(url) as it, hearing(url) as other:
-        await it.hear()
-        assert ask(url, "PUBLISH", KEY, "") == 1
-        assert ask(url, "PUBLISH", "redlock:b", "") == 0
-        await eventually(lambda: it.notices == [KEY])
-        assert await other.do(NAME.acquire(OWNER, 10.0)) == b"OK"
-        assert await other.do(NAME.release(OWNER, 10.0, quiet=True)) == [1, 0, 0]
-        assert await other.do(NAME.acquire(OWNER, 10.0)) == b"OK"
-        assert await other.do(NAME.release(OWNER, 10.0)) == [1, 0, 1]
-        await eventually(lambda: it.notices == [KEY] * 2)
-        it.node.unsubscribe(KEY)
-        assert ask(url, "PUBLISH", KEY, "") in (0, 1)
-        await it.do(NAME.release(OWNER, 10.0))
-        assert ask(url, "PUBLISH", KEY, "") == 0
-        assert it.notices == [KEY] * 2
-
-
 @pytest.mark.heavy
-async def test_nothing_is_lost_between_a_subscription_and_the_command_behind_it(url: str) -> None:
+async def test_nothing_is_lost_between_a_subscription_and_the_command_behind_it(url):
     """Both leave in one write: a release that comes after what the command saw is heard (R15)."""
     async with hearing(url) as it, hearing(url) as holder:
         for turn in range(1, 101):
@@ -141,43 +119,7 @@ async def test_nothing_is_lost_between_a_subscription_and_the_command_behind_it(
             it.node.unsubscribe(KEY)
 
 
-async def test_one_connection_hears_its_own_release(url: str) -> None:
-    """Notice and reply come on one connection, in whichever order the server sends them."""
-    async with hearing(url) as it:
-        it.node.subscribe(KEY)
-        it.node.submit(NAME.acquire(OWNER, 10.0), it, 0)
-        assert await it.do(NAME.release(OWNER, 10.0)) == [1, 0, 1]
-        await eventually(lambda: it.notices == [KEY])
-        assert it.replies == [b"OK", [1, 0, 1]]
-        assert it.node.standing.mismatched == 0
-
-
-async def test_wishes_that_change_in_one_turn_of_the_loop(url: str) -> None:
-    """The last one holds, whatever is under way."""
-    async with hearing(url) as it:
-        for _ in range(50):
-            it.node.subscribe(KEY)
-            it.node.unsubscribe(KEY)
-        await eventually(lambda: len(it.node._channels) == 0)
-        for _ in range(50):
-            it.node.subscribe(KEY)
-            it.node.unsubscribe(KEY)
-            it.node.subscribe(KEY)
-        await eventually(lambda: it.node.hears(KEY))
-        assert ask(url, "PUBLISH", KEY, "") == 1
-        await eventually(lambda: it.notices == [KEY])
-
-
-async def test_a_channel_is_any_bytes(url: str) -> None:
-    """As a key is (R16)."""
-    channel = b"redlock:\r\n*?[\x00\xff "
-    async with hearing(url) as it:
-        await it.hear(channel)
-        ask(url, "PUBLISH", channel, "")
-        await eventually(lambda: it.notices == [channel])
-
-
-async def test_a_killed_connection_is_subscribed_again(url: str) -> None:
+async def test_a_killed_connection_is_subscribed_again(url):
     """By itself, with all its channels; while it is away nothing is heard."""
     channels = [b"redlock:%d" % number for number in range(2000)]
     async with hearing(url) as it:
@@ -189,34 +131,6 @@ async def test_a_killed_connection_is_subscribed_again(url: str) -> None:
         await eventually(lambda: all(map(it.node.hears, channels)))
         ask(url, "PUBLISH", channels[0], "")
         await eventually(lambda: it.notices == channels[:1])
-
-
-async def test_a_restarted_server_is_subscribed_again(request: pytest.FixtureRequest, url: str) -> None:
-    """What was wanted meanwhile, too."""
-    nodes: LocalNodes = request.node.nodes
-    async with hearing(url) as it:
-        await it.hear()
-        nodes.kill(0)
-        await eventually(lambda: not it.node.hears(KEY))
-        it.node.subscribe(b"redlock:b")
-        it.node.unsubscribe(KEY)
-        await nodes.restart(0)
-        await eventually(lambda: it.node.hears(b"redlock:b"))
-        assert ask(url, "PUBSUB CHANNELS", "redlock:*") == [b"redlock:b"]
-
-
-@pytest.mark.heavy
-async def test_a_server_that_is_frozen_tells_when_it_goes_on(
-    request: pytest.FixtureRequest, url: str
-) -> None:
-    """A suspect node may be subscribed: a notice is a hint and no vote."""
-    nodes: LocalNodes = request.node.nodes
-    async with hearing(url) as it:
-        nodes.pause(0)
-        await eventually(lambda: it.node.standing.state is NodeState.SUSPECT)
-        it.node.subscribe(KEY)
-        nodes.resume(0)
-        await eventually(lambda: it.node.hears(KEY))
 
 
 # -- without the right to hear -------------------------------------------------------------------------
@@ -242,9 +156,7 @@ def refused(url: str) -> int:
     ],
     ids=["no channel", "another channel", "no command"],
 )
-async def test_without_the_rights_nothing_is_heard_and_all_else_works(
-    url: str, rights: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_without_the_rights_nothing_is_heard_and_all_else_works(url, rights, caplog):
     """It is said once what to allow, and asked once for each wish; what is allowed later is heard then."""
     async with hearing(grant(url, rights)) as it:
         for _ in range(3):
@@ -267,19 +179,10 @@ async def test_without_the_rights_nothing_is_heard_and_all_else_works(
         assert len(warnings(caplog)) == 1
 
 
-async def test_the_rights_are_enough(url: str) -> None:
-    """The documented ones, for what is published by others and by oneself."""
-    async with hearing(grant(url, f"~redlock:* &redlock:* {ACL_RIGHTS}")) as it:
-        await it.hear()
-        await it.do(NAME.acquire(OWNER, 10.0))
-        assert await it.do(NAME.release(OWNER, 10.0)) == [1, 0, 1]
-        await eventually(lambda: it.notices == [KEY])
-
-
 # -- RESP2 ---------------------------------------------------------------------------------------------
 
 
-async def test_a_url_may_ask_for_resp2(url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_url_may_ask_for_resp2(url, caplog):
     """Then nothing is heard, nothing is tried, and no warning tells of what was asked for."""
     async with hearing(f"{url}?protocol=2") as it:
         it.node.subscribe(KEY)
@@ -301,7 +204,7 @@ def ask_text(url: str, *words: str) -> str:
 
 
 @pytest.mark.parametrize("protocol", ["1", "4", "three"])
-def test_another_protocol_is_no_valid_url(protocol: str) -> None:
+def test_another_protocol_is_no_valid_url(protocol):
     """It is refused when the manager is made."""
     with pytest.raises(ConfigurationError):
         LockManager([f"redis://127.0.0.1:1?protocol={protocol}"])
@@ -379,9 +282,7 @@ async def proxied(
         await eventually(lambda: len(asyncio.all_tasks()) == 1, what="the proxy has ended")
 
 
-async def test_one_hang_up_at_login_does_not_cost_the_notices(
-    make_nodes: MakeNodes, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_one_hang_up_at_login_does_not_cost_the_notices(make_nodes, caplog):
     """A server or proxy that restarts hangs up: the connection that works then is told of releases, too."""
     (url,) = make_nodes(1).urls
     async with proxied(url, b"") as (proxy, through):
@@ -393,7 +294,7 @@ async def test_one_hang_up_at_login_does_not_cost_the_notices(
 
 
 @pytest.mark.parametrize("verb", ["SCRIPT", "INFO"])
-async def test_a_proxy_that_hangs_up_at_a_command_is_told_by_that(make_nodes: MakeNodes, verb: str) -> None:
+async def test_a_proxy_that_hangs_up_at_a_command_is_told_by_that(make_nodes, verb):
     """Its silence says nothing, so the reason says what it was asked."""
     (url,) = make_nodes(1).urls
     told: list[str] = []
@@ -423,9 +324,7 @@ UNKNOWN = b"-ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`,
     ],
     ids=["unknown", "echoed", "NOPERM", "NOPROTO", "OK", "no map", "hung up", "no upstream"],
 )
-async def test_a_server_without_resp3_is_spoken_to_in_resp2(
-    make_nodes: MakeNodes, hello: bytes, remembered: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_server_without_resp3_is_spoken_to_in_resp2(make_nodes, hello, remembered, caplog):
     """At once, said once and without secrets; one that said so is not asked again, one that hung up is."""
     (url,) = make_nodes(1).urls
     rights = f"~redlock:* &redlock:* {ACL_RIGHTS}"
@@ -459,9 +358,7 @@ async def test_a_server_without_resp3_is_spoken_to_in_resp2(
     ],
     ids=["args", "echoed"],
 )
-async def test_a_login_that_is_refused_is_told_without_the_password(
-    make_nodes: MakeNodes, refusal: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_login_that_is_refused_is_told_without_the_password(make_nodes, refusal, caplog):
     """Also where a server knows neither HELLO nor AUTH, and repeats what it was sent."""
     (url,) = make_nodes(1).urls
     secret = PASSWORD.encode()
@@ -480,43 +377,14 @@ async def test_a_login_that_is_refused_is_told_without_the_password(
     assert PASSWORD not in shown
 
 
-async def test_a_password_that_is_a_word_of_every_day_hides_no_reason() -> None:
+async def test_a_password_that_is_a_word_of_every_day_hides_no_reason():
     """What redis-py itself says of hosts has no password in it, whatever the words are."""
     async with LockManager(["redis://:127.0.0.1@127.0.0.1:1"]) as manager:
         node = manager.statistics().nodes[0]
     assert "connect" in node.reason
 
 
-async def test_a_server_without_resp3_on_a_unix_socket(
-    make_nodes: MakeNodes, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The same there, where redis-py does the handshake at another moment."""
-    (url,) = make_nodes(1).urls
-    hello = UNKNOWN % PASSWORD.encode()
-    async with proxied(url, hello, tmp_path / "socket") as (proxy, through), hearing(through) as it:
-        it.node.subscribe(KEY)
-        assert await it.do(NAME.acquire(OWNER, 10.0)) == b"OK"
-        assert not it.node.hears(KEY)
-        assert proxy.hellos == 1
-    assert len(warnings(caplog)) == 1
-
-
-async def test_a_server_that_agrees_to_resp3_and_goes_on_in_resp2_is_found_out(
-    make_nodes: MakeNodes, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A subscription there would keep the connection from all else."""
-    (url,) = make_nodes(1).urls
-    async with proxied(url, b"*2\r\n$5\r\nproto\r\n:2\r\n") as (proxy, through), hearing(through) as it:
-        it.node.subscribe(KEY)
-        assert await it.do(NAME.acquire(OWNER, 10.0)) == b"OK"
-        assert not it.node.hears(KEY)
-        assert not [words for words in proxy.words if words[0] == b"SUBSCRIBE"]
-    assert len(warnings(caplog)) == 1
-
-
-async def test_a_server_that_knows_no_bare_hello_speaks_resp3(
-    make_nodes: MakeNodes, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_server_that_knows_no_bare_hello_speaks_resp3(make_nodes, caplog):
     """Redis 6.0 and 6.1 do: HELLO needs a version there."""
     (url,) = make_nodes(1).urls
     async with proxied(url) as (proxy, through):
@@ -526,48 +394,3 @@ async def test_a_server_that_knows_no_bare_hello_speaks_resp3(
             assert await it.do(NAME.acquire(OWNER, 10.0)) == b"OK"
             await eventually(lambda: it.node.hears(KEY))
     assert warnings(caplog) == []
-
-
-async def test_a_wrong_password_is_the_reason_whatever_the_protocol(
-    make_nodes: MakeNodes, caplog: pytest.LogCaptureFixture
-) -> None:
-    """That a login failed says nothing about RESP3."""
-    (url,) = make_nodes(1).urls
-    grant(url, ACL_RIGHTS)
-    async with LockManager([url.replace("redis://", "redis://locker:wrong@")]) as manager:
-        await eventually(lambda: manager.statistics().nodes[0].state is NodeState.DOWN)
-        assert "password" in manager.statistics().nodes[0].reason
-    assert warnings(caplog) == []
-
-
-@pytest.mark.heavy
-async def test_nothing_is_sent_without_a_request(url: str) -> None:
-    """The handshake is what we know of it, and then there are heartbeats and subscriptions alone."""
-    async with proxied(url) as (proxy, through), hearing(through) as it:
-        await it.hear()
-        await eventually(lambda: sum(words[0] == b"PING" for words in proxy.words) >= 3)
-        sent = [words for words in proxy.words if words[0] != b"PING" and words[-1] != b"XX"]  # heartbeats
-        verbs = [b" ".join(words[:2]).upper() for words in sent]
-        loads = [b"SCRIPT LOAD"] * len(_scripts.ALL)
-        facts = [b"INFO SERVER", b"INFO REPLICATION", b"INFO MEMORY"]
-        about_us = [b"CLIENT SETINFO"] * verbs.count(b"CLIENT SETINFO")
-        assert verbs == [b"HELLO 3", *about_us, b"HELLO 3", *facts, *loads, b"SUBSCRIBE REDLOCK:A"]
-
-
-async def test_facts_are_read_in_both_protocols(url: str) -> None:
-    """What a server says of itself looks different there, and is the same."""
-    seen = []
-    for protocol in (2, 3):
-        async with LockManager([f"{url}?protocol={protocol}"]) as manager:
-            await eventually(lambda: manager.statistics().nodes[0].state is NodeState.UP)
-            assert manager._life.nodes[0].standing.run_id == ask(url, "INFO", "server")["run_id"]
-            findings: list[Any] = await manager.diagnose()
-            seen.append(
-                {
-                    (one.check, one.level)
-                    for one in findings
-                    if one.check not in ("latency", "clock", "notices")
-                }
-            )
-    assert seen[0] == seen[1]
-    assert not {check for check, level in seen[0] if level == "error"}

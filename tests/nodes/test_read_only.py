@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +13,6 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as BrokenConnection
 
 from aioredlock_ng import LockManager, NodeState, QuorumUnavailableError
-from aioredlock_ng.testing import LocalNodes
 from tests.nodes.standing import state, up
 from tests.servers import ask, eventually
 
@@ -90,9 +85,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
         pytest.param("client", False, marks=pytest.mark.heavy),
     ],
 )
-async def test_a_node_that_refuses_writes_is_not_up(
-    nodes3: LocalNodes, caplog: pytest.LogCaptureFixture, how: str, way: Refuse, sentinels: bool
-) -> None:
+async def test_a_node_that_refuses_writes_is_not_up(nodes3, caplog, how, way, sentinels):
     """A process that asks for no lock notices, too; the log has a line for the change, and for its end."""
     caplog.set_level(logging.INFO, logger="aioredlock_ng")
     async with contextlib.AsyncExitStack() as stack:
@@ -139,7 +132,7 @@ class Unlucky(Redis):
         return await super().execute_command(*args, **options)
 
 
-async def test_a_failure_on_the_way_is_no_refusal(nodes3: LocalNodes) -> None:
+async def test_a_failure_on_the_way_is_no_refusal(nodes3):
     """Where a client's connection breaks, the server has refused nothing: the node is down for a while."""
     clients = [Unlucky.from_url(nodes3.urls[0]), *map(Redis.from_url, nodes3.urls[1:])]
     async with contextlib.AsyncExitStack() as stack:
@@ -148,58 +141,3 @@ async def test_a_failure_on_the_way_is_no_refusal(nodes3: LocalNodes) -> None:
         manager = await stack.enter_async_context(LockManager(clients, **PLAIN))
         await eventually(lambda: state(manager, 0) == NodeState.DOWN and state(manager, 1) == NodeState.UP)
         assert "Connection closed" in manager.statistics().nodes[0].reason
-
-
-@pytest.mark.heavy
-async def test_nodes_that_are_full_still_extend_what_is_held(nodes3: LocalNodes) -> None:
-    """They refuse what takes memory, and no more: their votes count for what they do not refuse."""
-    async with LockManager(nodes3.urls) as manager:
-        await up(manager)
-        lease = await manager.lock("res", ttl=1.0).acquire()
-        with contextlib.ExitStack() as refusing:
-            for url in nodes3.urls:
-                refusing.enter_context(full(url))
-            await eventually(lambda: not manager.available)
-            extended = lease.extensions
-            await eventually(lambda: lease.extensions > extended + 3)
-            assert lease.held
-            await lease.release()
-
-
-@pytest.mark.heavy
-async def test_a_call_that_waits_tells_when_no_majority_can_grant_any_more(
-    nodes3: LocalNodes, caplog: pytest.LogCaptureFixture
-) -> None:
-    """First it was held by another; then that one went, and a majority refuses: another line says so."""
-    caplog.set_level(logging.INFO, logger="aioredlock_ng")
-    async with LockManager(nodes3.urls) as manager, LockManager(nodes3.urls, holder="B") as other:
-        lease = await other.lock("res", ttl=3).acquire()
-        waits = asyncio.create_task(manager.lock("res").acquire())
-        await eventually(lambda: "is held by B" in caplog.text)
-        with contextlib.ExitStack() as refusing:
-            for url in nodes3.urls:
-                refusing.enter_context(full(url))
-            await lease.release()
-            await eventually(lambda: caplog.text.count("still waiting") > 1)
-            told = [record for record in caplog.records if "still waiting" in record.getMessage()]
-            assert [record.levelno for record in told] == [logging.INFO, logging.WARNING]
-            assert "OOM" in told[1].getMessage()
-        await (await waits).release()
-        assert sum("still waiting" in record.getMessage() for record in caplog.records) == 2
-
-
-async def test_status_fails_where_a_majority_refuses(nodes3: LocalNodes) -> None:
-    """A probe that asks for no lock says that none can be had, and why."""
-    async with LockManager(nodes3.urls) as manager, manager.lock("used"):
-        pass
-    with contextlib.ExitStack() as refusing:
-        for url in nodes3.urls[:2]:
-            refusing.enter_context(full(url))
-        environment = os.environ | {"REDLOCK_URLS": ",".join(nodes3.urls)}
-        command = [sys.executable, "-m", "aioredlock_ng", "status"]
-        done = await asyncio.to_thread(
-            subprocess.run, command, env=environment, capture_output=True, text=True, check=False
-        )
-    assert done.returncode == 69
-    assert "nodes up: 1 of 3" in done.stdout
-    assert done.stdout.count("refuses writes: OOM") == 2

@@ -9,11 +9,9 @@ import logging
 from collections.abc import AsyncIterator
 
 import pytest
-from redis.asyncio import Redis
 
 from aioredlock_ng import LockManager, NodeState
 from aioredlock_ng._core.servers_seen import SEVERAL_SERVERS
-from aioredlock_ng.testing import LocalNodes
 from tests.nodes.standing import state
 from tests.servers import eventually
 
@@ -74,9 +72,7 @@ async def reconnect(manager: LockManager, balancer: Balancer) -> None:
     await manager._life.nodes[0].greet()
 
 
-async def test_a_server_that_returns_behind_a_name_is_told_once(
-    nodes5: LocalNodes, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_server_that_returns_behind_a_name_is_told_once(nodes5, caplog):
     """Another server may be a failover; the first one again is none."""
     caplog.set_level(logging.WARNING)
     async with balanced(nodes5.ports[:2]) as balancer:
@@ -93,32 +89,3 @@ async def test_a_server_that_returns_behind_a_name_is_told_once(
     (message,) = told(caplog)
     assert balancer.url in message
     assert "name each server by an address of its own" in message
-
-
-async def test_the_doctor_calls_it_an_error(nodes5: LocalNodes) -> None:
-    """It makes further connections; one proxy in front of one server is fine."""
-    async with balanced(nodes5.ports[:2]) as several, balanced(nodes5.ports[2:3]) as one:
-        async with LockManager([several.url, one.url, nodes5.urls[3]], prefix="spread:") as manager:
-            findings = [each for each in await manager.diagnose() if each.check == "identity"]
-        await eventually(lambda: len(asyncio.all_tasks()) == 1, what="no connection is left")
-    assert [each.node for each in findings if each.level == "error"] == [several.url]
-
-
-async def test_a_client_behind_a_balancer_is_told_too(
-    nodes5: LocalNodes, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The connections of its pool lead to both servers at the same time."""
-    caplog.set_level(logging.WARNING)
-    async with balanced(nodes5.ports[:2]) as balancer:
-        client = Redis.from_url(balancer.url)
-        async with LockManager(
-            [client, *nodes5.urls[2:4]], prefix="spread:", node_timeout=1.0, connect_timeout=10.0
-        ) as manager:
-            await eventually(lambda: state(manager) is not NodeState.DOWN)
-            for _ in range(50):  # heartbeats take connections, too, so that a server may be met several times
-                if told(caplog):
-                    break
-                await client.connection_pool.disconnect()
-                await manager._life.nodes[0].greet()
-        await client.aclose()
-    assert len(told(caplog)) == 1
