@@ -13,8 +13,8 @@ import pytest
 from benchmarks.cycles import compared, rate
 from benchmarks.driver import Figures, TroubleError, take_turns
 from benchmarks.guard import Limit
-from benchmarks.report import Report, percentile, ratio
-from benchmarks.slices import schedule, thinned
+from benchmarks.report import Report, percentile
+from benchmarks.slices import schedule
 
 
 def by_counting(values: list[float], share: float) -> float:
@@ -28,21 +28,6 @@ def test_percentile(size):
     values = [random.Random(size).random() for _ in range(size)]
     for percent in (1, 25, 50, 75, 99, 100):
         assert percentile(values, percent / 100) == by_counting(values, percent / 100)
-
-
-def test_ratio_is_taken_turn_by_turn():
-    """Noise that both saw falls out of a ratio: one turn that was slow for both does not count for more."""
-    assert ratio([2.0, 200.0, 4.0], [1.0, 100.0, 2.0]) == 2.0
-    with pytest.raises(ValueError, match="shorter"):
-        ratio([1.0, 2.0], [1.0])
-
-
-def test_thinned_keeps_the_ends():
-    """Thinning keeps the least, the greatest and the median, and leaves short lists as they are."""
-    values = random.Random(1).sample(range(10_001), 10_001)
-    few = thinned(values, most=101)
-    assert few == list(range(0, 10_001, 100))
-    assert thinned([3, 1, 2], most=3) == [1, 2, 3]
 
 
 def test_even_schedule():

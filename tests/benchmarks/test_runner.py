@@ -6,22 +6,18 @@ import asyncio
 import json
 import shutil
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks import sharing
 from benchmarks.__main__ import QUESTIONS, run
 from benchmarks.bench import Settings
 from benchmarks.driver import TroubleError, Worker
-from benchmarks.environments import UnavailableError, command_of
+from benchmarks.environments import command_of
 from benchmarks.peers import PEERS
-from benchmarks.proxy import proxies
 from benchmarks.questions import (
     distance,
-    faults,
     growth,
     held,
     hot_name,
@@ -33,7 +29,6 @@ from benchmarks.questions import (
     uncontended,
 )
 from benchmarks.report import Report
-from benchmarks.servers import round_trip
 from tests.servers import fastest_arm
 
 HERE = tuple(peer for peer, spec in PEERS.items() if not spec.requirements)
@@ -104,20 +99,6 @@ def test_every_question_has_figures_for_every_peer(tmp_path: Path):
     assert {line["curve"] for line in lines if "curve" in line} == {uncontended.TABLE, hot_name.TABLE}
 
 
-@pytest.mark.heavy
-def test_a_peer_that_hangs_on_a_frozen_node_is_reported(tmp_path: Path):
-    """A peer that hangs on a frozen node costs the run the limit at most; the others have their figures."""
-    peers = ("ours-plain", "ours-fenced", "pottery")
-    settings = replace(SMALL, peers=peers, limit=0.7)
-    rows = {(row["one_node"], row["peer"]): row for row in rows_of(settings, ["faults"], tmp_path / "x")[1:]}
-    assert {fault for fault, _ in rows} == set(faults.FAULTS)
-    assert rows["frozen", "pottery"]["trouble"] == "> 1.2 s"
-    for fault in faults.FAULTS:
-        for peer in peers[:2]:
-            assert rows[fault, peer]["trouble"] is None
-            assert rows[fault, peer]["p50_to_healthy"] > 0
-
-
 async def test_a_stuck_worker_is_killed_and_starts_again(shared_nodes):
     """A worker that takes too long is killed and told apart from one that fails; it can be used again."""
     worker = Worker(*await command_of("asyncio.Lock", "asyncio"))
@@ -143,52 +124,3 @@ async def test_a_crowd_without_exclusion_is_caught(shared_nodes):
             await processes.crowd_turn(crowd, 0.3, 10)
     finally:
         await crowd.end()
-
-
-async def test_proxies_delay_without_throttling(shared_nodes):
-    """Behind a proxy a round trip is longer by what was asked for, however many are under way at once."""
-    trip = 0.05
-    async with proxies(shared_nodes.urls[:1], trip) as urls:
-        assert await asyncio.to_thread(round_trip, urls[0], 3) >= trip
-        port = int(urls[0].rpartition(":")[2])
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        began = time.monotonic()
-        for i in range(100):
-            writer.write(b"ECHO %d\r\n" % i)
-            await asyncio.sleep(0)
-        answers = [await reader.readline() for _ in range(200)]
-        assert [int(answer) for answer in answers[1::2]] == list(range(100))
-        assert trip <= time.monotonic() - began < 100 * trip / 2
-        writer.close()
-        await writer.wait_closed()
-
-
-async def test_node_redlock_measures_what_the_others_do(shared_nodes):
-    """The worker in JavaScript gives figures of the same shape, and says what it cannot measure."""
-    try:
-        worker = Worker(*await command_of("node-redlock", "asyncio"))
-    except UnavailableError as error:
-        pytest.skip(str(error))
-    try:
-        await worker.open("node-redlock", shared_nodes.urls)
-        order = {"limit": 30, "prefix": "node", "seconds": 0.1}
-        alone = await worker.do("latency", count=5, **order)
-        assert 0 < len(alone["cycles"]) <= 5
-        assert all(a < c for a, c in zip(alone["acquires"], alone["cycles"], strict=True))
-        many = await worker.do("throughput", tasks=4, names=2, **order)
-        assert many["done"] == len(many["acquires"]) >= 4
-        assert many["acquires"] == sorted(many["acquires"])
-        assert min(many["rate"], many["cpu"]) > 0
-        with pytest.raises(TroubleError, match="orders\\[what\\] is not a function"):
-            await worker.do("held", limit=30)
-    finally:
-        await worker.end()
-
-
-async def test_a_name_is_shared_with_another_library():
-    """One process of ours and one of redis-py both get a lock that both want, and lose no increment."""
-    report = Report()
-    await sharing.shares(report, "redis-py", 1, 1.0)
-    (row,) = report.tables[sharing.TABLE]
-    assert row["ours"] > 0
-    assert int(row["others"]) > 0

@@ -68,27 +68,6 @@ def test_open_loop_counts_from_the_intended_start(monkeypatch):
     assert times == pytest.approx(sorted(1.115 + 0.015 * i - 0.1 * (i + 1) for i in range(9)))
 
 
-def test_open_loop_counts_a_late_start(monkeypatch):
-    """A request that starts late, because the loop was busy, has that in its time."""
-
-    class Busy:
-        first = True
-
-        async def cycle(self, name: str, body: Body) -> None:
-            if self.first:
-                self.first = False
-                asyncio.get_running_loop().advance(0.35)  # blocks the loop
-            await body()
-
-    async def run() -> slices.Figures:
-        return await slices.open_loop(Busy(), prefix="a", rate=10, seconds=0.55, seed=None)
-
-    figures = simulated(monkeypatch, run())
-    assert figures["times"] == pytest.approx([0.0, 0.05, 0.15, 0.25, 0.35], abs=1e-6)
-    assert figures["late"] == pytest.approx([0.0, 0.0, 0.05, 0.15, 0.25], abs=1e-6)
-    assert figures["cycles"] == pytest.approx([0.0, 0.0, 0.0, 0.0, 0.35], abs=1e-6)
-
-
 def test_hot_name_is_fair_under_a_plain_lock(monkeypatch):
     """Under a plain lock 20 tasks take turns: all but the first ones wait for the 19 others."""
 
@@ -100,22 +79,6 @@ def test_hot_name_is_fair_under_a_plain_lock(monkeypatch):
     assert figures["rate"] == pytest.approx(100, abs=1)
     assert figures["waits"][-1] == pytest.approx(0.19)
     assert figures["waits"][30] == pytest.approx(0.19)
-
-
-@pytest.mark.parametrize(("give_up", "done"), [(False, 4), (True, 3)])
-def test_share_ends_or_gives_up(monkeypatch, tmp_path, give_up, done):
-    """What is asked for before the end is waited for, and is not had in time; or it is given up."""
-    counter = tmp_path / "counter"
-    counter.write_text(f"{0:09}")
-
-    async def run() -> slices.Figures:
-        at = asyncio.get_running_loop().time() + 1
-        order = {"name": "a", "at": at, "seconds": 0.095, "section": 0.015, "pause": 0.0}
-        return await slices.share(Slow(), counter=str(counter), give_up=give_up, **order)
-
-    figures = simulated(monkeypatch, run())  # sections begin at 10, 40, 70 and 100 ms
-    assert figures == {"had": 3, "done": done}
-    assert int(counter.read_text()) == done
 
 
 async def test_hot_name_notices_two_holders():

@@ -68,6 +68,11 @@ def waits(seen: int, seconds: float | None) -> bool:
     return seen == -1 if seconds is None else alike(seen, round(seconds * 1000) + 1)
 
 
+def refused(answer: Any, seconds: float | None) -> bool:
+    """Return whether an acquire was refused, and told to wait for so long."""
+    return bool(answer[0] == 0 and waits(answer[1], seconds))
+
+
 async def without_a_vote(stage: Stage, why: str) -> Stamp:
     """Make a sentinel unlike the expected one, or return a stamp with another server's identity (R12)."""
     identity = await stage.identity()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 from redis.asyncio import Redis
 
-from aioredlock_ng import LockManager, NodeState, Survey
+from aioredlock_ng import LockManager, Survey
 from tests.conformance.masters import WRONG, Masters, lock_keys
 from tests.conformance.tools import FOREIGN
 from tests.servers import ask, eventually
@@ -87,23 +85,6 @@ async def test_a_diagnosis_finds_no_error_and_leaves_no_key(masters, make_manage
     ]:
         assert [one.level for one in findings if one.check == check] == ["ok"] * 5, check
     assert not any(lock_keys(master) for master in masters)
-
-
-@pytest.mark.parametrize("by", ["url", "client"])
-@pytest.mark.parametrize("look", ["survey", "inspect"])
-async def test_a_client_that_has_read_can_lock_at_once(look, by, shared_nodes):
-    """On a server that has never seen the prefix, the first try after a look is greeted for (R12)."""
-    url = shared_nodes.urls[0]
-    async with Redis.from_url(url) as client:
-        manager = LockManager(
-            [url if by == "url" else client], prefix=f"{by} after {look}:", node_timeout=2.0
-        )
-        async with contextlib.aclosing(manager):
-            await getattr(manager, look)(*() if look == "survey" else ("a",))
-            assert manager.statistics().nodes[0].state is NodeState.QUARANTINED
-            lease = await manager.lock("a").try_acquire()
-            assert lease is not None
-            await lease.release()
 
 
 # -- by clients --------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from tests.conformance.masters import WRONG, lock_keys
+from tests.conformance.masters import WRONG
 from tests.conformance.stage import KEEP, SENTINEL, announcements, locks
 from tests.conformance.tools import FOREIGN, OTHERS, lives
 from tests.listening import listen
@@ -91,17 +91,6 @@ async def test_whatever_is_under_the_key_is_a_lock(stage, value, ttl):
     assert await stage.observe() == [1, 1, b""]
 
 
-async def test_an_observer_changes_nothing(stage):
-    """No key is made, and none lives longer."""
-    stage.hold("a", OTHERS)
-    stage.put(ANNOUNCED, b"7:us", 30.0)
-    before = stage.master.look([LOCK, ANNOUNCED, SENTINEL])
-    await stage.observe()
-    after = stage.master.look([LOCK, ANNOUNCED, SENTINEL])
-    assert [value for value, _ in after] == [value for value, _ in before]
-    assert all(lives(ttl, 30.0) for _, ttl in after[:2])
-
-
 async def test_a_value_of_any_size_is_cut(stage):
     """Another program may have written there."""
     stage.put(ANNOUNCED, b"7:" + b"x" * 100_000, 30.0)
@@ -113,17 +102,3 @@ async def test_another_type_is_an_error(stage):
     stage.put(ANNOUNCED, WRONG, 30.0)
     assert await stage.announce(3) == "WRONGTYPE"
     assert await stage.observe() == "WRONGTYPE"
-
-
-async def test_a_leader_and_its_observers(make_manager, masters):
-    """The whole way, through the managers of two processes."""
-    first, second = await make_manager(), await make_manager()
-    news = second.election("a").observe()
-    assert await anext(news) is None
-    async with first.election("a", holder="one").campaign() as leadership:
-        leader = await anext(news)
-        assert (leader.term, leader.holder) == (leadership.term, "one")
-        assert await second.election("a").leader() == leader
-    assert await anext(news) is None
-    await news.aclose()
-    assert not any(map(lock_keys, masters))

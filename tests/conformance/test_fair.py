@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import pytest
 
-from aioredlock_ng import ConfigurationError, _scripts
+from aioredlock_ng import _scripts
 from aioredlock_ng._core.fencing import SHIFT
 from tests.conformance.masters import WRONG
-from tests.conformance.stage import KEEP_MS, SENTINEL, TTL, TTL_MS, Stage, beside, counters, locks
+from tests.conformance.stage import KEEP_MS, SENTINEL, TTL_MS, Stage, beside, counters, locks
 from tests.conformance.test_notices import LOUD, heard_by
 from tests.conformance.tools import OTHERS, OURS, alike, lives
 
@@ -102,18 +102,6 @@ STAGE = FairStage
 
 
 # -- acquire -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("fenced", [True, False])
-async def test_a_free_lock_without_a_line_is_granted(stage, fenced):
-    """As a mutex is, to a call that waits or not; the same command again changes nothing."""
-    ballot = 1 if fenced else 0
-    code, fence, _, ticket, ahead = await stage.ask(FIRST, ballot=ballot)
-    assert (code, fence > 0, ticket, ahead) == (1, fenced, 0, 0)
-    assert (await stage.ask(FIRST, ballot=ballot))[:2] == [1, fence]
-    assert stage.held() == [OURS]
-    assert lives(stage.lives()[0], TTL)
-    assert stage.master.all_keys() == sorted([LOCK, SENTINEL, *(counters("a") if fenced else ())])
 
 
 async def test_a_refused_call_that_waits_takes_the_next_seat(stage):
@@ -230,12 +218,6 @@ async def test_seats_that_have_ended_are_passed_by(stage):
     assert seat(5) not in stage.seats()
 
 
-async def test_a_node_without_a_vote_has_no_line(stage):
-    """Another sentinel: nothing is granted, and no seat taken."""
-    assert (await stage.ask(FIRST, stamp=(b"1:another:0:0:5:0:0:0:use:us", b"")))[:2] == [-1, 0]
-    assert stage.master.all_keys() == [SENTINEL]
-
-
 # -- release -------------------------------------------------------------------------------------------
 
 
@@ -287,15 +269,6 @@ async def test_a_release_tells_the_first_two_that_listen(stage, told):
     assert await told() == [[b"1:1@" + TICKETS_KEY], [b"1:2@" + TICKETS_KEY], [], [b"1"]]
 
 
-async def test_only_the_first_eight_are_tried(stage, told):
-    """Those behind them ask by themselves."""
-    dead = [(seat(20 + number), number, 60.0) for number in range(7)]
-    await stage.put_line(*dead, (seat(1), 50, 60.0), (seat(2), 51, 60.0))
-    stage.hold("a")
-    assert (await stage.free(loud=LOUD))[::2] == [1, 1]
-    assert (await told())[:2] == [[b"1:7@" + TICKETS_KEY], []]
-
-
 async def test_the_head_that_leaves_a_free_lock_has_the_next_told(stage, told):
     """Not while another holds it, nor by a quiet release, nor one that frees nothing."""
     await stage.put_line(*TEN, free_since=0.0)
@@ -322,15 +295,6 @@ async def test_a_line_of_another_type_keeps_no_lock_from_its_release(stage, key)
     stage.hold("a")
     assert (await stage.free(FIRST, loud=LOUD))[0] == 1
     assert stage.held() == [None]
-
-
-@pytest.mark.parametrize("key", [TICKETS_KEY, SEATS_KEY])
-async def test_an_acquire_names_what_is_in_the_way(masters, make_manager, key):
-    """It ends at once, as for any kind of lock."""
-    for master in masters[:3]:
-        master.put([(LOCK, OTHERS, 30.0), (key, WRONG, 60.0)])
-    with pytest.raises(ConfigurationError, match=r"holds a list"):
-        await (await make_manager()).lock("a", fair=True, blocking_timeout=20).acquire()
 
 
 # -- queue ---------------------------------------------------------------------------------------------

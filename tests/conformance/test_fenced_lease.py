@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.masters import WRONG
-from tests.conformance.stage import EXPECTED, FAR, KEEP, SENTINEL, TTL, waits
+from tests.conformance.stage import EXPECTED, FAR, KEEP, TTL, waits
 from tests.conformance.tools import OTHERS, OURS, lives
 
 each_extension = pytest.mark.parametrize(("what", "done"), [("extend", 1), ("top_up", 0)])
@@ -64,20 +64,6 @@ async def test_an_extension_asks_for_the_identity_where_it_is_told_one(stage):
     assert stage.counted() == [fence]
     assert await stage.extend(fence, floor=floor, stamp=(EXPECTED, identity)) == 1
     assert stage.counted() == [floor]
-
-
-async def test_a_lost_lock_is_given_back_with_its_fence(stage):
-    """Missing locks are set, ours live on, another's spoils all; no sentinel is asked for (R9)."""
-    stage.put(SENTINEL, WRONG)
-    fence = await stage.fence(0)
-    stage.hold("a")
-    assert await stage.top_up(fence, "ab") == 0
-    assert stage.stored("ab") == [OURS] * 2 + [fence] * 2
-    assert all(map(lives, stage.lives("ab"), [TTL] * 2 + [KEEP] * 2))
-    stage.hold("b", OTHERS)
-    assert await stage.top_up(fence + 1, "ab") == -1
-    assert await stage.top_up(fence + 1, "bc") == -1
-    assert stage.stored("abc") == [OURS, OTHERS, None] + [fence] * 2 + [None]
 
 
 async def test_a_release_raises_only_where_the_lock_was_ours(stage):

@@ -14,13 +14,13 @@ import pytest
 
 from aioredlock_ng import _scripts
 from aioredlock_ng._admin.look import look_for
-from aioredlock_ng._core.command import Command, Purpose, Silence
+from aioredlock_ng._core.command import Command, Purpose
 from aioredlock_ng._kinds.answers import fits_int
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from tests.conformance.masters import WRONG, Value, lock_keys
 from tests.conformance.stage import TTL
-from tests.conformance.tools import OTHERS, OURS, alike, connected, lives, plain, turns
+from tests.conformance.tools import OTHERS, OURS, alike, connected, lives, plain
 from tests.servers import eventually
 
 
@@ -177,42 +177,3 @@ async def test_values_and_keys_are_bytes(master):
         master.put([(key, b"", None)])
         assert await node.ask(command("inspect", (key,))) == [b"", -1, None]
         assert await node.ask(mutex.release(OURS, TTL)) == [0, -1, 0, 1]
-
-
-@pytest.mark.parametrize("what", ["set_all", "extend", "top_up", "release", "inspect"])
-async def test_a_server_that_forgot_the_scripts_learns_them_again(master, what):
-    """NOSCRIPT shows in no reply, the first time and ever after."""
-    keys = (b"redlock:a",)
-    async with connected(master) as node:
-        for _ in range(2):
-            master.put([(keys[0], None if what in ("set_all", "top_up") else OURS, 30.0)])
-            master.forget_scripts()
-            states = [STATES[0] if what in ("set_all", "top_up") else STATES[1]]
-            wanted, _ = expected(what, states)
-            assert alike(await node.ask(command(what, keys)), wanted)
-
-
-@pytest.mark.parametrize("end", ["close", "reset"])
-async def test_a_frozen_master_executes_what_has_arrived_when_it_goes_on(master, end):
-    """However the client ended its connection meanwhile: a reset takes back only what is still on its way.
-
-    This is why the release of an unanswered acquire is repeated until its ttl has passed (R5).
-    """
-    mutexes = [Primitive(MUTEX, (name,), (b"redlock:" + name.encode(),)) for name in ("a", "b")]
-    async with connected(master) as node:
-        await node.ask(mutexes[0].acquire(OURS, TTL))
-        master.pause()
-        try:
-            node.send(mutexes[0].release(OURS, TTL))
-            late = node.send(mutexes[1].acquire(OURS, TTL))
-            await turns()
-            if end == "close":
-                await node.node.aclose()
-            else:
-                assert node.node._link is not None
-                node.node._link.give_up("test")
-            await turns()
-            assert isinstance(late.result(), Silence)
-        finally:
-            master.resume()
-        await eventually(lambda: lock_keys(master) == [b"redlock:b"], what="both commands are executed")

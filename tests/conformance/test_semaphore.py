@@ -205,15 +205,6 @@ async def test_another_programs_hash_is_left_alone(stage, fields, ttl):
     assert stage.look(LOCK)[0] == fields
 
 
-async def test_counters_of_another_type_grant_nothing(stage):
-    """What they fail leaves nothing behind; a release goes on without them."""
-    stage.put(COUNTERS, b"5")
-    assert await stage.ask() == "WRONGTYPE"
-    assert await stage.owners() == {}
-    await stage.put_slots((0, OURS, 30))
-    assert (await stage.free(5, slot=0))[0] == 1
-
-
 # -- what is held --------------------------------------------------------------------------------------
 
 
@@ -284,16 +275,3 @@ async def test_a_release_lifts_the_counter_of_its_slot(stage, slot, lifted):
     fence = await stage.fence(0)
     assert (await stage.free(fence, slot=slot))[0] == 1
     assert stage.counts() == ({slot: fence} if lifted else {})
-
-
-async def test_an_inspection_shows_the_slots_that_are_held(stage):
-    """By their numbers, with the milliseconds of each; none that has ended."""
-    await stage.put_slots((11, OTHERS, 20), (2, OURS, 30), (3, OURS, -1))
-    stage.count("a", 41)
-    value, left, count = await stage.inspect()
-    assert count is None, "slots have counters of their own"
-    assert (value[::3], value[1::3]) == ([2, 11], [OURS, OTHERS])
-    assert all(map(waits, [*value[2::3], left], (30, 20, 30)))
-    stage.put(LOCK, {b"name": b"value"})
-    ((error,), left, _) = await stage.inspect()
-    assert (error.partition(b" ")[0], left) == (b"WRONGTYPE", -1)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -42,6 +44,19 @@ def complaints():
     assert not complaints.heard
 
 
+@contextlib.asynccontextmanager
+async def browsing(
+    manager: LockManager, complaints: Complaints, place: str = "", view: Any = None, **options: Any
+) -> AsyncIterator[Any]:
+    """Serve the page and open it in a browser."""
+    async with (
+        by_aiohttp(manager, interval=0.2, **options) as url,
+        browser() as chromium,
+        window(chromium, complaints, f"{url}/locks{place}", **view or {}) as page,
+    ):
+        yield page
+
+
 def rows(page: Any) -> Any:
     """Find the rows of the table."""
     return page.locator("#locks-body tr")
@@ -54,11 +69,7 @@ async def shows(locator: Any, text: str) -> None:
 
 async def test_the_page_lives(manager, complaints):
     """Locks come and go; each can be found, and is followed on a page of its own, all of it by keyboard."""
-    async with (
-        by_aiohttp(manager, interval=0.2) as url,
-        browser() as chromium,
-        window(chromium, complaints, f"{url}/locks") as page,
-    ):
+    async with browsing(manager, complaints) as page:
         await shows(page.locator("#availability-text"), "Locks can be acquired")
         assert await page.locator("#nodes > li").count() == len(manager.statistics().nodes)
         async with manager.lock("orders"), manager.lock("printer", fair=True):
@@ -92,9 +103,7 @@ async def test_hostile_names_are_text(manager, shared_nodes, complaints):
         ask(url, "SET", b"redlock:\xff<b>", "x")  # type: ignore[arg-type]
     async with (
         LockManager(shared_nodes.urls, holder="<b onmouseover=alert(1)>", ttl=30) as other,
-        by_aiohttp(manager, interval=0.2) as url,
-        browser() as chromium,
-        window(chromium, complaints, f"{url}/locks") as page,
+        browsing(manager, complaints) as page,
     ):
         leases = [await other.lock(name).acquire() for name in HOSTILE]
         await rows(page).nth(len(HOSTILE)).wait_for()  # and the key of another program
@@ -120,11 +129,8 @@ async def test_hostile_names_are_text(manager, shared_nodes, complaints):
 
 async def test_a_lock_is_released_after_a_question(manager, complaints):
     """Signed in, by what the dialog shows; what has changed hands meanwhile must be agreed to anew."""
-    async with (
-        by_aiohttp(manager, interval=0.2, token=TOKEN, allow_release=True) as url,
-        browser() as chromium,
-        window(chromium, complaints, f"{url}/locks#lock=%22stuck%22") as page,
-    ):
+    options = {"token": TOKEN, "allow_release": True}
+    async with browsing(manager, complaints, "#lock=%22stuck%22", **options) as page:
         await page.locator("#token").fill("not the token at all")
         await page.keyboard.press("Enter")
         await shows(page.locator("#sign-in-error"), "not the token")
@@ -187,16 +193,9 @@ async def test_trouble_is_told(make_nodes, complaints):
 )
 async def test_it_fits(width, scheme, manager, complaints):
     """From a phone to a wall: nothing is pushed out of sight, a name and its time are always there."""
+    view = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme}
     async with (
-        by_aiohttp(manager, interval=0.2) as url,
-        browser() as chromium,
-        window(
-            chromium,
-            complaints,
-            f"{url}/locks",
-            viewport={"width": width, "height": 900},
-            color_scheme=scheme,
-        ) as page,
+        browsing(manager, complaints, view=view) as page,
         manager.lock("a-name-without-any-place-to-break-it-" * 10),
         manager.semaphore("gpu", permits=4),
     ):

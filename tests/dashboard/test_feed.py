@@ -157,24 +157,6 @@ async def test_a_stream_without_news_says_that_it_is_there(monkeypatch):
             assert page.events == ["state", "change"]
 
 
-@virtual
-async def test_a_locks_page_goes_on_where_its_stream_broke_off():
-    """Its history has no gap, and nothing twice; also where the nodes were looked at meanwhile."""
-    async with world() as w:
-        feed = Feed(w.manager, interval=EVERY)
-        with feed.open():  # another page, so that looking goes on
-            page = Page()
-            with feed.open("a") as stream:
-                await hear(page, stream)
-            async with w.manager.lock("a"):
-                await asyncio.sleep(EVERY)
-                with feed.open("a", page.last_id) as stream:
-                    await hear(page, stream)
-            with feed.open("a", page.last_id) as stream:
-                await hear(page, stream)
-        assert [each["what"] for each in page.happened] == ["free", "granted", "released"]
-
-
 @pytest.mark.parametrize(
     ("away", "seen"),
     [(LINGER - 1.5, ["free", "granted"]), (LINGER + 2 * EVERY, ["held"])],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, cast
@@ -160,15 +159,6 @@ def test_an_end_is_told_anew_when_it_has_moved():
     assert (gone.changed, gone.gone) == ({}, ["a"])
 
 
-def test_whatever_bytes_a_name_has_it_is_one_line_of_ascii():
-    """Names of other programs: line ends, which would end an event, and bytes that are no UTF-8."""
-    name = b"\xff\r\n\n\xe2\x80\xa8".decode(errors="surrogateescape")
-    sent = wire.dumped({name: 1})
-    assert sent.isascii()
-    assert sent.isprintable()
-    assert json.loads(sent) == {name: 1}
-
-
 def test_permits_are_told_by_their_slots():
     """Two holders of one slot, of which one has a minority, are one permit."""
     found = tuple(
@@ -219,11 +209,3 @@ def truncated(*locks: LockInspection, at: float = 0.0) -> Overview:
     found = seen(*locks, at=at)
     assert found.survey is not None
     return dataclasses.replace(found, survey=dataclasses.replace(found.survey, truncated=True))
-
-
-def test_many_locks_are_dealt_with_in_steps():
-    """An application's loop goes on in between: its leases are extended in time."""
-    many = seen(*(lock(f"lock {number}", held()) for number in range(1000)))
-    assert sum(1 for _ in tables.table(many, tables.NOTHING_YET)) == 1000 / tables.STEP
-    table = table_of(many, tables.NOTHING_YET)
-    assert sum(1 for _ in tables.change(tables.NOTHING_YET, table)) == 1000 / tables.STEP

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
 from aioredlock_ng import LockManager, NodeState
 from tests.servers import eventually
 
@@ -18,3 +22,11 @@ async def up(manager: LockManager, within: float = 60.0) -> None:
         within=within,
         what=repr(manager.statistics()),
     )
+
+
+@contextlib.asynccontextmanager
+async def running(nodes: Iterable[Any], **options: Any) -> AsyncIterator[LockManager]:
+    """Run a manager over nodes, all of which are up."""
+    async with LockManager(nodes, **options) as manager:
+        await up(manager)
+        yield manager

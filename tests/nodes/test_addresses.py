@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from aioredlock_ng import LockManager, NodeState
 from tests.nodes.names import NAME, Address, leads_to
 from tests.nodes.standing import up
+from tests.redis_sentinels import running_sentinel, watching
 from tests.servers import eventually, free_port
 
 
@@ -41,25 +41,19 @@ def reason(manager: LockManager) -> str:
     return manager.statistics().nodes[0].reason
 
 
-async def test_an_address_that_swallows_packets_does_not_hide_the_next(monkeypatch, nodes3, hole):
-    """The second one is tried beside it."""
-    leads_to(monkeypatch, hole, ("127.0.0.1", nodes3.ports[0]))
-    urls = [f"redis://{NAME}:{nodes3.ports[0]}", *nodes3.urls[1:]]
-    async with LockManager(urls, connect_timeout=10.0) as manager:
-        await up(manager, within=9.0)
-        async with manager.lock("res") as lease:
-            assert len(lease.votes) == 3
-
-
-async def test_an_address_that_accepts_and_keeps_quiet_is_last_at_the_next_try(monkeypatch, nodes3):
-    """Such as a machine that hangs, or whose program does: only an answer to the login counts."""
-    with socket.socket() as quiet:
-        quiet.bind(("127.0.0.1", 0))
-        quiet.listen()
-        leads_to(monkeypatch, quiet.getsockname(), ("127.0.0.1", nodes3.ports[0]))
+@pytest.mark.parametrize(("what", "connect_timeout"), [("swallows packets", 10.0), ("keeps quiet", 0.3)])
+async def test_an_address_that_leads_nowhere_does_not_hide_the_next(
+    monkeypatch, nodes3, hole, what, connect_timeout
+):
+    """The second one is tried beside it, or at the next try, since only an answer to the login counts."""
+    with socket.create_server(("127.0.0.1", 0)) as quiet:
+        first = hole if what == "swallows packets" else quiet.getsockname()
+        leads_to(monkeypatch, first, ("127.0.0.1", nodes3.ports[0]))
         urls = [f"redis://{NAME}:{nodes3.ports[0]}", *nodes3.urls[1:]]
-        async with LockManager(urls, connect_timeout=0.3) as manager:
-            await up(manager)
+        async with LockManager(urls, connect_timeout=connect_timeout) as manager:
+            await up(manager, within=9.0)
+            async with manager.lock("res") as lease:
+                assert len(lease.votes) == 3
 
 
 @pytest.mark.parametrize("scheme", ["redis", "rediss"])
@@ -76,31 +70,10 @@ async def test_the_reason_names_each_address_that_failed(monkeypatch, hole, sche
         assert f"no answer to connect and login within 0.2 s at 127.0.0.1:{hole[1]}" in reason(manager)
 
 
-@contextlib.asynccontextmanager
-async def telling(master: int) -> AsyncIterator[Address]:
-    """Run a Redis Sentinel that knows where the master is, and no more."""
-    answer = b"*2\r\n$9\r\n127.0.0.1\r\n$%d\r\n%d\r\n" % (len(str(master)), master)
-
-    async def tell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
-            while data := await reader.read(65536):
-                for _ in range(data.count(b"SETINFO")):
-                    writer.write(b"+OK\r\n")
-                if b"SENTINEL" in data:
-                    writer.write(answer)
-        writer.close()
-
-    server = await asyncio.start_server(tell, "127.0.0.1", 0)
-    try:
-        yield server.sockets[0].getsockname()
-    finally:
-        server.close()
-
-
-async def test_redis_sentinels_are_found_by_any_of_their_addresses(monkeypatch, nodes3, hole):
+async def test_redis_sentinels_are_found_by_any_of_their_addresses(monkeypatch, tmp_path, nodes3, hole):
     """A Redis Sentinel, too, is a name that may lead to several addresses, however many there are of them."""
-    async with telling(nodes3.ports[0]) as sentinel:
-        leads_to(monkeypatch, hole, sentinel)
+    with running_sentinel(tmp_path / "sentinel", *watching("main", nodes3.ports[0])) as port:
+        leads_to(monkeypatch, hole, ("127.0.0.1", port))
         url = f"redis+sentinel://{NAME}:1,{NAME}:2,{NAME}:3/main"
         async with LockManager([url, *nodes3.urls[1:]]) as manager:
             await up(manager)

@@ -79,9 +79,9 @@ async def replicate(master: LocalNodes, replica: LocalNodes) -> None:
 
 
 @pytest.fixture
-def one(make_nodes):
-    """Give one server."""
-    return make_nodes(1)
+def url(make_nodes):
+    """Give the URL of one server for this test alone."""
+    return make_nodes(1).urls[0]
 
 
 @pytest.mark.heavy
@@ -126,9 +126,8 @@ async def test_a_lease_is_not_extended_by_a_promoted_replica(make_nodes, client)
 @pytest.mark.heavy
 @pytest.mark.parametrize("fencing", [FENCED, PLAIN])
 @each_kind
-async def test_a_flushed_server_has_no_vote(one, client, kind, fencing):
+async def test_a_flushed_server_has_no_vote(url, client, kind, fencing):
     """The first acquire after it notices: in the script, or by the look behind the SET."""
-    (url,) = one.urls
     async with over([node_of(kind, url, client)], fencing=fencing) as manager:
         await all_up(manager)
         await granted(manager)
@@ -142,9 +141,8 @@ async def test_a_flushed_server_has_no_vote(one, client, kind, fencing):
 
 @pytest.mark.heavy
 @each_kind
-async def test_a_user_without_info_gets_a_sentinel_without_identity(one, client, caplog, kind):
+async def test_a_user_without_info_gets_a_sentinel_without_identity(url, client, caplog, kind):
     """One warning says what goes unnoticed then; locks and fences work, and a flush is still noticed."""
-    (url,) = one.urls
     ask(url, "FLUSHALL")
     ask(url, "ACL SETUSER", "locks", "reset", "on", ">secret", *RIGHTS, "-info")
     caplog.set_level(logging.WARNING, logger="aioredlock_ng")
@@ -165,9 +163,8 @@ async def test_a_user_without_info_gets_a_sentinel_without_identity(one, client,
 
 @pytest.mark.heavy
 @each_kind
-async def test_a_master_that_was_a_replica_is_quarantined(one, client, kind):
+async def test_a_master_that_was_a_replica_is_quarantined(url, client, kind):
     """READONLY is no vote; promoted again it has another replication id, so its data may be another's."""
-    (url,) = one.urls
     async with over([node_of(kind, url, client, retry=Retry(NoBackoff(), 0))]) as manager:
         await all_up(manager)
         before = (await granted(manager)).fence
@@ -201,9 +198,8 @@ async def test_a_loading_server_has_no_vote(make_nodes, client, kind):
 
 
 @each_kind
-async def test_a_server_without_memory_still_releases(one, client, kind):
+async def test_a_server_without_memory_still_releases(url, client, kind):
     """With noeviction an acquire is an error; a release deletes first, and raises what it can."""
-    (url,) = one.urls
     async with over([node_of(kind, url, client)], ttl=30, restart_quarantine=60) as manager:
         await all_up(manager)
         lease = await manager.lock("held").acquire()
@@ -225,9 +221,8 @@ async def test_a_server_without_memory_still_releases(one, client, kind):
 
 @pytest.mark.parametrize("protocol", [2, 3])
 @each_kind
-async def test_a_forgotten_script_is_sent_with_its_stamp(one, client, kind, protocol):
+async def test_a_forgotten_script_is_sent_with_its_stamp(url, client, kind, protocol):
     """EVAL carries the sentinel as EVALSHA does: the only node grants, extends and raises at once."""
-    (url,) = one.urls
     async with over(
         [node_of(kind, url, client, protocol=protocol)], ttl=30, restart_quarantine=60
     ) as manager:

@@ -177,37 +177,6 @@ async def test_a_moved_slot_is_noticed_and_its_locks_go_along(six, client, fenci
 
 
 @pytest.mark.process
-async def test_locks_go_on_while_a_slot_is_being_moved(six, client):
-    """Two managers count under a lock while the slot goes from master to master: no update is lost."""
-    prefix = "{moving}:"
-    counts = {"counter": 0, "entered": 0}
-    async with contextlib.AsyncExitStack() as stack:
-        managers = [await over(client, prefix, stack, restart_quarantine=0) for _ in range(2)]
-        done = asyncio.Event()
-
-        async def count(manager):
-            while not done.is_set():
-                with contextlib.suppress(QuorumUnavailableError):
-                    async with manager.lock("x", blocking_timeout=5) as lease:
-                        before = counts["counter"]
-                        await asyncio.sleep(0.001)
-                        lease.check()
-                        counts["counter"] = before + 1
-                        counts["entered"] += 1
-
-        tasks = [asyncio.create_task(count(manager)) for manager in managers for _ in range(2)]
-        for _ in range(3):
-            await asyncio.sleep(0.2)
-            await asyncio.to_thread(six.move, prefix, six.another(six.master_of(prefix)))
-        entered = counts["entered"]
-        await eventually(lambda: counts["entered"] >= entered + 5, within=30, what="it goes on")
-        done.set()
-        await asyncio.gather(*tasks)
-    assert counts["counter"] == counts["entered"]
-    six.settle()
-
-
-@pytest.mark.process
 @pytest.mark.parametrize("how", ["asked for", "killed", "frozen"])
 async def test_a_failover_is_noticed(six, client, how):
     """The promoted replica has no vote for a quarantine; the client finds it by itself."""

@@ -102,23 +102,6 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 # -- heard ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.heavy
-async def test_nothing_is_lost_between_a_subscription_and_the_command_behind_it(url):
-    """Both leave in one write: a release that comes after what the command saw is heard (R15)."""
-    async with hearing(url) as it, hearing(url) as holder:
-        for turn in range(1, 101):
-            assert await holder.do(NAME.acquire(OWNER, 10.0)) == b"OK"
-            it.node.subscribe(KEY)
-            it.node.submit(NAME.acquire(OWNER[::-1], 10.0), it, 0)
-            await eventually(lambda turn=turn: len(it.replies) == turn)
-            assert it.replies[-1] is None
-            assert it.node.hears(KEY)
-            released = await holder.do(NAME.release(OWNER, 10.0))
-            assert released == [1, 0, 1]
-            await eventually(lambda turn=turn: len(it.notices) == turn)
-            it.node.unsubscribe(KEY)
-
-
 async def test_a_killed_connection_is_subscribed_again(url):
     """By itself, with all its channels; while it is away nothing is heard."""
     channels = [b"redlock:%d" % number for number in range(2000)]
