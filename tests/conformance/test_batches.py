@@ -112,7 +112,7 @@ def some_batch(random: Random, now_us: int) -> tuple[list[Entry], Batch]:
     expected, identity = (
         random.choice((*[usual] * 12, other)) for usual, other in [(EXPECTED, b""), (b"", b"x")]
     )
-    stamp = (expected, some_fence(random, now_us), identity)
+    stamp = (expected, random.choice((near(), near(), fence + 3)), identity)
     names = "".join(random.choices(NAMES, k=random.randint(1, len(NAMES))))
     batch = Batch(
         what=what,
