@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import random
-from pathlib import Path
 
 import pytest
 
 from benchmarks.cycles import compared, rate
 from benchmarks.driver import Figures, TroubleError, take_turns
 from benchmarks.guard import Limit
-from benchmarks.report import Report, percentile
+from benchmarks.report import percentile
 from benchmarks.slices import schedule
 
 
@@ -30,13 +28,9 @@ def test_percentile(size):
         assert percentile(values, percent / 100) == by_counting(values, percent / 100)
 
 
-def test_even_schedule():
-    """Without a seed requests are due at equal distances, and none at the end or after it."""
-    assert list(schedule(4, 1.0, None)) == [0.25, 0.5, 0.75]
-
-
 def test_poisson_schedule():
     """With a seed they are due at random: the same for all peers, at the rate, unevenly."""
+    assert list(schedule(4, 1.0, None)) == [0.25, 0.5, 0.75], "without a seed at equal distances"
     dues = list(schedule(1000, 10.0, 7))
     assert dues == list(schedule(1000, 10.0, 7)) != list(schedule(1000, 10.0, 8))
     assert dues == sorted(dues)
@@ -113,16 +107,3 @@ async def test_guard(limit, kept, monkeypatch):
     monkeypatch.setitem(__import__("benchmarks.guard").guard.READ, "x", rate)
     taken = await take_turns({"a": two, "b": one, "gone": stuck}, seconds=0, at_least=1)
     assert limit.judge(taken)[0] is kept
-
-
-def test_report_is_read_back(tmp_path: Path):
-    """What a run wrote as JSON lines gives the same tables when it is read back."""
-    report = Report(tmp_path / "run.json")
-    report.environment({"server": "redis 7", "cpus": 2})
-    report.add("Q", peer="a", p50_us=12.345, to_floor=None, cycles=40_000)
-    report.curve("Q", [3.0, 1.0, 2.0], peer="a")
-    again = Report.load(tmp_path / "run.json")
-    assert again.markdown() == report.markdown()
-    assert "| a | 12.35 | – | 40,000 |" in again.markdown()
-    assert again.curves == report.curves
-    assert [*json.loads((tmp_path / "run.json").read_text().splitlines()[0])] == ["environment"]

@@ -79,14 +79,3 @@ def test_hot_name_is_fair_under_a_plain_lock(monkeypatch):
     assert figures["rate"] == pytest.approx(100, abs=1)
     assert figures["waits"][-1] == pytest.approx(0.19)
     assert figures["waits"][30] == pytest.approx(0.19)
-
-
-async def test_hot_name_notices_two_holders():
-    """A peer that lets two tasks in at once is found out, instead of being called fast."""
-
-    class Open:
-        async def cycle(self, name: str, body: Body) -> None:
-            await body()
-
-    with pytest.raises(AssertionError, match="2 tasks hold 'a'"):
-        await slices.hot(Open(), name="a", tasks=2, seconds=0.1, section=0.01, at=slices.clock())

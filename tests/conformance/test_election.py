@@ -18,7 +18,7 @@ TERM = (4_102_444_800_000 << 10) + 1
 
 
 async def test_the_greatest_term_stays(stage):
-    """A smaller one changes nothing, not even how long it lives; the same one lives longer, any label stays."""
+    """A smaller one changes nothing, not even how long it lives; the same one lives longer."""
     for term, label, announced in (
         (TERM, b"a", True),
         (TERM - 1, b"b", False),

@@ -1,13 +1,14 @@
-"""Other implementations on the same keys: the holder keeps the others out (R16)."""
+"""Another Redlock on the same keys: the holder keeps the other out (R16).
+
+redis-py's own lock is in ``behaviour/test_exclusion.py``.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 
 import pytest
 from redis.asyncio import Redis
-from redis.asyncio.lock import Lock
 
 from aioredlock_ng import LockManager, LockTakenError
 from aioredlock_ng.testing._fresh import initialise
@@ -41,53 +42,9 @@ async def clients(urls):
         yield made
 
 
-@pytest.fixture(params=MODES)
-async def manager(request, urls):
-    """Give a manager without a prefix, whose keys are the names."""
-    async with LockManager(urls, prefix="", node_timeout=1.0, **request.param) as made:
-        yield made
-
-
 async def everywhere(urls: list[str], key: str) -> None:
     """Wait until every server has a key: an acquire returns when a majority has."""
     await eventually(lambda: all(ask(url, "EXISTS", key) for url in urls))
-
-
-# -- redis-py ------------------------------------------------------------------------------------
-
-
-async def test_redis_pys_lock_keeps_us_out(manager, clients):
-    """While it is held on a majority we are refused, and told for how long; a release lets us in."""
-    theirs = [Lock(client, "res", timeout=30.0) for client in clients[: len(clients) // 2 + 1]]
-    for lock in theirs:
-        assert await lock.acquire(blocking=False)
-    with pytest.raises(LockTakenError) as caught:
-        await manager.lock("res", blocking=False).acquire()
-    assert 20 < caught.value.retry_after <= 30
-    assert all([await lock.owned() for lock in theirs]), "our attempt left them alone"
-    waiting = asyncio.create_task(manager.lock("res", blocking_timeout=20).acquire())
-    for lock in theirs:
-        await lock.release()
-    lease = await waiting
-    assert lease.held
-    await lease.release()
-
-
-async def test_we_keep_redis_pys_lock_out(manager, clients, urls):
-    """On every node that we hold; after our release it gets in."""
-    lease = await manager.lock("res", ttl=30).acquire()
-    await everywhere(urls, "res")
-    for client in clients:
-        assert not await Lock(client, "res", timeout=30.0).acquire(blocking=False)
-    await lease.extend(60)
-    for client in clients:
-        assert not await Lock(client, "res", timeout=30.0).acquire(blocking=False)
-    await lease.release()
-    for client in clients:
-        assert await Lock(client, "res", timeout=30.0).acquire(blocking=False)
-
-
-# -- pottery -------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -275,7 +275,7 @@ async def test_a_grant_drops_readers_that_have_ended(stage, names):
 @with_and_without_fences
 @each_mode
 async def test_others_are_in_a_writers_way(stage, mode, fenced):
-    """All or nothing; the wait is that of the name which stays longest.  Also a writer's own readers count."""
+    """All or nothing; the wait is that of the name which stays longest.  A writer's readers count, too."""
     stage.hold("a", OTHERS, 20.0)
     stage.hold("c", OTHERS, 40.0)
     if mode == "write":
@@ -541,7 +541,7 @@ async def test_a_writer_that_gets_in_or_gives_up_waits_no_more(stage, names):
 @pytest.mark.parametrize("how", ["release", "downgrade"])
 @each_number
 async def test_a_writer_that_leaves_gives_readers_their_turn(stage, names, how):
-    """If any wait: their mark becomes a turn, which is long enough for the first of them; that shortens it."""
+    """If any wait: their mark becomes a turn, long enough for the first of them, which shortens it."""
     stage.hold("abcd")
     await stage.put_marks("ab", r=30, w7=20)
     await stage.put_marks("c", r=-1, w7=20)

@@ -98,7 +98,7 @@ STAGE = SlotStage
 
 @pytest.mark.parametrize("fenced", [True, False])
 async def test_the_first_free_slot_from_the_start_on_is_granted(stage, fenced):
-    """Round and round, and each to one owner; what has ended is dropped, the key lives as long as the longest."""
+    """Round and round, each to one owner; what has ended is dropped, the key lives as long as the longest."""
     await stage.put_slots((1, OTHERS, 30), (2, OTHERS, 90), (3, OTHERS, -5))
     code, fence, _, slot = await stage.ask(4, 1, ballot=1 if fenced else 0)
     assert (code, slot, fence > 0) == (1, 3, fenced)

@@ -121,7 +121,7 @@ async def test_an_unknown_format_is_left_alone(stage, value):
 
 @pytest.mark.parametrize("size", [0, 3])
 async def test_a_look_changes_nothing(stage, size):
-    """With no number of nodes a greeting tells what is there; one with another number gets to know it (A4)."""
+    """A greeting with no number of nodes tells what is there; so does one with another number (A4)."""
     if not size:
         assert (await stage.greet(size=0))[0] == b""
         assert there(stage) is None

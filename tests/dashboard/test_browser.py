@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import re
+import importlib.util
+import shutil
 from collections.abc import AsyncIterator
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import pytest
 from aiohttp import web
@@ -13,9 +15,75 @@ from aiohttp import web
 from aioredlock_ng import LockManager
 from aioredlock_ng.contrib.aiohttp import add_locks_page
 from aioredlock_ng.testing import LocalNodes
-from tests.dashboard.browsing import Complaints, browser, window
 from tests.dashboard.serving import TOKEN, by_aiohttp
-from tests.servers import ask
+from tests.servers import ask, required
+
+CHROMIUM: Final = shutil.which("chromium") or shutil.which("google-chrome")
+
+ARGUMENTS: Final = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+"""Of a browser that talks to the page alone, also where root runs it."""
+
+PATIENCE: Final = 30_000.0
+"""Milliseconds for something to be shown."""
+
+
+def skip_unless_there_is_a_browser() -> None:
+    """Skip the test, or fail it where ``REDLOCK_REQUIRE`` names ``chromium``."""
+    missing = [] if CHROMIUM else ["no chromium on PATH"]
+    if importlib.util.find_spec("playwright") is None:
+        missing.append("no playwright: pip install --group browser")
+    if missing and "chromium" in required():
+        pytest.fail(f"{', '.join(missing)} (REDLOCK_REQUIRE names it)", pytrace=False)
+    if missing:
+        pytest.skip(", ".join(missing))
+
+
+@dataclass
+class Complaints:
+    """What the browser had to complain about: errors of scripts, violations of the page's policy, dialogs."""
+
+    heard: list[str] = field(default_factory=list)
+
+    def listen(self, page: Any) -> None:
+        """Hear what a page complains about."""
+        page.on(
+            "console",
+            lambda message: message.type in ("error", "warning") and self.heard.append(message.text),
+        )
+        page.on("pageerror", lambda error: self.heard.append(str(error)))
+        page.on("dialog", lambda dialog: self.heard.append(f"dialog: {dialog.message}"))
+
+
+@contextlib.asynccontextmanager
+async def browser() -> AsyncIterator[Any]:
+    """Run a browser; skips the test where there is none."""
+    skip_unless_there_is_a_browser()
+    from playwright.async_api import async_playwright
+
+    async with async_playwright() as playwright:
+        chromium = await playwright.chromium.launch(executable_path=CHROMIUM, args=[*ARGUMENTS])
+        try:
+            yield chromium
+        finally:
+            await chromium.close()
+
+
+@contextlib.asynccontextmanager
+async def window(chromium: Any, complaints: Complaints, url: str, **options: Any) -> AsyncIterator[Any]:
+    """Open a page in a window that knows no other."""
+    context = await chromium.new_context(**options)
+    context.set_default_timeout(PATIENCE)
+    page = await context.new_page()
+    complaints.listen(page)
+    await page.goto(url)
+    try:
+        yield page
+    finally:
+        await context.close()
+
 
 HOSTILE = (
     "<img src=x onerror=alert(1)>",
@@ -186,30 +254,3 @@ async def test_trouble_is_told(make_nodes, complaints):
             await runner.cleanup()
             await page.locator("#banner-stream").wait_for()
     complaints.heard[:] = [each for each in complaints.heard if "net::ERR" not in each]  # the server is gone
-
-
-@pytest.mark.parametrize(
-    ("width", "scheme"), [(400, "light"), (400, "dark"), (1280, "light"), (1600, "light"), (1600, "dark")]
-)
-async def test_it_fits(width, scheme, manager, complaints):
-    """From a phone to a wall: nothing is pushed out of sight, a name and its time are always there."""
-    view = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme}
-    async with (
-        browsing(manager, complaints, view=view) as page,
-        manager.lock("a-name-without-any-place-to-break-it-" * 10),
-        manager.semaphore("gpu", permits=4),
-    ):
-        await shows(rows(page), "gpu")
-        for view in ("#", "#lock=%22gpu%22"):
-            await page.evaluate("hash => { location.hash = hash }", view)
-            if view != "#":
-                await page.locator("#view-lock[data-state=held]").wait_for()
-            wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-            assert await page.evaluate(wider) <= 0, view
-        await page.keyboard.press("Escape")
-        for column in ("name", "ttl"):
-            cell = rows(page).locator(f"td[data-column={column}]").first
-            await cell.wait_for()
-            assert (await cell.bounding_box())["width"] > 80
-        paper = await page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert all((int(part) > 127) is (scheme == "light") for part in re.findall(r"\d+", paper)[:3])

@@ -19,7 +19,7 @@ WEB_TOOLS = ("uvicorn", "httpx", "websockets")
 OLDEST_REDIS = (*TOOLS, "redis[hiredis]==5.0.1", "hiredis==3.2.*")
 OLDEST_WEB = (*TOOLS, *WEB_TOOLS, "fastapi==0.121.1", "starlette==0.40.*", "aiohttp==3.10.11")
 
-SUITE = ("tests/unit/test_deadline.py", "tests/conformance/test_lock.py")
+SUITE = ("tests/unit/test_deadline.py", "tests/conformance/test_scripts.py")
 CONNECTIONS = ("tests/nodes/test_connection_real.py",)  # what rests on redis-py's own connections
 # Where the frameworks cancel, or are cancelled: what may differ between Pythons.
 CANCELLED_WEB = (

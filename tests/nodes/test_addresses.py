@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from aioredlock_ng import LockManager, NodeState
-from tests.nodes.names import NAME, Address, leads_to
-from tests.nodes.standing import up
+from tests.nodes.tools import NAME, Address, leads_to, up
 from tests.redis_sentinels import running_sentinel, watching
 from tests.servers import eventually, free_port
 

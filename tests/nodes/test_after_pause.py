@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from aioredlock_ng import LockManager
 from aioredlock_ng._clock import SystemClock
 from tests.faults.chaos_proxy import proxied
-from tests.nodes.standing import up
+from tests.nodes.tools import up
 from tests.servers import eventually
 
 POOLED = 16

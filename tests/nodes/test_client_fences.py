@@ -14,13 +14,11 @@ from redis.backoff import NoBackoff
 
 from aioredlock_ng import Lease, LockManager, NodeState, QuorumUnavailableError
 from aioredlock_ng._core.quarantine import UNKNOWN_IDENTITY, parse
-from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._core.rights import ACL_RIGHTS
 from aioredlock_ng._kinds.answers import NO_VOTE
 from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import all_up
-from tests.nodes.clients import each_kind, node_of
-from tests.nodes.standing import state
+from tests.nodes.tools import becomes, denied_because, each_kind, node_of, state
 from tests.servers import ask, eventually, lock_keys
 
 QUARANTINE = 1.0
@@ -39,25 +37,11 @@ def over(nodes: list[Any], **options: Any) -> LockManager:
     return LockManager(nodes, **options)
 
 
-async def becomes(manager: LockManager, wanted: NodeState) -> None:
-    """Wait until the first node is what is wanted."""
-    await eventually(lambda: state(manager) is wanted, what=f"{wanted}: {manager!r}")
-
-
 async def granted(manager: LockManager) -> Lease:
     """Take and release a lock."""
     lease = await manager.lock("res", blocking=False).acquire()
     await lease.release()
     return lease
-
-
-async def denied(manager: LockManager) -> str:
-    """Return why a single node does not grant a lock."""
-    with pytest.raises(QuorumUnavailableError) as caught:
-        await manager.lock("res", blocking=False).acquire()
-    (vote,) = caught.value.votes
-    assert vote.vote is Vote.SILENT
-    return vote.reason
 
 
 async def swap(client: Redis[bytes], port: int) -> None:
@@ -132,7 +116,7 @@ async def test_a_flushed_server_has_no_vote(url, client, kind, fencing):
         await all_up(manager)
         await granted(manager)
         ask(url, "FLUSHALL")
-        assert await denied(manager)
+        assert await denied_because(manager)
         await eventually(lambda: not lock_keys(url), what="nothing is left of it")
         await becomes(manager, NodeState.QUARANTINED)
         await becomes(manager, NodeState.UP)
@@ -155,7 +139,7 @@ async def test_a_user_without_info_gets_a_sentinel_without_identity(url, client,
         await eventually(lambda: manager.statistics().nodes[0].round_trip != greeted, what="it greets again")
         assert caplog.text.count("it denies INFO") == 1
         ask(url, "FLUSHALL")
-        assert await denied(manager)
+        assert await denied_because(manager)
         await becomes(manager, NodeState.QUARANTINED)
         await becomes(manager, NodeState.UP)
         assert (await granted(manager)).fence > first.fence
@@ -169,7 +153,7 @@ async def test_a_master_that_was_a_replica_is_quarantined(url, client, kind):
         await all_up(manager)
         before = (await granted(manager)).fence
         ask(url, "REPLICAOF", "127.0.0.1", "1")
-        assert await denied(manager)
+        assert await denied_because(manager)
         await eventually(lambda: state(manager) is not NodeState.UP)
         ask(url, "REPLICAOF", "NO", "ONE")
         loop = asyncio.get_running_loop()
@@ -191,7 +175,7 @@ async def test_a_loading_server_has_no_vote(make_nodes, client, kind):
         await all_up(manager)
         loading = asyncio.create_task(asyncio.to_thread(ask, url, "DEBUG", "RELOAD"))
         await eventually(lambda: ask(url, "INFO", "persistence")["loading"] == 1)
-        assert "loading" in (await denied(manager)).lower()
+        assert "loading" in (await denied_because(manager)).lower()
         await loading
         await becomes(manager, NodeState.UP)
         await granted(manager)
@@ -205,7 +189,7 @@ async def test_a_server_without_memory_still_releases(url, client, kind):
         lease = await manager.lock("held").acquire()
         ask(url, "DEL", "redlock:fence:{redlock:held}")  # so that the release has something to raise
         ask(url, "CONFIG SET", "maxmemory", "1mb")
-        assert "maxmemory" in await denied(manager)
+        assert "maxmemory" in await denied_because(manager)
         await lease.extend(60)
         (report,) = (await lease.release()).nodes
         assert report.outcome == "released"

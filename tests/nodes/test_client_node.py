@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import operator
+import gc
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ from redis.credentials import CredentialProvider
 from aioredlock_ng import (
     ConfigurationError,
     ExtensionPolicy,
+    Leader,
     Lease,
     LockManager,
     LockTakenError,
@@ -27,17 +29,17 @@ from aioredlock_ng import (
 )
 from aioredlock_ng._core.command import Reply, Silence
 from aioredlock_ng._core.quorum import Vote
-from aioredlock_ng._local.admission import MAX_TRIES_BY_CLIENTS
+from aioredlock_ng._locks import observation
 from aioredlock_ng._locks.lease import ReleaseOutcome
 from aioredlock_ng._node import NodeState, calls, client_node
 from aioredlock_ng._node.client_node import LOOK_AFTER, ClientNode
 from aioredlock_ng._node.link import heartbeat
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing._fresh import initialise
-from tests.nodes.clients import each_kind, node_of
-from tests.nodes.standing import running, state, up
+from tests.behaviour.tools import all_up
+from tests.nodes.tools import each_kind, node_of, running, state, up, works
 from tests.redis_sentinels import running_sentinel, watching
-from tests.servers import ask, eventually, kill_connections, lock_keys
+from tests.servers import ask, eventually, lock_keys
 
 PLAIN = ExtensionPolicy.off()
 PASSWORD = "s3cret-pass"
@@ -56,27 +58,6 @@ class Replies:
     def on_reply(self, _node: int, reply: Reply) -> None:
         """Write it down."""
         self.replies.append(reply)
-
-
-async def extended(lease: Lease, ttl: float) -> None:
-    """Extend a lease; in the time that a test leaves its nodes, a slow machine may need several rounds."""
-    for _ in range(100):
-        with contextlib.suppress(QuorumUnavailableError):
-            await lease.extend(ttl)
-            return
-    raise AssertionError("no majority answered in a hundred rounds")
-
-
-async def works(manager: LockManager) -> None:
-    """Go through the life of a lock: take it, extend it, look at it, release it; one name and two."""
-    for names in (("works",), ("works", "works too")):
-        async with manager.lock(*names, ttl=30) as lease:
-            await extended(lease, 60)
-            assert lease.remaining > 50
-            seen = await manager.inspect("works")
-            assert sum(entry.ours for entry in seen) > len(seen) / 2
-            assert await manager.lock("works").try_acquire() is None
-        assert len(await manager.force_release("works")) == len(seen)
 
 
 def empty(*urls: str) -> Callable[[], bool]:
@@ -150,18 +131,12 @@ async def test_a_mixed_list(shared_nodes, client):
     urls = shared_nodes.urls
     memory = MemoryNode()
 
-    def nodes(other_way_round):
-        kinds = [urls[0], client(urls[1]), memory, client(urls[2], decode_responses=True), urls[3]]
-        if other_way_round:
-            kinds = [client(urls[0]), urls[1], memory, urls[2], client(urls[3])]
-        return kinds
-
+    nodes = [urls[0], client(urls[1]), memory, client(urls[2], decode_responses=True), urls[3]]
+    others = [client(urls[0]), urls[1], memory, urls[2], client(urls[3])]
     async with (
-        LockManager(nodes(False), node_timeout=1.0, holder="first") as first,
-        LockManager(nodes(True), node_timeout=1.0, holder="second") as second,
+        running(nodes, node_timeout=1.0, holder="first") as first,
+        running(others, node_timeout=1.0, holder="second") as second,
     ):
-        await up(first)
-        await up(second)
         await works(first)
         await works(second)
         async with first.lock("res", ttl=30):
@@ -190,7 +165,7 @@ async def test_a_server_given_twice_is_refused(client, other):
 
 
 def test_a_client_is_looked_at_before_it_is_used():
-    """One that blocks would block the loop; one whose pool leaves the address to redis-py has the usual one."""
+    """One that blocks is refused; one whose pool leaves the address to redis-py has the usual one."""
     with pytest.raises(ConfigurationError, match=r"redis\.asyncio\.Redis"):
         LockManager([redis.Redis(port=1)])
     node = ClientNode(Redis(connection_pool=ConnectionPool()))
@@ -331,36 +306,6 @@ async def test_what_a_frozen_server_grants_late_is_undone(nodes3, client, retry)
         await works(manager)
 
 
-@pytest.mark.heavy
-async def test_a_pooled_connection_that_the_server_closed_costs_no_vote(nodes3, client):
-    """A pool may hold many dead connections while the server is well: the look at it takes a new one."""
-    went: list[str] = []
-
-    class Watching:
-        """Hears of the nodes' states."""
-
-        def on_node_changed(self, event):
-            """Write it down."""
-            went.append(event.state.value)
-
-    clients = [client(url) for url in nodes3.urls]
-    async with running(clients, connect_timeout=10.0, hooks=[Watching()]) as manager:
-
-        def looks():
-            return [node.round_trip for node in manager.statistics().nodes]
-
-        for _ in range(2):
-            for each in clients:
-                await asyncio.gather(*(each.ping() for _ in range(POOLED)))
-            before = looks()
-            for url in nodes3.urls:
-                kill_connections(url)
-            await eventually(
-                lambda before=before: not any(map(operator.eq, looks(), before)), within=2 * LOOK_AFTER + 60
-            )
-        assert went == ["up"] * 3
-
-
 # -- what clients say instead of an answer -------------------------------------------------------
 
 
@@ -457,30 +402,6 @@ async def test_managers_that_share_a_client_share_no_tag(nodes3):
         assert len(set(client.tags)) == len(client.tags)
 
 
-@pytest.mark.heavy
-async def test_calls_are_bounded(nodes3, client, monkeypatch):
-    """A thousand acquires against servers that stand still: refused or timed out, and all undone."""
-    clients = [client(url, max_connections=2000) for url in nodes3.urls]
-    monkeypatch.setattr(
-        calls, "MAX_CALLS", MAX_TRIES_BY_CLIENTS // 2
-    )  # fewer than leave in one turn of the loop
-    async with running(clients, node_timeout=0.3, connect_timeout=5.0) as manager:
-        for i in range(3):
-            nodes3.pause(i)
-        outcomes = await asyncio.gather(
-            *(manager.lock(f"n{i}", ttl=60, blocking=False).acquire() for i in range(1000)),
-            return_exceptions=True,
-        )
-        reasons = [error.votes[0].reason for error in outcomes if isinstance(error, QuorumUnavailableError)]
-        assert len(reasons) == 1000
-        assert "too many calls under way" in reasons
-        for i in range(3):
-            nodes3.resume(i)
-        await eventually(lambda: not any(node.in_flight + node.owed for node in manager.statistics().nodes))
-        await eventually(empty(*nodes3.urls))
-        await works(manager)
-
-
 async def test_what_comes_after_the_end_or_a_fork_is_told_so(nodes3, client, monkeypatch):
     """At once, with the reason, and that nothing was sent: no call is begun (R15)."""
     ping, forked, closed = heartbeat(b"x"), Replies(), Replies()
@@ -493,3 +414,104 @@ async def test_what_comes_after_the_end_or_a_fork_is_told_so(nodes3, client, mon
     node.submit(ping, closed, 0)
     assert forked.replies == [Silence("the connection belongs to another process", sent=False)]
     assert closed.replies == [Silence("closed", sent=False)]
+
+
+TTL = 2.0
+FROZEN = 3.3
+"""Seconds: longer than the ttl, counted from the failure of the release behind the failed acquire."""
+
+SOON = 0.65 * TTL
+"""Seconds after which the key is gone: a look comes every 0.5 s, and without a release it stays for a ttl."""
+
+
+def sets(url: str) -> int:
+    """Return how many SETs a server has executed."""
+    return int(ask(url, "INFO", "commandstats").get("cmdstat_set", {}).get("calls", 0))
+
+
+@pytest.mark.heavy
+async def test_a_freeze_longer_than_the_ttl_leaves_no_key(nodes3):
+    """A SET that a frozen server executes when it goes on is undone soon, even when its ttl has passed."""
+    url = nodes3.urls[0]
+    async with contextlib.AsyncExitStack() as stack:
+        clients: list[Redis] = []
+        for port in nodes3.ports:
+            clients.append(Redis(port=port, socket_timeout=0.3, retry=Retry(NoBackoff(), 0)))
+            stack.push_async_callback(clients[-1].aclose)
+        manager = await stack.enter_async_context(LockManager(clients, ttl=TTL))
+        await all_up(manager)
+        async with manager.lock("warm"):
+            pass
+        # Connections enough: one that has to be made to a frozen server carries no SET.
+        await asyncio.gather(*(clients[0].ping() for _ in range(8)))
+        before = sets(url)
+        nodes3.pause(0)
+        stack.callback(nodes3.resume, 0)
+        lease = await manager.lock("a").acquire()
+        await lease.release()
+        await asyncio.sleep(FROZEN)
+        nodes3.resume(0)
+        thawed = time.monotonic()
+        await eventually(lambda: sets(url) > before, within=SOON, what="the SET is executed after all")
+        left = thawed + SOON - time.monotonic()
+        await eventually(lambda: not ask(url, "EXISTS", "redlock:a"), within=left, what="the key is gone")
+        await eventually(lambda: not manager.statistics().nodes[0].owed, what="nothing is owed")
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the clients are not closed, which is the point
+@pytest.mark.parametrize("frozen", [(), (0,), (0, 1, 2)], ids=str)
+@pytest.mark.parametrize("waiting", [False, True], ids=["a lease", "a lease and an acquire under way"])
+def test_a_loop_that_is_torn_down_over_clients(nodes3, frozen, waiting):
+    """asyncio.run leaves no pending task and no unheard error behind, and what can be released is."""
+    complaints: list[dict[str, Any]] = []
+    kept: list[Lease] = []
+    tasks: list[asyncio.Task[Lease]] = []
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: complaints.append(context))
+        manager = LockManager([Redis(port=port) for port in nodes3.ports], ttl=20.0)
+        await manager.start()
+        kept.append(await manager.lock("held").acquire())
+        for i in frozen:
+            nodes3.pause(i)
+        if waiting:
+            tasks.append(asyncio.create_task(manager.lock("wanted").acquire()))
+            await asyncio.sleep(0)
+        return loop
+
+    loop = asyncio.run(main())
+    assert asyncio.all_tasks(loop) == set()
+    assert not kept[0].held
+    kept.clear()
+    gc.collect()  # here, where no other test uses the clients
+    assert complaints == []
+    assert all(task.done() for task in tasks)
+    for i, url in enumerate(nodes3.urls):
+        if i not in frozen:
+            assert lock_keys(url) == []
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Have observers look as often as they can."""
+    monkeypatch.setattr(observation, "LOOK_SELDOM", 0.01)
+    monkeypatch.setattr(observation, "LOOK_EVERY", 0.02)
+
+
+@pytest.mark.parametrize("options", [{}, {"protocol": 3}, {"decode_responses": True}], ids=str)
+async def test_candidates_and_observers(impatient, shared_nodes, client, options):
+    """A leader is announced, heard of by another process, and gone when it has resigned."""
+    urls = shared_nodes.urls
+    made = [[client(url, **options) for url in urls] for _ in range(2)]
+    async with (
+        LockManager(made[0], node_timeout=5) as first,
+        LockManager(made[1], node_timeout=5) as second,
+        contextlib.aclosing(second.election("scheduler").observe()) as news,
+    ):
+        assert await anext(news) is None
+        for label in ("zoë", "b"):
+            async with first.election("scheduler", holder=label).campaign() as leadership:
+                assert await anext(news) == Leader(leadership.term, label)
+                assert await second.election("scheduler").leader() == Leader(leadership.term, label)
+            assert await anext(news) is None

@@ -21,6 +21,7 @@ from aioredlock_ng._core.hash_tag import hash_tag, tagged
 from aioredlock_ng._node import NodeState
 from aioredlock_ng.testing import LocalNodes
 from tests.clusters import OPTIONS, Cluster
+from tests.nodes.tools import becomes, run_id, server_of
 from tests.servers import ask, eventually, fastest_arm, lock_keys
 
 PATIENT = 1.0
@@ -50,25 +51,6 @@ async def client(six):
             return made
 
         yield make
-
-
-async def becomes(manager: LockManager, state: NodeState, *, within: float = 30.0) -> None:
-    """Wait until a manager's first node is in that state."""
-    await eventually(
-        lambda: manager.statistics().nodes[0].state is state,
-        within=within,
-        what=f"{state}: {manager.statistics()}",
-    )
-
-
-def leads_to(manager: LockManager) -> str | None:
-    """Return what the server behind a manager's first node calls itself."""
-    return manager._life.nodes[0].standing.run_id
-
-
-def run_id(url: str) -> str:
-    """Return the same as the server itself says."""
-    return str(ask(url, "INFO", "server")["run_id"])
 
 
 # -- prefixes ------------------------------------------------------------------------------------
@@ -131,7 +113,7 @@ async def test_a_cluster_is_one_node(six, client, options):
         assert all(node.done for node in await manager.init())
         findings = [one for one in await manager.diagnose() if one.level == "error"]
         assert findings == []
-        assert leads_to(manager) == run_id(master)
+        assert server_of(manager) == run_id(master)
     async with (
         LockManager([client(**options)], prefix=prefix, fencing=False, node_timeout=PATIENT) as plain,
         plain.lock("a") as lease,
@@ -170,7 +152,7 @@ async def test_a_moved_slot_is_noticed_and_its_locks_go_along(six, client, fenci
         await lease.release()
         await eventually(lambda: not lock_keys(six.urls[target], prefix), what="a plain SET is undone")
         await becomes(manager, NodeState.UP)
-        assert leads_to(manager) == run_id(six.urls[target])
+        assert server_of(manager) == run_id(six.urls[target])
         async with manager.lock("other") as later:
             assert (later.fence or 0) >= (lease.fence or 0)
     six.settle()
@@ -198,7 +180,7 @@ async def test_a_failover_is_noticed(six, client, how):
         with contextlib.suppress(QuorumUnavailableError, LockTakenError):
             granted = await manager.lock("held", blocking=False).try_acquire()
             assert granted is None, "it is held, or the new master has no vote yet"
-        await eventually(lambda: leads_to(manager) == run_id(six.urls[new]), within=30)
+        await eventually(lambda: server_of(manager) == run_id(six.urls[new]), within=30)
         await becomes(manager, NodeState.UP)
         await lease.release()
         async with manager.lock("held", blocking_timeout=20) as later:

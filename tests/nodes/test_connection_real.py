@@ -18,23 +18,25 @@ from typing import Any
 import pytest
 import redis
 
-from aioredlock_ng import (
-    ConfigurationError,
-    ExtensionPolicy,
-    LockManager,
-    NodeVote,
-    QuorumUnavailableError,
-    _scripts,
-)
+from aioredlock_ng import ConfigurationError, ExtensionPolicy, LockManager, _scripts
 from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._core.rights import ACL_RIGHTS
 from aioredlock_ng._node import NodeState
 from aioredlock_ng._node.link import Link
 from aioredlock_ng._node.redis_node import RECONNECT, RedisNode
 from aioredlock_ng.testing import LocalNodes
-from tests.nodes.clients import each_kind, node_of
-from tests.nodes.names import NAME, leads_to
-from tests.nodes.standing import running, state, up
+from tests.nodes.tools import (
+    NAME,
+    denied,
+    denied_because,
+    each_kind,
+    leads_to,
+    node_of,
+    running,
+    state,
+    up,
+    works,
+)
 from tests.servers import ask, eventually, free_port, kill_connections, lock_keys, skip_unless_available
 
 PLAIN = ExtensionPolicy.off()
@@ -67,35 +69,6 @@ def give_up(manager: LockManager) -> Link:
     assert link is not None
     link.give_up("test")
     return link
-
-
-async def denied(manager: LockManager, *names: str) -> tuple[NodeVote, ...]:
-    """Try a lock that no quorum can grant; returns the votes, each of which gives its reason."""
-    with pytest.raises(QuorumUnavailableError) as caught:
-        await manager.lock(*(names or ("res",)), blocking=False).acquire()
-    votes = caught.value.votes
-    assert len(votes) == len(manager.statistics().nodes)
-    assert all(vote.reason for vote in votes if vote.vote is Vote.SILENT)
-    return votes
-
-
-async def denied_because(manager: LockManager, *names: str) -> str:
-    """Try a lock at a single node that cannot grant it; returns the reason."""
-    (vote,) = await denied(manager, *names)
-    assert vote.vote is Vote.SILENT
-    return vote.reason
-
-
-async def works(manager: LockManager, url: str | None = None) -> None:
-    """Go through the life of a lock: take it, extend it, look at it, release it; one name and two."""
-    for names in (("works",), ("works", "works too")):
-        async with manager.lock(*names, ttl=30) as lease:
-            await lease.extend(60)
-            seen = await manager.inspect("works")
-            assert sum(entry.ours for entry in seen) > len(seen) / 2
-            assert await manager.lock("works", blocking=False).try_acquire() is None
-    if url is not None:
-        await eventually(lambda: not lock_keys(url), what="nothing is left")
 
 
 # -- logging in ----------------------------------------------------------------------------------
@@ -263,7 +236,7 @@ async def test_unix_sockets(make_nodes):
     """A socket in the file system is an address like any, also when it is gone and comes back."""
     nodes = make_nodes(3, options={"unixsocket": "{dir}/socket"}, url="unix://{dir}/socket")
     async with running(nodes.urls) as manager:
-        await works(manager, nodes.urls[0])
+        await works(manager)
         nodes.kill(0)
         await eventually(lambda: state(manager) is NodeState.DOWN)
         await works(manager)
@@ -341,36 +314,6 @@ async def test_a_server_in_an_endless_script_is_busy(url):
         await up(manager)
         await eventually(lambda: not lock_keys(url), what="the release is repeated")
         await works(manager)
-
-
-@pytest.mark.parametrize("command", ["SET", "EVALSHA", "SCRIPT", "PING"])
-async def test_a_renamed_command_is_a_reason_without_arguments(make_nodes, caplog, command):
-    """Servers echo the arguments of an unknown command: the owner value is not in the reason nor the log."""
-    caplog.set_level(logging.DEBUG)
-    nodes = make_nodes(1, options={"rename-command": [command, "HIDDEN"]})
-    (url,) = nodes.urls
-    async with LockManager([url], ttl=1.0) as fenced:
-        reason = "" if command in ("PING", "SCRIPT") else await denied_because(fenced)
-        in_script = "Unknown Redis command|Unknown command called from script"  # Redis' words, Valkey's
-        assert re.search(f"unknown command '{command}'|{in_script}" if reason else "", reason)
-        assert not owner_in(reason + caplog.text)
-    async with LockManager([url], ttl=1.0, fencing=False) as manager:
-        if command in ("PING", "SCRIPT"):  # an error is a sign of life, too; EVAL loads a script as well
-            await works(manager)
-            return
-        if command == "EVALSHA":
-            lease = await manager.lock("res").acquire()
-            owner = ask(url, "GET", "redlock:res").decode()
-            with pytest.raises(QuorumUnavailableError) as caught:
-                await lease.extend()
-            reason = caught.value.votes[0].reason
-            (report,) = (await lease.release()).nodes
-            assert report.outcome == "unknown"
-            assert owner[:40] not in report.reason + str(caught.value) + caplog.text
-        else:
-            reason = await denied_because(manager)
-        assert f"unknown command '{command}'" in reason
-        assert not owner_in(reason + caplog.text)
 
 
 # -- connections that end, stall, or never were one ----------------------------------------------
@@ -548,19 +491,3 @@ async def test_a_connection_is_reset_when_it_is_given_up_and_watched_by_the_kern
         link.give_up("test")
         assert struct.unpack("ii", sock.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8)) == (1, 0)
         await eventually(lambda: redis_node(manager)._link not in (link, None))
-
-
-# -- one connection for everything ---------------------------------------------------------------
-
-
-@pytest.mark.heavy
-async def test_two_thousand_leases_need_one_connection_per_node(nodes3):
-    """At most two connections at each node (one while nothing is replaced), however many leases are held."""
-    async with running(nodes3.urls, node_timeout=5.0) as manager:
-        leases = await asyncio.gather(*(manager.lock(f"n{i}", ttl=60).acquire() for i in range(2000)))
-        assert all(lease.held for lease in leases)
-        for url in nodes3.urls:
-            others = [client for client in ask(url, "CLIENT LIST") if client["cmd"] != "client|list"]
-            assert len(others) <= 2
-        await asyncio.gather(*(lease.release() for lease in leases))
-        await eventually(lambda: not any(map(lock_keys, nodes3.urls)))

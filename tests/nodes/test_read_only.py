@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as BrokenConnection
 
 from aioredlock_ng import LockManager, NodeState, QuorumUnavailableError
-from tests.nodes.standing import state, up
+from tests.nodes.tools import state, up
 from tests.servers import ask, eventually
 
 Refuse = Callable[[str], contextlib.AbstractContextManager[str]]

@@ -16,7 +16,7 @@ from aioredlock_ng._node import NodeState, redis_sentinel
 from aioredlock_ng._node.redis_node import RedisNode
 from aioredlock_ng._settings.node_list import split_urls
 from aioredlock_ng.testing import LocalNodes
-from tests.nodes.standing import running, up
+from tests.nodes.tools import run_id, running, server_of, up
 from tests.redis_sentinels import running_sentinel, watching
 from tests.servers import ask, eventually, free_port, lock_keys
 
@@ -56,16 +56,6 @@ async def pair(make_nodes):
 def node_of(manager: LockManager) -> NodeStatistics:
     """Return what a manager says of its first node."""
     return manager.statistics().nodes[0]
-
-
-def leads_to(manager: LockManager) -> str | None:
-    """Return what the server that a manager's first node leads to calls itself."""
-    return manager._life.nodes[0].standing.run_id
-
-
-def run_id(url: str) -> str:
-    """Return what a server calls itself."""
-    return str(ask(url, "INFO", "server")["run_id"])
 
 
 def begun(sentinel: str) -> bool:
@@ -111,7 +101,7 @@ async def test_a_master_is_followed_by_its_replica(run, pair, make_nodes, how):
             else:
                 await eventually(lambda: begun(sentinel), within=30, what="its replica may be promoted")
             await eventually(lambda: node_of(manager).state is NodeState.QUARANTINED, within=30)
-            assert leads_to(manager) == run_id(pair.urls[1])
+            assert server_of(manager) == run_id(pair.urls[1])
             await up(manager)
             assert lease.held
             await eventually(lambda: lock_keys(pair.urls[1], PREFIX) == [b"alone:res"], within=10)
@@ -129,7 +119,7 @@ async def test_a_master_that_its_sentinels_have_given_up_is_left(run, nodes3, mo
         await asyncio.sleep(0.5)
         assert node_of(manager).state is NodeState.UP, "to know nothing is no reason to leave"
         ask(sentinel, "SENTINEL MONITOR", "main", "127.0.0.1", nodes3.ports[1], 1)
-        await eventually(lambda: leads_to(manager) == run_id(nodes3.urls[1]))
+        await eventually(lambda: server_of(manager) == run_id(nodes3.urls[1]))
         assert "the Redis Sentinels name another master" in caplog.text
     await eventually(lambda: len(asyncio.all_tasks()) == 1, what="a closed connection is not followed")
 
@@ -143,7 +133,7 @@ async def odd(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Non
 
 
 async def test_sentinels_that_do_not_answer_are_passed_over(run, nodes3, make_nodes):
-    """A dead, a frozen, a broken one, and one that knows nothing; the good one is asked first from then on."""
+    """A dead, a frozen, a broken one, and one that knows nothing; then the good one is asked first."""
     frozen = make_nodes(1)
     frozen.pause(0)
     port = run(*watching("main", nodes3.ports[0]))

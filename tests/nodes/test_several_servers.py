@@ -12,7 +12,7 @@ import pytest
 
 from aioredlock_ng import LockManager, NodeState
 from aioredlock_ng._core.servers_seen import SEVERAL_SERVERS
-from tests.nodes.standing import state
+from tests.nodes.tools import state
 from tests.servers import eventually
 
 
