@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
@@ -88,9 +87,6 @@ class Case:
             assert value == (None if number is None else b"%d" % number), (vars(self), said)
             kept_ms = 0 if number is None else max(KEEP_MS, number // 1024 - self.now_ms + 300_000)
             assert lives(ttl, None if number is None else kept_ms / 1000), (vars(self), said)
-
-
-Tried = Callable[[Case, Random], None]
 
 
 def an_acquire(case: Case, _: Random) -> None:

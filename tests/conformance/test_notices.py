@@ -140,14 +140,6 @@ async def test_another_programs_key_is_told_from_ours(stage, hears, value):
             assert await since() == [told("b", number)] * number
 
 
-@pytest.mark.parametrize("label", [b"", b"host:1234", b":", b"x" * 200])
-async def test_what_we_write_is_known_as_ours(stage, label):
-    """With and without a time, whatever the label."""
-    for value in (b"%b:%b" % (b"0f" * 20, label), b"%b:1700000000000:%b" % (b"f0" * 20, label)):
-        stage.hold("a", value, None)
-        assert (await stage.release(0, loud=LOUD))[:4] == [0, -1, 0, 0]
-
-
 async def test_the_number_of_listeners_is_known(stage, master):
     """Subscribing twice is once, leaving what one never listened to is no error, and each is confirmed.
 

@@ -20,7 +20,6 @@ MODES = [
     pytest.param({"fencing": False, "restart_quarantine": 60}, id="plain, with a quarantine"),
 ]
 SIZES = [1, 3]
-Clients = list["Redis[bytes]"]
 
 
 @pytest.fixture(params=SIZES, ids="N={}".format)

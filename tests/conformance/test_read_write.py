@@ -244,6 +244,15 @@ async def test_nothing_is_granted_without_a_vote(stage, mode, why):
     assert (await stage.ask(mode, "b", stamp=stamp))[0] == -1, "not even what is ours already"
 
 
+async def test_an_inspection_shows_those_that_read(stage):
+    """The one that ends last first, with the milliseconds of each; none that has ended."""
+    await stage.put_readers(ours=20, others=30, ended=-5)
+    stage.count("a", 41)
+    value, left, count = await stage.inspect()
+    assert (value[::2], count) == ([OTHERS, OURS], b"41")
+    assert all(map(waits, [*value[1::2], left], (30, 20, 30)))
+
+
 # -- readers and writers (R20) -----------------------------------------------------------------------
 
 

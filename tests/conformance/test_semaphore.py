@@ -275,3 +275,11 @@ async def test_a_release_lifts_the_counter_of_its_slot(stage, slot, lifted):
     fence = await stage.fence(0)
     assert (await stage.free(fence, slot=slot))[0] == 1
     assert stage.counts() == ({slot: fence} if lifted else {})
+
+
+async def test_an_inspection_shows_the_slots_that_are_held(stage):
+    """By their numbers, with the milliseconds of each, without a fence; none that has ended."""
+    await stage.put_slots((11, OTHERS, 20), (2, OURS, 30), (3, OURS, -1))
+    value, left, count = await stage.inspect()
+    assert (value[::3], value[1::3], count) == ([2, 11], [OURS, OTHERS], None)
+    assert all(map(waits, [*value[2::3], left], (30, 20, 30)))

@@ -7,7 +7,7 @@ import contextlib
 import gc
 import json
 import logging
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any
 
 import aiohttp
@@ -30,8 +30,6 @@ from tests.servers import ask
 
 NOTHING = {"state": "held", "holder": None, "since": None, "readers": [], "permits": []}
 """What a dialog shows of another program's key."""
-
-Browse = Callable[..., contextlib.AbstractAsyncContextManager[aiohttp.ClientSession]]
 
 
 @pytest.fixture
@@ -188,15 +186,9 @@ async def test_a_wait_is_kept_to_its_last_second(manager):
 
     async def sign_in(token):
         text = json.dumps({"token": token}).encode()
-
-        async def body():
-            return text
-
         headers = {"content-type": "application/json", "content-length": str(len(text))}
-        request = Request(
-            method="POST", path="sign-in", headers=headers, query={}, address="a", body=body, https=False
-        )
-        return await site.answer(request)
+        asked = {"path": "sign-in", "headers": headers, "query": {}, "address": "a", "https": False}
+        return await site.answer(Request(method="POST", body=lambda: asyncio.sleep(0, text), **asked))
 
     for _ in range(MAX_WRONG):
         assert (await sign_in("a wrong token, a long one")).status == 401

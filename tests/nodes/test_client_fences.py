@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,7 +23,6 @@ from tests.servers import ask, eventually, lock_keys
 QUARANTINE = 1.0
 """Seconds; the ttl of these tests, too."""
 SENTINEL = "redlock:{meta}"
-MakeNodes = Callable[..., LocalNodes]
 
 PLAIN = pytest.param(False, id="plain")
 FENCED = pytest.param(True, id="fenced")

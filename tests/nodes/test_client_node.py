@@ -43,8 +43,6 @@ from tests.servers import ask, eventually, lock_keys
 
 PLAIN = ExtensionPolicy.off()
 PASSWORD = "s3cret-pass"
-POOLED = 6
-"""Connections that lie idle in a pool, at least."""
 
 
 class Replies:

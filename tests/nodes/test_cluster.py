@@ -25,7 +25,6 @@ from tests.nodes.tools import becomes, run_id, server_of
 from tests.servers import ask, eventually, fastest_arm, lock_keys
 
 PATIENT = 1.0
-MakeNodes = Callable[..., LocalNodes]
 MakeClient = Callable[..., "RedisCluster[Any]"]
 
 

@@ -41,7 +41,6 @@ from tests.servers import ask, eventually, free_port, kill_connections, lock_key
 
 PLAIN = ExtensionPolicy.off()
 PASSWORD = "s3cret-pass"
-MakeNodes = Callable[..., LocalNodes]
 
 
 @pytest.fixture

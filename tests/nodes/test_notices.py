@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
 from urllib.parse import urlsplit
@@ -22,14 +22,12 @@ from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node import NodeEnv, NodeState
 from aioredlock_ng._node.connection import UrlEndpoint
 from aioredlock_ng._node.redis_node import RedisNode
-from aioredlock_ng.testing import LocalNodes
 from tests.servers import ask, eventually, skip_unless_available
 
 KEY = b"redlock:a"
 NAME = Primitive(MUTEX, ("a",), (KEY,))
 OWNER = b"%040x:host" % 1
 PASSWORD = "s3cret-pass"
-MakeNodes = Callable[..., LocalNodes]
 
 
 class Hearing:

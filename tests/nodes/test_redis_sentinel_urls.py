@@ -15,7 +15,6 @@ from aioredlock_ng import ConfigurationError, LockManager, NodeStatistics, Quoru
 from aioredlock_ng._node import NodeState, redis_sentinel
 from aioredlock_ng._node.redis_node import RedisNode
 from aioredlock_ng._settings.node_list import split_urls
-from aioredlock_ng.testing import LocalNodes
 from tests.nodes.tools import run_id, running, server_of, up
 from tests.redis_sentinels import running_sentinel, watching
 from tests.servers import ask, eventually, free_port, lock_keys
@@ -27,7 +26,6 @@ PREFIX = "alone:"
 PASSWORD = "s3cret-pass"
 OTHER_PASSWORD = "0ther-pass"
 Run = Callable[..., int]
-MakeNodes = Callable[..., LocalNodes]
 
 
 @pytest.fixture
