@@ -143,13 +143,7 @@ class Runs:
 
     def processes(self) -> dict[int, str]:
         """Return all living processes of the runs: pid and command line."""
-        found = {}
-        mark = b"TMPDIR=" + os.fsencode(self.directory)
-        for path in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):  # not ours, or gone
-                if mark in (path / "environ").read_bytes().split(b"\0"):
-                    found[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        return found
+        return processes_of(self.directory)
 
     def guard(self) -> int:
         """Return the process id of the guard, of which there must be one."""
@@ -168,6 +162,22 @@ class Runs:
     def holders(self, key: str) -> int:
         """Return how many nodes have a key."""
         return sum(ask(url, "EXISTS", key) for url in self.nodes.urls)
+
+
+def processes_of(directory: Path) -> dict[int, str]:
+    """Return all living processes for which a directory is that of temporary files: pid and command line.
+
+    They are known by their environment, which they inherit, or by their working directory: servers
+    write over their environment to show what they do.
+    """
+    found = {}
+    mark = b"TMPDIR=" + os.fsencode(directory)
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # not ours, or gone
+            inherited = mark in (path / "environ").read_bytes().split(b"\0")
+            if inherited or (path / "cwd").readlink().is_relative_to(directory):
+                found[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+    return found
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from aioredlock_ng._demo.story import Screen
 from aioredlock_ng._demo.verdict import Section, hand_overs, judge
 from aioredlock_ng._demo.worker import Counter, Crew, DemoError
 from aioredlock_ng._settings.options import QUARANTINE_VARIABLE
+from tests.cli.runs import processes_of
 from tests.cli.shown import Shown, showing
 from tests.environments.interpreters import ROOT
 from tests.servers import fastest_arm
@@ -59,26 +60,10 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         yield run
 
 
-def left_behind(run: Run) -> list[str]:
-    """Return the commands of the processes of a run that are alive.
-
-    They are known by their environment, which they inherit, or by their working directory: servers
-    write over their environment to show what they do.
-    """
-    found = []
-    mark = b"TMPDIR=" + os.fsencode(run.temporary)
-    for path in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # not ours, or gone
-            inherited = mark in (path / "environ").read_bytes().split(b"\0")
-            if inherited or (path / "cwd").readlink().is_relative_to(run.temporary):
-                found.append((path / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-    return found
-
-
-def left_behind_after(run: Run, seconds: float) -> list[str]:
-    """Give the processes of a run some time to end."""
+def left_behind_after(run: Run, seconds: float) -> dict[int, str]:
+    """Give the processes of a run some time to end; return those that are alive."""
     deadline = time.monotonic() + seconds
-    while (left := left_behind(run)) and time.monotonic() < deadline:
+    while (left := processes_of(run.temporary)) and time.monotonic() < deadline:
         time.sleep(0.01)
     return left
 
@@ -95,7 +80,7 @@ def check_good_end(run: Run) -> None:
     assert run.figures["overlapping holders"] == [0]
     assert run.figures["extensions"][0] >= 2
     assert run.figures["lost leases"] == [1, 1]
-    assert left_behind_after(run, 0) == []
+    assert not left_behind_after(run, 0)
     assert list(run.temporary.iterdir()) == []
 
 
@@ -146,9 +131,11 @@ def test_ctrl_c_ends_everything(start: Any) -> None:
     """Interrupted at the worst moment, a holder frozen, it ends all processes and exits with 130."""
     run = start(terminal=True)
     run.until("frozen before its write")
-    assert len(left_behind(run)) >= 10  # the demo, its nodes and their reaper, its workers and the holder
+    assert (
+        len(processes_of(run.temporary)) >= 10
+    )  # the demo, its nodes and their reaper, its workers and the holder
     assert run.finish(signal.SIGINT) == 130, run.output
-    assert left_behind_after(run, 0) == []
+    assert not left_behind_after(run, 0)
     assert list(run.temporary.iterdir()) == []
     assert "Traceback" not in run.output
 
@@ -161,7 +148,7 @@ def test_nothing_outlives_it(number: int, code: int, start: Any) -> None:
     run.until("frozen before its write")
     run.process.send_signal(number)
     assert run.process.wait(DEADLINE) == code
-    assert left_behind_after(run, 0 if number == signal.SIGTERM else 30) == []
+    assert not left_behind_after(run, 0 if number == signal.SIGTERM else 30)
     assert "Traceback" not in run.output
 
 

@@ -82,22 +82,12 @@ def test_a_frozen_holders_command_is_gone_before_the_next(manners: str, runs: Ru
     assert "does not answer" not in first.err
 
 
-def test_a_killed_holders_command_is_gone_in_time(runs: Runs) -> None:
-    """The run is killed: its command gets SIGTERM at once, SIGKILL before the validity ends."""
-    run = holding(runs, *runs.stamper("first", manners="stubborn"))
-    killed_at = time.clock_gettime(CLOCK)
-    run.send(signal.SIGKILL)
-    run.wait()
-    key_ends = runs.key_ends(KEY)
-    until(lambda: gone(runs), "command and guard have ended")
-    assert killed_at <= stamp(runs, "first", "SIGTERM").at < key_ends - KILL_AFTER - MARGIN
-    assert last(runs, "first").at < key_ends - MARGIN / 2
-    message = "aioredlock-ng run: the process that held the lock is gone, and therefore the command, too\n"
-    assert run.err == message
+@pytest.mark.parametrize("read", [True, False])
+def test_a_killed_holders_command_is_gone_in_time(read: bool, runs: Runs) -> None:
+    """The run is killed: its command gets SIGTERM at once, SIGKILL before the validity ends.
 
-
-def test_a_message_that_is_not_read_holds_nothing_up(runs: Runs) -> None:
-    """The run is killed, and its standard error is a full pipe: the command is gone before the lock is."""
+    So it does where standard error is a full pipe: a message that is not read holds nothing up.
+    """
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     with contextlib.suppress(BlockingIOError):
@@ -105,12 +95,17 @@ def test_a_message_that_is_not_read_holds_nothing_up(runs: Runs) -> None:
             os.write(write_end, b".")
     os.set_blocking(write_end, True)
     try:
-        run = holding(runs, *runs.stamper("first", manners="stubborn"), stderr=write_end)
+        options = {} if read else {"stderr": write_end}
+        run = holding(runs, *runs.stamper("first", manners="stubborn"), **options)
+        killed_at = time.clock_gettime(CLOCK)
         run.send(signal.SIGKILL)
         run.wait()
         key_ends = runs.key_ends(KEY)
         until(lambda: last(runs, "first").pid not in runs.processes(), "the command has ended")
+        assert killed_at <= stamp(runs, "first", "SIGTERM").at < key_ends - KILL_AFTER - MARGIN
         assert last(runs, "first").at < key_ends - MARGIN / 2
+        said = "aioredlock-ng run: the process that held the lock is gone, and therefore the command, too\n"
+        until(lambda: run.err == (said if read else ""), "it is said")
     finally:
         os.close(read_end)
         os.close(write_end)
