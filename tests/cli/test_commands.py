@@ -118,7 +118,9 @@ def test_every_json_is_an_object_with_one_head(
     monkeypatch.setenv(QUARANTINE_VARIABLE, "5")
     head, words = ["version", "command", "error"], line.split()
     if words[0] != "trace":  # which goes on for ever
-        code, out, err = cli(*words, "--json", "--nodes", ",".join(shared_nodes.urls), "--node-timeout", "1")
+        nodes = ("--nodes", ",".join(shared_nodes.urls), "--node-timeout", "1")
+        assert cli(*words, *nodes)[::2] == (0, "")
+        code, out, err = cli(*words, "--json", *nodes)
         assert (code, err) == (0, "")
         shown = json.loads(out)
         assert (list(shown)[:3], len(shown) > 3) == (head, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from aioredlock_ng import LockManager, LossReason
 from aioredlock_ng._cli.run_command import Ended
 from aioredlock_ng._cli.run_guarded import GuardedRun
-from aioredlock_ng._cli.run_job import Job
+from aioredlock_ng._cli.run_job import HARMLESS, Job
 from aioredlock_ng._cli.run_plan import Plan
 from aioredlock_ng.testing import MemoryNode
 
@@ -130,3 +131,41 @@ async def test_a_lock_that_was_gone_at_the_end(
         lease = await manager.lock("job").acquire()
         assert await run._run_under(lease, manager) == code
     assert ("was gone before the command ended" in capsys.readouterr().err) == (code == 75)
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "words"),
+    [
+        (errno.ENOENT, 127, "'true': command not found"),
+        (errno.ENOTDIR, 127, "'true': command not found"),
+        (errno.E2BIG, 126, "'true' cannot be executed: Argument list too long"),
+    ],
+)
+def test_a_command_that_was_not_started(
+    number: int, code: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As shells tell it."""
+    assert GuardedRun(plan_of())._not_started(number) == code
+    assert capsys.readouterr().err == f"{WE}{words}\n"
+
+
+def test_only_a_wait_without_end_says_why_it_takes_long(capsys: pytest.CaptureFixture[str]) -> None:
+    """Once; not while another holder has the lock; not when the wait will end with a reason."""
+    run, patient = Job(plan_of()), Job(plan_of(patience=5.0))
+    for job, taken, says in ((run, True, 0), (run, False, 1), (run, False, 0), (patient, False, 0)):
+        job.on_refused(SimpleNamespace(taken=taken))  # type: ignore[arg-type]
+        assert capsys.readouterr().err.count("too few nodes answer; still trying") == says
+
+
+def test_signals_end_the_waiting_but_for_harmless_ones() -> None:
+    """The first one counts; with a command they are the command's."""
+    run, passed = Job(plan_of()), []
+    for numbers, ends in ((HARMLESS, None), ((signal.SIGTERM, signal.SIGINT), signal.SIGTERM)):
+        for number in numbers:
+            run._caught(number)
+        assert (run._signal, run._signalled.is_set()) == (ends, ends is not None)
+    run = Job(plan_of())
+    run._guarded._command = SimpleNamespace(pass_on=passed.append)  # type: ignore[assignment]
+    run._caught(signal.SIGHUP)
+    run._caught(signal.SIGWINCH)
+    assert (passed, run._signal) == ([signal.SIGHUP, signal.SIGWINCH], None)
