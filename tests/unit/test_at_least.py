@@ -19,7 +19,7 @@ from aioredlock_ng import (
     ReleaseOutcome,
     RetryPolicy,
 )
-from aioredlock_ng.events import Released
+from aioredlock_ng.events import Acquired, Released
 from aioredlock_ng.testing import lose
 from tests.unit.worlds import LATENCY, TIMEOUT, count, in_task, make, sim, virtual, world
 
@@ -153,6 +153,21 @@ async def test_a_try_that_did_not_win_leaves_nothing(fencing: bool) -> None:
         assert await w.manager.lock("a", at_least=AT_LEAST).try_acquire() is None
         await asyncio.sleep(0.1)
         assert w.keys == [(b"redlock:a",), (b"redlock:a",), ()]
+
+
+@virtual
+async def test_an_acquire_that_a_hook_breaks_leaves_nothing() -> None:
+    """The caller got no lease, and so did no work."""
+
+    class Breaks:
+        def on_acquired(self, _: Acquired) -> None:
+            raise KeyboardInterrupt
+
+    async with world(hooks=[Breaks()]) as w:
+        with pytest.raises(KeyboardInterrupt):
+            await w.manager.lock("a", at_least=AT_LEAST).acquire()
+        await asyncio.sleep(0.1)
+        assert w.keys == FREE
 
 
 @virtual

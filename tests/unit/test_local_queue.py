@@ -707,6 +707,25 @@ async def test_a_place_is_never_lost(few_places, seed):
         assert w.keys == [()] * 3
 
 
+@pytest.mark.parametrize("timeout", [0, 5.0], ids=["single try", "patient"])
+@virtual
+async def test_a_place_that_came_to_a_cancelled_call_goes_to_the_next(few_places, monkeypatch, timeout):
+    """It leaves the line in the moment in which its turn comes."""
+    async with deserted() as w, full(w):
+        standing = asyncio.create_task(cycle(w.manager, "x", blocking_timeout=timeout))
+        await turns(2)
+        call_next = Admission._call_next
+
+        def and_cancel(self: Admission) -> bool:
+            found = call_next(self)
+            standing.cancel()
+            return found
+
+        monkeypatch.setattr(Admission, "_call_next", and_cancel)
+        await asyncio.wait((standing,))
+        assert standing.cancelled()
+
+
 @virtual
 async def test_closing_ends_the_wait_in_line(few_places):
     """Calls in line hear that the manager is closed."""

@@ -148,6 +148,20 @@ async def test_a_name_is_kept_for_a_few_seconds_however_long_the_line_was(waited
         await (await waits).release()
 
 
+@virtual
+async def test_a_free_name_is_for_others_while_another_stays_taken():
+    """Released early, with `at_least`: the call that waits for its end keeps the other name from no task."""
+    async with world() as w:
+        async with w.manager.lock("b", at_least=30):
+            pass
+        waits = asyncio.create_task(w.manager.lock("a", "b").acquire())
+        await asyncio.sleep(1)
+        began = sim().time()
+        async with w.manager.lock("a"):
+            assert sim().time() - began < 10 * ROUND_TRIP
+        await (await waits).release()
+
+
 @pytest.mark.parametrize("kind", ["fair", "write"])
 @virtual
 async def test_a_long_wait_keeps_the_order(kind):

@@ -313,6 +313,22 @@ async def test_all_calls_give_up_in_their_time(behind):
 
 
 @virtual
+async def test_a_lock_of_this_process_is_waited_for():
+    """While a task of this process holds the lock, no quorum is missing; it is missed from then on."""
+    async with world() as w:
+        held = await w.manager.lock("a", ttl=30, extension=PLAIN).acquire()
+        waiters = [in_task(w.manager.lock("a", quorum_timeout=1).acquire) for _ in range(3)]
+        await asyncio.sleep(10)
+        silence(w)
+        gone = sim().time()
+        released = asyncio.create_task(held.release())
+        for end in await asyncio.gather(*waiters):
+            assert isinstance(end.error, QuorumUnavailableError)
+            assert gone + 1 <= end.at <= gone + 1 + 2 * TIMEOUT + A_WHILE
+        await released
+
+
+@virtual
 async def test_a_single_try_takes_no_longer_or_shorter():
     """`blocking=False` and `try_acquire` ask once, whatever the `quorum_timeout`; None means taken."""
     async with world() as w:
