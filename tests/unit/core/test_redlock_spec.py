@@ -15,7 +15,7 @@ import contextlib
 import itertools
 import random
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -34,25 +34,16 @@ from aioredlock_ng import (
     RetryPolicy,
     Vote,
 )
-from aioredlock_ng._core.command import Command, Sink
 from aioredlock_ng._core.quorum import Tally, Verdict, majority
 from aioredlock_ng._core.validity import drift, valid_until
-from aioredlock_ng._node import Node
-from aioredlock_ng._node.pipe import Parcel
-from aioredlock_ng._node.redis_node import RedisNode
-from aioredlock_ng.testing import MemoryNode, SimLoop
-from tests.unit.worlds import locks, sent, sim
+from aioredlock_ng.testing import MemoryNode
+from tests.unit.worlds import locks, sent, sim, virtual
 
 KEY = b"redlock:res"
 OTHER = b"another-client"
 OFF = ExtensionPolicy.off()
 PLAIN: dict[str, Any] = {"fencing": False, "restart_quarantine": 0}
 """The settings of a manager that sends the page's commands and nothing else."""
-
-
-def now() -> float:
-    """Return the virtual time."""
-    return asyncio.get_running_loop().time()
 
 
 def masters(count: int, latency: float | Callable[[], float] = 0.001) -> list[MemoryNode]:
@@ -78,418 +69,326 @@ def holders(nodes: Iterable[MemoryNode], key: bytes = KEY) -> list[bytes | None]
     return [node.get(key) for node in nodes]
 
 
-def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run a test's body on virtual time."""
-    SimLoop.run(main())
-
-
 def masks(count: int) -> list[tuple[bool, ...]]:
     """Return every way to split `count` masters in two."""
     return list(itertools.product((False, True), repeat=count))
+
+
+@contextlib.asynccontextmanager
+async def redlock(
+    number: int = 5, *, latency: float | Callable[[], float] = 0.001, **options: Any
+) -> AsyncIterator[tuple[list[MemoryNode], LockManager]]:
+    """Run so many masters and one client; its leases are released at the end."""
+    nodes = masters(number, latency)
+    async with client(nodes, **options) as manager:
+        yield nodes, manager
+
+
+def occupy(nodes: Iterable[MemoryNode], ttl: float | None = 60.0) -> None:
+    """Let another client have the key on some masters."""
+    for node in nodes:
+        node.set(KEY, OTHER, ttl)
 
 
 # == Safety and Liveness Guarantees ==================================================================
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_only_one_client_holds_a_lock_at_any_moment(seed: int) -> None:
+@virtual
+async def test_only_one_client_holds_a_lock_at_any_moment(seed: int) -> None:
     """Safety: six clients on links of any speed take turns on one lock, and no two are inside together."""
+    draw = random.Random(seed)
+    nodes = masters(5, lambda: draw.uniform(0.0001, 0.03))
+    inside, turns = [], []
 
-    async def main() -> None:
-        draw = random.Random(seed)
-        nodes = [MemoryNode(latency=lambda: draw.uniform(0.0001, 0.03)) for _ in range(5)]
-        inside: list[int] = []
-        turns = 0
+    async def contend(number: int) -> None:
+        async with client(nodes, seed=100 * seed + number, ttl=2.0) as manager:
+            for _ in range(3):
+                async with manager.lock("res"):
+                    inside.append(number)
+                    await asyncio.sleep(draw.uniform(0, 0.1))
+                    assert inside == [number]
+                    turns.append(inside.pop())
 
-        async def contend(number: int) -> None:
-            nonlocal turns
-            async with client(nodes, seed=100 * seed + number, ttl=2.0) as manager:
-                for _ in range(3):
-                    async with manager.lock("res"):
-                        inside.append(number)
-                        assert inside == [number]
-                        await asyncio.sleep(draw.uniform(0, 0.1))
-                        assert inside == [number]
-                        inside.pop()
-                        turns += 1
-
-        await asyncio.gather(*map(contend, range(6)))
-        assert turns == 18
-
-    run(main)
+    await asyncio.gather(*map(contend, range(6)))
+    assert len(turns) == 18
 
 
-def test_the_lock_of_a_client_that_is_gone_can_be_had_again() -> None:
+@virtual
+async def test_the_lock_of_a_client_that_is_gone_can_be_had_again() -> None:
     """Liveness A: a holder that never releases and never extends keeps others out for one ttl, not longer."""
-
-    async def main() -> None:
-        nodes = masters(5)
-        async with client(nodes, seed=1) as gone, client(nodes, seed=2) as next_one:
-            lease = await gone.lock("res", ttl=5.0, extension=OFF).acquire()
-            taken_at = now()
-            with pytest.raises(LockTakenError):
-                await next_one.lock("res", blocking_timeout=4.9).acquire()
-            await (await next_one.lock("res", blocking_timeout=0.7).acquire()).release()
-            assert 5.0 <= now() - taken_at <= 5.7
-            assert not lease.held
-            await lease.release()
-
-    run(main)
+    async with redlock() as (nodes, gone), client(nodes, seed=2) as next_one:
+        lease = await gone.lock("res", ttl=5.0, extension=OFF).acquire()
+        taken_at = sim().time()
+        with pytest.raises(LockTakenError):
+            await next_one.lock("res", blocking_timeout=4.9).acquire()
+        async with next_one.lock("res", blocking_timeout=0.7):
+            assert 5.0 <= sim().time() - taken_at <= 5.7
+        assert not lease.held
 
 
 @pytest.mark.parametrize("up", masks(5))
-def test_a_majority_of_masters_is_enough(up: tuple[bool, ...]) -> None:
+@virtual
+async def test_a_majority_of_masters_is_enough(up: tuple[bool, ...]) -> None:
     """Liveness B: with any three of five masters up a client locks and releases; with fewer it cannot."""
-
-    async def main() -> None:
-        nodes = masters(5)
-        for node, is_up in zip(nodes, up, strict=True):
-            if not is_up:
-                node.crash()
-        async with client(nodes) as manager:
-            if sum(up) >= 3:
-                lease = await manager.lock("res", blocking_timeout=0).acquire()
-                report = await lease.release()
-                assert report.count(report.nodes[up.index(True)].outcome) >= 3
-                assert holders(nodes) == [None] * 5
-            else:
-                with pytest.raises(QuorumUnavailableError):
-                    await manager.lock("res", blocking_timeout=0).acquire()
-
-    run(main)
+    nodes = masters(5)
+    for node in itertools.compress(nodes, (not one for one in up)):
+        node.crash()
+    async with client(nodes) as manager:
+        if sum(up) >= 3:
+            report = await (await manager.lock("res", blocking_timeout=0).acquire()).release()
+            assert report.count(report.nodes[up.index(True)].outcome) >= 3
+            assert holders(nodes) == [None] * 5
+        else:
+            with pytest.raises(QuorumUnavailableError):
+                await manager.lock("res", blocking_timeout=0).acquire()
 
 
 # == Correct Implementation with a Single Instance ===================================================
 
 
-def test_a_lock_is_taken_by_set_nx_px() -> None:
+@virtual
+async def test_a_lock_is_taken_by_set_nx_px() -> None:
     """The key is set only if it is not there, with an expiry in milliseconds, in one command."""
-
-    async def main() -> None:
-        nodes = masters(1)
-        async with client(nodes, **PLAIN) as manager:
-            lease = await manager.lock("res", ttl=30).acquire()
-            (words,) = nodes[0].executed
-            assert words == (b"SET", KEY, nodes[0].get(KEY), b"NX", b"PX", b"30000")
-            await lease.release()
-
-    run(main)
+    async with redlock(1, **PLAIN) as (nodes, manager), manager.lock("res", ttl=30):
+        assert nodes[0].executed == [(b"SET", KEY, nodes[0].get(KEY), b"NX", b"PX", b"30000")]
 
 
-def test_the_value_is_unique_across_clients_and_requests() -> None:
+@virtual
+async def test_the_value_is_unique_across_clients_and_requests() -> None:
     """Every attempt of every client, repeated ones included, has a value that was never used before."""
+    nodes = masters(1)
 
-    async def main() -> None:
-        nodes = masters(1)
+    async def contend(number: int) -> None:
+        async with client(nodes, seed=number) as manager:
+            for _ in range(5):
+                async with manager.lock("res"):
+                    await asyncio.sleep(0.05)
 
-        async def contend(number: int) -> None:
-            async with client(nodes, seed=number) as manager:
-                for _ in range(5):
-                    async with manager.lock("res"):
-                        await asyncio.sleep(0.05)
-
-        await asyncio.gather(*map(contend, range(5)))
-        values = [one.owner for one in sent(nodes[0]) if one.kind == "acquire"]
-        assert len(values) > 25, "some attempts were repeated"
-        assert len(set(values)) == len(values)
-
-    run(main)
+    await asyncio.gather(*map(contend, range(5)))
+    values = [one.owner for one in sent(nodes[0]) if one.kind == "acquire"]
+    assert len(set(values)) == len(values) > 25, "some attempts were repeated"
 
 
-def test_the_value_has_twenty_random_bytes() -> None:
-    """160 bits in hexadecimal, before the label that names the holder; from the system's own random
-    source.
-    """
-
-    async def main() -> None:
-        nodes = masters(1)
-        async with client(nodes) as manager:
-            for _ in range(200):
-                await (await manager.lock("res").acquire()).release()
-        numbers = []
-        for one in sent(nodes[0]):
-            if one.kind == "acquire":
-                digits, since, holder = one.owner.split(b":")
-                assert (len(digits), len(since), holder) == (40, 13, b"client-1")
-                numbers.append(int(digits, 16))
-        ever_set, ever_clear = 0, 0
-        for number in numbers:
-            ever_set |= number
-            ever_clear |= ~number
-        every_bit = 2**160 - 1
-        assert ever_set == ever_clear & every_bit == every_bit, "every bit of the 160 varies"
-
-    run(main)
+@virtual
+async def test_the_value_has_twenty_random_bytes() -> None:
+    """160 bits in hexadecimal, before the holder's label; from the system's own random source."""
+    async with redlock(1) as (nodes, manager):
+        for _ in range(200):
+            await (await manager.lock("res").acquire()).release()
+    ever_set, ever_clear = 0, 0
+    for one in sent(nodes[0]):
+        if one.kind == "acquire":
+            digits, since, holder = one.owner.split(b":")
+            assert (len(digits), len(since), holder) == (40, 13, b"client-1")
+            ever_set |= int(digits, 16)
+            ever_clear |= ~int(digits, 16)
+    every_bit = 2**160 - 1
+    assert ever_set == ever_clear & every_bit == every_bit, "every bit of the 160 varies"
     assert isinstance(LockManager(["redis://localhost"])._life.random, secrets.SystemRandom)
 
 
-def test_a_release_deletes_only_the_clients_own_key() -> None:
+@virtual
+async def test_a_release_deletes_only_the_clients_own_key() -> None:
     """A holder that overslept releases by script, and leaves alone the key that another client has by now."""
-
-    async def main() -> None:
-        nodes = masters(5)
-        async with client(nodes) as manager:
-            lease = await manager.lock("res", ttl=1.0, extension=OFF).acquire()
-            await asyncio.sleep(2)
-            for node in nodes:
-                assert node.get(KEY) is None
-                node.set(KEY, OTHER, 10.0)
-            await lease.release()
-            assert holders(nodes) == [OTHER] * 5
-            assert all("DEL" not in verbs(node) and verbs(node)[-1] == "release" for node in nodes)
-
-    run(main)
+    async with redlock() as (nodes, manager):
+        lease = await manager.lock("res", ttl=1.0, extension=OFF).acquire()
+        await asyncio.sleep(2)
+        for node in nodes:
+            assert node.get(KEY) is None
+            node.set(KEY, OTHER, 10.0)
+        await lease.release()
+        assert holders(nodes) == [OTHER] * 5
+        assert all("DEL" not in verbs(node) and verbs(node)[-1] == "release" for node in nodes)
 
 
-def test_the_validity_time_is_all_the_time_the_holder_has() -> None:
+@virtual
+async def test_the_validity_time_is_all_the_time_the_holder_has() -> None:
     """The ttl is auto-release time and working time in one: a body that does not end is stopped before the
     next.
     """
+    log: list[str] = []
+    async with redlock() as (nodes, first), client(nodes, seed=2) as second:
 
-    async def main() -> None:
-        nodes = masters(5)
-        log: list[tuple[str, float]] = []
-        async with client(nodes, seed=1) as first, client(nodes, seed=2) as second:
+        async def overstay() -> None:
+            async with first.lock("res", ttl=3.0, extension=OFF):
+                try:
+                    await asyncio.sleep(100)
+                finally:
+                    log.append("out")
+                    assert sim().time() < 1003.0
 
-            async def wait() -> None:
-                async with second.lock("res"):
-                    log.append(("second in", now()))
-
-            async def overstay() -> None:
-                async with first.lock("res", ttl=3.0, extension=OFF):
-                    try:
-                        await asyncio.sleep(100)
-                    finally:
-                        log.append(("first out", now()))
-
-            holding = asyncio.create_task(overstay())
-            await asyncio.sleep(0.1)
-            await wait()
-            with pytest.raises(LockLostError):
-                await holding
-        assert [what for what, _ in log] == ["first out", "second in"]
-        assert log[0][1] < 1003.0
-
-    run(main)
+        holding = asyncio.create_task(overstay())
+        await asyncio.sleep(0.1)
+        async with second.lock("res"):
+            log.append("in")
+        with pytest.raises(LockLostError):
+            await holding
+    assert log == ["out", "in"]
 
 
 # == The Redlock Algorithm ===========================================================================
 
 
-def test_the_masters_must_be_different_ones() -> None:
+@virtual
+async def test_the_masters_must_be_different_ones() -> None:
     """N masters are N servers: one that is reached by two addresses is refused, since it would vote twice."""
-
-    async def main() -> None:
-        nodes = masters(3)
-        nodes[2]._server.run_id = nodes[0]._server.run_id
-        manager = LockManager(nodes, clock=sim().clock)
+    nodes = masters(3)
+    nodes[2]._server.run_id = nodes[0]._server.run_id
+    manager = LockManager(nodes, clock=sim().clock)
+    for use in (manager.start, manager.lock("res").acquire):
         with pytest.raises(ConfigurationError, match=r"node-0.*node-2|node-2.*node-0"):
-            await manager.start()
-        with pytest.raises(ConfigurationError, match=r"node-0.*node-2|node-2.*node-0"):
-            await manager.lock("res").acquire()
-        await manager.aclose()
-
-    run(main)
+            await use()
+    await manager.aclose()
 
 
-def slow_sender(master: MemoryNode, seconds: float) -> Node:
+def slow_sender(master: MemoryNode, seconds: float) -> Any:
     """Return a node to which sending takes time: sending to the next one begins only later."""
-    node = master.link()
-    assert isinstance(node, RedisNode)
-    send, post = node.submit, node.post
+    node: Any = master.link()
 
-    def slow_submit(command: Command, sink: Sink, index: int) -> None:
-        send(command, sink, index)
-        sim().advance(seconds)
+    def slowly(send: Callable[..., Any]) -> Callable[..., Any]:
+        def slow(*args: Any) -> Any:
+            try:
+                return send(*args)
+            finally:
+                sim().advance(seconds)
 
-    def slow_post(batches: Sequence[Parcel], replies: int, index: int) -> bool:
-        sent = post(batches, replies, index)
-        sim().advance(seconds)
-        return sent
+        return slow
 
-    node.submit, node.post = slow_submit, slow_post  # type: ignore[method-assign]
+    node.submit, node.post = slowly(node.submit), slowly(node.post)
     return node
 
 
-def test_step_1_the_time_is_read_before_anything_is_sent() -> None:
+@virtual
+async def test_step_1_the_time_is_read_before_anything_is_sent() -> None:
     """However long sending takes, the validity counts from before the first byte: for a lock, and an
     extension.
     """
-
-    async def main() -> None:
-        nodes = masters(5)
-        async with client([slow_sender(node, 0.05) for node in nodes], ttl=10.0) as manager:
-            asked_at = now()
-            lease = await manager.lock("res").acquire()
-            assert lease.valid_until == pytest.approx(asked_at + 10.0 - drift(10.0), abs=1e-9)
-            asked_at = now()
-            await lease.extend()
-            assert lease.valid_until == pytest.approx(asked_at + 10.0 - drift(10.0), abs=1e-9)
-            await lease.release()
-
-    run(main)
+    async with client([slow_sender(node, 0.05) for node in masters(5)], ttl=10.0) as manager:
+        asked_at = sim().time()
+        lease = await manager.lock("res").acquire()
+        assert lease.valid_until == pytest.approx(asked_at + 10.0 - drift(10.0), abs=1e-9)
+        asked_at = sim().time()
+        await lease.extend()
+        assert lease.valid_until == pytest.approx(asked_at + 10.0 - drift(10.0), abs=1e-9)
 
 
-def test_step_2_one_key_and_one_value_on_all_masters() -> None:
+@virtual
+async def test_step_2_one_key_and_one_value_on_all_masters() -> None:
     """All N masters are asked, for the same key with the same random value."""
-
-    async def main() -> None:
-        nodes = masters(5)
-        async with client(nodes) as manager:
-            lease = await manager.lock("res").acquire()
-            await asyncio.sleep(0.1)
-            assert len({(one.key, one.owner) for node in nodes for one in sent(node)}) == 1
-            assert len(set(holders(nodes))) == 1
-            assert holders(nodes)[0] is not None
-            await lease.release()
-
-    run(main)
+    async with redlock() as (nodes, manager), manager.lock("res"):
+        await asyncio.sleep(0.1)
+        ((key, owner),) = {(one.key, one.owner) for node in nodes for one in sent(node)}
+        assert (key, holders(nodes)) == (KEY, [owner] * 5)
 
 
-def test_step_2_the_timeout_is_small_compared_to_the_ttl() -> None:
+@virtual
+async def test_step_2_the_timeout_is_small_compared_to_the_ttl() -> None:
     """One hundredth of the ttl by default, never as long as the ttl; and no node is waited for longer."""
-
-    async def main() -> None:
-        nodes = masters(5)
-        async with client(nodes) as manager:
-            assert manager._options.node_timeout <= manager._options.ttl / 100
-            with pytest.raises(ValueError, match="node_timeout"):
-                manager.lock("res", ttl=manager._options.node_timeout)
-            for node in nodes[:3]:
-                node.freeze()
-            began = now()
-            with pytest.raises(QuorumUnavailableError):
-                await manager.lock("res", blocking_timeout=0).acquire()
-            # A timeout to see that they are silent, and as much to tell the others.
-            assert 0.1 <= now() - began <= 0.2 + 1e-6
-
-    run(main)
+    async with redlock() as (nodes, manager):
+        assert manager._options.node_timeout <= manager._options.ttl / 100
+        with pytest.raises(ValueError, match="node_timeout"):
+            manager.lock("res", ttl=manager._options.node_timeout)
+        for node in nodes[:3]:
+            node.freeze()
+        began = sim().time()
+        with pytest.raises(QuorumUnavailableError):
+            await manager.lock("res", blocking_timeout=0).acquire()
+        # A timeout to see that they are silent, and as much to tell the others.
+        assert 0.1 <= sim().time() - began <= 0.2 + 1e-6
 
 
-@pytest.mark.parametrize("down", ["frozen", "crashed", "slow"])
-def test_step_2_a_master_that_is_down_holds_no_round_up(down: str) -> None:
+@pytest.mark.parametrize("down", ["freeze", "crash", "slow"])
+@virtual
+async def test_step_2_a_master_that_is_down_holds_no_round_up(down: str) -> None:
     """Two of five masters do not answer: the lock comes in the round trip of the others."""
-
-    async def main() -> None:
-        nodes = masters(5, latency=0.003)
-        async with client(nodes) as manager:
-            for node in nodes[:2]:
-                if down == "frozen":
-                    node.freeze()
-                elif down == "crashed":
-                    node.crash()
-                else:
-                    node.latency = 5.0
-            began = now()
-            lease = await manager.lock("res").acquire()
-            assert now() - began == pytest.approx(0.006)
-            await lease.release()
-
-    run(main)
+    async with redlock(latency=0.003) as (nodes, manager):
+        for node in nodes[:2]:
+            getattr(node, down, lambda node=node: setattr(node, "latency", 5.0))()
+        began = sim().time()
+        async with manager.lock("res"):
+            assert sim().time() - began == pytest.approx(0.006)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
-def test_step_3_a_majority_is_needed_and_enough(size: int) -> None:
+@pytest.mark.parametrize("taken", [mask for size in range(1, 6) for mask in masks(size)])
+@virtual
+async def test_step_3_a_majority_is_needed_and_enough(taken: tuple[bool, ...]) -> None:
     """For every set of masters on which another client has the key: acquired if and only if Q are free."""
-
-    async def attempt(taken: tuple[bool, ...]) -> None:
-        nodes = masters(size)
-        for node, is_taken in zip(nodes, taken, strict=True):
-            if is_taken:
-                node.set(KEY, OTHER, 60.0)
-        free = taken.count(False)
-        async with client(nodes) as manager:
-            if free > size - free:
-                lease = await manager.lock("res", blocking_timeout=0).acquire()
-                await asyncio.sleep(0.1)
-                assert sum(vote.vote is Vote.GRANTED for vote in lease.votes) == free
-                await lease.release()
-            else:
-                with pytest.raises(LockTakenError):
-                    await manager.lock("res", blocking_timeout=0).acquire()
-
-    for taken in masks(size):
-        SimLoop.run(attempt(taken))
+    nodes = masters(len(taken))
+    occupy(itertools.compress(nodes, taken))
+    async with client(nodes) as manager:
+        if (free := taken.count(False)) > sum(taken):
+            lease = await manager.lock("res", blocking_timeout=0).acquire()
+            await asyncio.sleep(0.1)
+            assert sum(vote.vote is Vote.GRANTED for vote in lease.votes) == free
+        else:
+            with pytest.raises(LockTakenError):
+                await manager.lock("res", blocking_timeout=0).acquire()
 
 
 @pytest.mark.parametrize("round_trip_ms", range(0, 1000, 20))
-def test_step_3_the_time_it_took_must_leave_some_validity(round_trip_ms: int) -> None:
+@virtual
+async def test_step_3_the_time_it_took_must_leave_some_validity(round_trip_ms: int) -> None:
     """A majority counts only if enough of the validity is left when the client knows of it, else it is
     given up.
     """
-
-    async def main() -> None:
-        round_trip = round_trip_ms / 1000
-        nodes = masters(5, latency=round_trip / 2)
-        async with client(nodes, ttl=1.0, node_timeout=0.99, extension=OFF, connect_timeout=10) as manager:
-            left = 1.0 - drift(1.0) - round_trip
-            if left > 0.5:  # half of the ttl: the least that is worth having
-                lease = await manager.lock("res", blocking_timeout=0).acquire()
-                assert lease.remaining == pytest.approx(left)
-                await lease.release()
-            else:
-                with pytest.raises(QuorumUnavailableError, match="too late"):
-                    await manager.lock("res", blocking_timeout=0).acquire()
-                await asyncio.sleep(round_trip)
-                assert holders(nodes) == [None] * 5
-
-    run(main)
+    round_trip = round_trip_ms / 1000
+    nodes = masters(5, latency=round_trip / 2)
+    async with client(nodes, ttl=1.0, node_timeout=0.99, extension=OFF, connect_timeout=10) as manager:
+        left = 1.0 - drift(1.0) - round_trip
+        if left > 0.5:  # half of the ttl: the least that is worth having
+            lease = await manager.lock("res", blocking_timeout=0).acquire()
+            assert lease.remaining == pytest.approx(left)
+            await lease.release()
+        else:
+            with pytest.raises(QuorumUnavailableError, match="too late"):
+                await manager.lock("res", blocking_timeout=0).acquire()
+            await asyncio.sleep(round_trip)
+            assert holders(nodes) == [None] * 5
 
 
 @pytest.mark.parametrize("latencies_ms", list(itertools.permutations((1, 10, 20, 30, 40)))[::7])
-def test_step_4_the_validity_is_what_is_left_of_the_ttl(latencies_ms: tuple[int, ...]) -> None:
+@virtual
+async def test_step_4_the_validity_is_what_is_left_of_the_ttl(latencies_ms: tuple[int, ...]) -> None:
     """Initial validity minus the time it took the third answer to come, minus the drift."""
-
-    async def main() -> None:
-        nodes = [MemoryNode(latency=latency / 1000) for latency in latencies_ms]
-        async with client(nodes, ttl=7.0) as manager:
-            began = now()
-            lease = await manager.lock("res").acquire()
-            elapsed = now() - began
-            assert elapsed == pytest.approx(2 * 0.020)
-            assert lease.remaining == pytest.approx(7.0 - elapsed - (0.07 + 0.002))
-            await lease.release()
-
-    run(main)
+    nodes = [MemoryNode(latency=latency / 1000) for latency in latencies_ms]
+    async with client(nodes, ttl=7.0) as manager:
+        began = sim().time()
+        lease = await manager.lock("res").acquire()
+        elapsed = sim().time() - began
+        assert elapsed == pytest.approx(2 * 0.020)
+        assert lease.remaining == pytest.approx(7.0 - elapsed - (0.07 + 0.002))
+        await lease.release()
 
 
 @pytest.mark.parametrize("taken", [mask for mask in masks(5) if sum(mask) >= 3])
-def test_step_5_a_failure_is_undone_on_all_masters(taken: tuple[bool, ...]) -> None:
+@virtual
+async def test_step_5_a_failure_is_undone_on_all_masters(taken: tuple[bool, ...]) -> None:
     """A client that does not get Q releases everywhere, also where the answer was no, and touches no other's
     key.
     """
-
-    async def main() -> None:
-        nodes = masters(5)
-        for node, is_taken in zip(nodes, taken, strict=True):
-            if is_taken:
-                node.set(KEY, OTHER, 60.0)
-        async with client(nodes) as manager:
-            assert await manager.lock("res").try_acquire() is None
-            await asyncio.sleep(0.01)
-            assert [verbs(node) for node in nodes] == [["acquire", "release"]] * 5
-            assert holders(nodes) == [OTHER if is_taken else None for is_taken in taken]
-
-    run(main)
+    nodes = masters(5)
+    occupy(itertools.compress(nodes, taken))
+    async with client(nodes) as manager:
+        assert await manager.lock("res").try_acquire() is None
+        await asyncio.sleep(0.01)
+        assert [verbs(node) for node in nodes] == [["acquire", "release"]] * 5
+        assert holders(nodes) == [OTHER if is_taken else None for is_taken in taken]
 
 
-def test_step_5_an_answer_that_comes_after_the_failure_is_undone_too() -> None:
+@virtual
+async def test_step_5_an_answer_that_comes_after_the_failure_is_undone_too() -> None:
     """Masters that grant when the attempt has long failed lose the key at once, and not by expiry."""
-
-    async def main() -> None:
-        nodes = masters(5)
-        async with client(nodes) as manager:
-            for node in nodes[:3]:
-                node.freeze()
-            with pytest.raises(QuorumUnavailableError):
-                await manager.lock("res", ttl=60.0).try_acquire()
-            for node in nodes[:3]:
-                node.thaw()
-            await asyncio.sleep(0.1)
-            assert all("acquire" in verbs(node) for node in nodes)
-            assert holders(nodes) == [None] * 5
-
-    run(main)
+    async with redlock() as (nodes, manager):
+        for node in nodes[:3]:
+            node.freeze()
+        with pytest.raises(QuorumUnavailableError):
+            await manager.lock("res", ttl=60.0).try_acquire()
+        for node in nodes[:3]:
+            node.thaw()
+        await asyncio.sleep(0.1)
+        assert all("acquire" in verbs(node) for node in nodes)
+        assert holders(nodes) == [None] * 5
 
 
 # == Is the Algorithm Asynchronous? ==================================================================
@@ -505,187 +404,148 @@ def test_clocks_may_differ_by_a_small_share_of_the_ttl(ttl: float) -> None:
     assert Fraction(valid_until(1000.0, ttl)) < expiry
 
 
-def test_the_holder_ends_its_work_a_little_before_its_validity_does() -> None:
+@virtual
+async def test_the_holder_ends_its_work_a_little_before_its_validity_does() -> None:
     """Extensions fail from now on: the body is cancelled before `valid_until`, itself some ms before any
     expiry.
     """
+    async with redlock(ttl=4.0) as (nodes, manager):
+        began = sim().time()
 
-    async def main() -> None:
-        nodes = masters(5)
-        async with client(nodes, ttl=4.0) as manager:
-            stops: list[tuple[float, float]] = []
-            began = now()
+        async def overstay() -> None:
+            async with manager.lock("res") as lease:
+                for node in nodes:
+                    node.freeze()
+                try:
+                    await asyncio.sleep(100)
+                finally:
+                    assert 0 < lease.valid_until - sim().time() <= 0.05 * 4.0 + 1e-6
+                    assert lease.valid_until <= began + 4.0 - drift(4.0)
 
-            async def overstay() -> None:
-                async with manager.lock("res") as lease:
-                    for node in nodes:
-                        node.freeze()
-                    try:
-                        await asyncio.sleep(100)
-                    finally:
-                        stops.append((now(), lease.valid_until))
-
-            with pytest.raises(LockLostError) as caught:
-                await overstay()
-            assert caught.value.reason is LossReason.EXPIRED
-            ((stopped_at, claimed),) = stops
-            assert 0 < claimed - stopped_at <= 0.05 * 4.0 + 1e-6
-            assert claimed <= began + 4.0 - drift(4.0)
-
-    run(main)
+        with pytest.raises(LockLostError) as caught:
+            await overstay()
+        assert caught.value.reason is LossReason.EXPIRED
 
 
 # == Retry on Failure ================================================================================
 
 
 @pytest.mark.heavy
-def test_a_refused_client_tries_again_after_a_random_delay() -> None:
-    """Two clients that start together and are refused together do not come back together."""
+@virtual
+async def test_a_refused_client_tries_again_after_a_random_delay() -> None:
+    """Three clients that start together and are refused together do not come back together."""
+    arrivals: dict[bytes, list[float]] = {}
+    nodes = masters(5)
+    occupy(nodes, None)  # without expiry: nothing but the back-off decides when to try again
 
-    async def main() -> None:
-        arrivals: dict[bytes, list[float]] = {}
-        nodes = masters(5)
-        for node in nodes:
-            node.set(KEY, OTHER)  # without expiry: nothing but the back-off decides when to try again
+    async def contend(seed: int) -> None:
+        async with client(nodes, seed=seed, retry=RetryPolicy(base=0.1, cap=0.4)) as manager:
+            with pytest.raises(LockTakenError):
+                await manager.lock("res", blocking_timeout=5.0).acquire()
 
-        async def contend(seed: int) -> None:
-            retry = RetryPolicy(base=0.1, cap=0.4)
-            async with client(nodes, seed=seed, retry=retry) as manager:
-                with pytest.raises(LockTakenError):
-                    await manager.lock("res", blocking_timeout=5.0).acquire()
+    async def observe() -> None:
+        seen = 0
+        while True:
+            for one in sent(nodes[0])[seen:]:
+                if one.kind == "acquire":
+                    arrivals.setdefault(one.owner.split(b":")[2], []).append(sim().time())
+            seen = len(nodes[0].executed)
+            await asyncio.sleep(0.0005)
 
-        async def observe() -> None:
-            seen = 0
-            while True:
-                for one in sent(nodes[0])[seen:]:
-                    if one.kind == "acquire":
-                        arrivals.setdefault(one.owner.split(b":")[2], []).append(now())
-                seen = len(nodes[0].executed)
-                await asyncio.sleep(0.0005)
-
-        observer = asyncio.create_task(observe())
-        await asyncio.gather(*map(contend, range(3)))
-        observer.cancel()
-        waits = {
-            who: [round(later - earlier, 3) for earlier, later in itertools.pairwise(times)]
-            for who, times in arrivals.items()
-        }
-        assert len(waits) == 3
-        for series in waits.values():
-            assert len(series) > 8
-            assert all(wait <= 0.4 + 0.01 for wait in series), "capped"
-            assert len(set(series)) > len(series) / 2, "random"
-        # All come at the beginning, and once more when their time is up; never together in between.
-        first, second, third = (set(times[1:-1]) for times in arrivals.values())
-        assert not first & second | second & third | third & first
-
-    run(main)
+    observer = asyncio.create_task(observe())
+    await asyncio.gather(*map(contend, range(3)))
+    observer.cancel()
+    for times in arrivals.values():
+        waits = [round(later - earlier, 3) for earlier, later in itertools.pairwise(times)]
+        assert len(waits) > 8
+        assert max(waits) <= 0.4 + 0.01, "capped"
+        assert len(set(waits)) > len(waits) / 2, "random"
+    # All come at the beginning, and once more when their time is up; never together in between.
+    first, second, third = (set(times[1:-1]) for times in arrivals.values())
+    assert not first & second | second & third | third & first
 
 
-def test_all_masters_are_asked_at_the_same_time() -> None:
+@virtual
+async def test_all_masters_are_asked_at_the_same_time() -> None:
     """The questions leave together: every master executes at the same instant, and the client needs one round
     trip.
     """
-
-    async def main() -> None:
-        nodes = masters(9, latency=0.01)
-        async with client(nodes) as manager:
-            began = now()
-            asking = asyncio.create_task(manager.lock("res").acquire())
-            await asyncio.sleep(0.0099)
-            assert [verbs(node) for node in nodes] == [[]] * 9
-            await asyncio.sleep(0.0002)
-            assert [verbs(node) for node in nodes] == [["acquire"]] * 9
-            lease = await asking
-            assert now() - began == pytest.approx(0.02)
-            await lease.release()
-
-    run(main)
+    async with redlock(9, latency=0.01) as (nodes, manager):
+        began = sim().time()
+        asking = asyncio.create_task(manager.lock("res").acquire())
+        await asyncio.sleep(0.0099)
+        assert [verbs(node) for node in nodes] == [[]] * 9
+        await asyncio.sleep(0.0002)
+        assert [verbs(node) for node in nodes] == [["acquire"]] * 9
+        await asking
+        assert sim().time() - began == pytest.approx(0.02)
 
 
-def test_a_partial_lock_is_given_back_at_once() -> None:
+@virtual
+async def test_a_partial_lock_is_given_back_at_once() -> None:
     """A client that got two of five frees them with the next message, so that no other has to wait for
     expiry.
     """
-
-    async def main() -> None:
-        nodes = masters(5, latency=0.005)
-        for node in nodes[:3]:
-            node.set(KEY, OTHER, 60.0)
-        async with client(nodes) as manager:
-            began = now()
-            assert await manager.lock("res", ttl=60.0).try_acquire() is None
-            # Here the answer to the releases has been heard: one round trip for each of the two questions.
-            assert now() - began == pytest.approx(2 * (2 * 0.005), abs=1e-6)
-            assert holders(nodes[3:]) == [None, None]
-
-    run(main)
+    nodes = masters(5, latency=0.005)
+    occupy(nodes[:3])
+    async with client(nodes) as manager:
+        began = sim().time()
+        assert await manager.lock("res", ttl=60.0).try_acquire() is None
+        # Here the answer to the releases has been heard: one round trip for each of the two questions.
+        assert sim().time() - began == pytest.approx(2 * (2 * 0.005), abs=1e-6)
+        assert holders(nodes[3:]) == [None, None]
 
 
 # == Releasing the Lock ==============================================================================
 
 
 @pytest.mark.parametrize("doubtful", ["refused", "late"])
-def test_a_release_goes_to_every_master_whatever_it_answered(doubtful: str) -> None:
+@virtual
+async def test_a_release_goes_to_every_master_whatever_it_answered(doubtful: str) -> None:
     """Released on all five, also on the master that refused, or that has not answered to the acquire yet."""
-
-    async def main() -> None:
-        nodes = masters(5)
+    async with redlock() as (nodes, manager):
         if doubtful == "refused":
-            nodes[4].set(KEY, OTHER, 60.0)
-        async with client(nodes) as manager:
-            if doubtful == "late":
-                nodes[4].freeze()
-            lease = await manager.lock("res").acquire()
-            await lease.release()
-            nodes[4].thaw()
-            await asyncio.sleep(0.1)
-            assert [verbs(node) for node in nodes] == [["acquire", "release"]] * 5
-            assert holders(nodes[:4]) == [None] * 4
-            assert nodes[4].get(KEY) == (OTHER if doubtful == "refused" else None)
-
-    run(main)
+            occupy(nodes[4:])
+        else:
+            nodes[4].freeze()
+        await (await manager.lock("res").acquire()).release()
+        nodes[4].thaw()
+        await asyncio.sleep(0.1)
+        assert [verbs(node) for node in nodes] == [["acquire", "release"]] * 5
+        assert holders(nodes) == [None] * 4 + [OTHER if doubtful == "refused" else None]
 
 
 # == Safety Arguments ================================================================================
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_first_key_to_expire_outlives_the_validity(seed: int) -> None:
+@virtual
+async def test_the_first_key_to_expire_outlives_the_validity(seed: int) -> None:
     """MIN_VALIDITY: keys are set at different moments, and the earliest of the majority ends after the
     holder.
     """
-
-    async def main() -> None:
-        draw = random.Random(seed)
-        nodes = [MemoryNode(latency=draw.uniform(0, 0.045)) for _ in range(5)]
-        async with client(nodes, ttl=1.0, extension=OFF, connect_timeout=5) as manager:
-            lease = await manager.lock("res").acquire()
-            granted = [
-                node for node, vote in zip(nodes, lease.votes, strict=True) if vote.vote is Vote.GRANTED
-            ]
-            assert len(granted) >= 3
-            await asyncio.sleep(lease.valid_until + drift(1.0) - 1e-6 - now())
-            assert all(node.get(KEY) is not None for node in granted)
-            assert not lease.held
-            await lease.release()
-
-    run(main)
+    draw = random.Random(seed)
+    nodes = [MemoryNode(latency=draw.uniform(0, 0.045)) for _ in range(5)]
+    async with client(nodes, ttl=1.0, extension=OFF, connect_timeout=5) as manager:
+        lease = await manager.lock("res").acquire()
+        granted = list(itertools.compress(nodes, (vote.vote is Vote.GRANTED for vote in lease.votes)))
+        assert len(granted) >= 3
+        await asyncio.sleep(lease.valid_until + drift(1.0) - 1e-6 - sim().time())
+        assert None not in holders(granted)
+        assert not lease.held
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
-def test_no_other_client_gets_in_while_a_majority_of_keys_is_set(size: int) -> None:
+@pytest.mark.parametrize(
+    "held",
+    [held for size in range(1, 6) for held in masks(size) if sum(held) == majority(size)],
+)
+@virtual
+async def test_no_other_client_gets_in_while_a_majority_of_keys_is_set(held: tuple[bool, ...]) -> None:
     """Whichever Q masters a holder has, the remaining ones are too few for any other."""
-
-    async def attempt(held: tuple[int, ...]) -> None:
-        nodes = masters(size)
-        for index in held:
-            nodes[index].set(KEY, OTHER, 60.0)
-        async with client(nodes) as manager:
-            assert await manager.lock("res").try_acquire() is None
-
-    for held in itertools.combinations(range(size), majority(size)):
-        SimLoop.run(attempt(held))
+    nodes = masters(len(held))
+    occupy(itertools.compress(nodes, held))
+    async with client(nodes) as manager:
+        assert await manager.lock("res").try_acquire() is None
 
 
 @pytest.mark.parametrize("size", range(1, 8))
@@ -693,77 +553,60 @@ def test_two_clients_cannot_win_the_same_race(size: int) -> None:
     """A master grants to one of two rivals: over all ways to split the masters, never do both have Q."""
     for split in itertools.product("ab-", repeat=size):
         rivals = {"a": Tally(size), "b": Tally(size)}
-        for master in split:
-            for who, tally in rivals.items():
-                tally.cast(Vote.SILENT if master == "-" else Vote.GRANTED if master == who else Vote.REFUSED)
-        verdicts = [tally.verdict for tally in rivals.values()]
-        assert verdicts.count(Verdict.WON) <= 1
-        # And with an odd number of masters that all answer, one of them does.
-        if size % 2 and "-" not in split:
-            assert verdicts.count(Verdict.WON) == 1
+        for master, (who, tally) in itertools.product(split, rivals.items()):
+            tally.cast(Vote.SILENT if master == "-" else Vote.GRANTED if master == who else Vote.REFUSED)
+        winners = [tally.verdict for tally in rivals.values()].count(Verdict.WON)
+        assert winners <= 1
+        assert winners == 1 or "-" in split or size % 2 == 0, "with an odd number that all answer, one does"
 
 
-def test_a_majority_that_took_as_long_as_the_ttl_is_no_lock() -> None:
+@virtual
+async def test_a_majority_that_took_as_long_as_the_ttl_is_no_lock() -> None:
     """All five grant, but the client hears of it when the keys are about to end: given up, and released."""
-
-    async def main() -> None:
-        nodes = masters(5, latency=0.001)
-        async with client(nodes, ttl=1.0) as manager:
-            attempt = asyncio.create_task(manager.lock("res").try_acquire())
-            await asyncio.sleep(0.0015)  # the masters have executed, the answers are on their way
-            assert None not in holders(nodes)
-            sim().advance(0.95)  # the client is held up
-            with pytest.raises(QuorumUnavailableError, match="too late"):
-                await attempt
-            await asyncio.sleep(0.01)
-            assert [verbs(node) for node in nodes] == [["acquire", "release"]] * 5
-            assert holders(nodes) == [None] * 5
-
-    run(main)
+    nodes = masters(5, latency=0.001)
+    async with client(nodes, ttl=1.0) as manager:
+        attempt = asyncio.create_task(manager.lock("res").try_acquire())
+        await asyncio.sleep(0.0015)  # the masters have executed, the answers are on their way
+        assert None not in holders(nodes)
+        sim().advance(0.95)  # the client is held up
+        with pytest.raises(QuorumUnavailableError, match="too late"):
+            await attempt
+        await asyncio.sleep(0.01)
+        assert [verbs(node) for node in nodes] == [["acquire", "release"]] * 5
+        assert holders(nodes) == [None] * 5
 
 
 # == Liveness Arguments ==============================================================================
 
 
-def test_every_key_expires_by_itself() -> None:
+@virtual
+async def test_every_key_expires_by_itself() -> None:
     """No key is ever set without an expiry: locks over one name, over several, keys that are given back,
     and their counters; only the sentinel stays.
     """
-
-    async def main() -> None:
-        nodes = masters(3)
-        async with client(nodes, ttl=3.0) as manager:
-            leases = [await manager.lock("res").acquire(), await manager.lock("a", "b").acquire()]
-            for key in locks(nodes[0]):
-                nodes[0].delete(key)
-            await leases[0].extend()
-            await leases[1].extend()
-            await asyncio.sleep(0.01)
-            for node in nodes:
-                assert len(locks(node)) == 3
-                assert [key for key in node.keys if node.ttl(key) is None] == [b"redlock:{meta}"]
-            for lease in leases:
-                await lease.release()
-
-    run(main)
+    async with redlock(3, ttl=3.0) as (nodes, manager):
+        leases = [await manager.lock("res").acquire(), await manager.lock("a", "b").acquire()]
+        for key in locks(nodes[0]):
+            nodes[0].delete(key)
+        for lease in leases:
+            await lease.extend()
+        await asyncio.sleep(0.01)
+        for node in nodes:
+            assert len(locks(node)) == 3
+            assert [key for key in node.keys if node.ttl(key) is None] == [b"redlock:{meta}"]
 
 
-def test_a_lock_whose_work_is_done_is_free_at_once() -> None:
+@virtual
+async def test_a_lock_whose_work_is_done_is_free_at_once() -> None:
     """The holder deletes its keys at the end: the next client waits for a retry, not for a ttl of an hour."""
-
-    async def main() -> None:
-        nodes = masters(5)
-        async with client(nodes, seed=1, ttl=3600) as first, client(nodes, seed=2, ttl=3600) as second:
-            async with first.lock("res"):
-                waiting = asyncio.create_task(second.lock("res").acquire())
-                await asyncio.sleep(3)
-                assert not waiting.done()
-            ended_at = now()
-            lease = await waiting
-            assert now() - ended_at < 0.6
-            await lease.release()
-
-    run(main)
+    async with redlock(ttl=3600) as (nodes, first), client(nodes, seed=2, ttl=3600) as second:
+        async with first.lock("res"):
+            waiting = asyncio.create_task(second.lock("res").acquire())
+            await asyncio.sleep(3)
+            assert not waiting.done()
+        ended_at = sim().time()
+        await waiting
+        assert sim().time() - ended_at < 0.6
 
 
 def test_retries_wait_longer_than_a_majority_takes() -> None:
@@ -775,224 +618,173 @@ def test_retries_wait_longer_than_a_majority_takes() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_crowd_that_starts_together_gets_through(seed: int) -> None:
+@virtual
+async def test_a_crowd_that_starts_together_gets_through(seed: int) -> None:
     """Ten clients split the votes of the first round among them; all have had their turn before long."""
+    draw = random.Random(seed)
+    nodes = masters(5, lambda: draw.uniform(0.001, 0.02))
 
-    async def main() -> None:
-        draw = random.Random(seed)
-        nodes = [MemoryNode(latency=lambda: draw.uniform(0.001, 0.02)) for _ in range(5)]
+    async def contend(number: int) -> None:
+        async with client(nodes, seed=1000 * seed + number) as manager:
+            await (await manager.lock("res", blocking_timeout=15).acquire()).release()
 
-        async def contend(number: int) -> None:
-            async with (
-                client(nodes, seed=1000 * seed + number) as manager,
-                manager.lock("res", blocking_timeout=15),
-            ):
-                pass
-
-        await asyncio.gather(*map(contend, range(10)))
-
-    run(main)
+    await asyncio.gather(*map(contend, range(10)))
 
 
 # == Performance, Crash Recovery and fsync ===========================================================
 
 
-def test_a_hundred_locks_share_one_connection_and_one_round_trip() -> None:
+@virtual
+async def test_a_hundred_locks_share_one_connection_and_one_round_trip() -> None:
     """Multiplexing: everything is sent at once over one connection per master, and read afterwards."""
-
-    async def main() -> None:
-        nodes = masters(5, latency=0.01)
-        async with client(nodes) as manager:
-            began = now()
-            leases = await asyncio.gather(*(manager.lock(f"res-{i}").acquire() for i in range(100)))
-            assert now() - began == pytest.approx(0.02)
-            assert [len(node._connections) for node in nodes] == [1] * 5
-            await asyncio.gather(*(lease.release() for lease in leases))
-
-    run(main)
+    async with redlock(latency=0.01) as (nodes, manager):
+        began = sim().time()
+        leases = await asyncio.gather(*(manager.lock(f"res-{i}").acquire() for i in range(100)))
+        assert sim().time() - began == pytest.approx(0.02)
+        assert [len(node._connections) for node in nodes] == [1] * 5
+        assert all(lease.held for lease in leases)
 
 
 @pytest.mark.parametrize("quarantine", [60.0, 0])
-def test_a_master_that_crashed_stays_out_for_the_longest_ttl(quarantine: float) -> None:
+@virtual
+async def test_a_master_that_crashed_stays_out_for_the_longest_ttl(quarantine: float) -> None:
     """Delayed restarts: of three masters that hold the lock one comes back empty, and still no other client
     gets it; without the delay one does.
     """
-
-    async def main() -> None:
-        nodes = masters(5)
-        options = {"restart_quarantine": quarantine, "extension": OFF}
-        async with client(nodes, seed=1, **options) as first, client(nodes, seed=2, **options) as second:
-            for node in nodes[3:]:
-                node.set(KEY, OTHER, 1.0)
-            lease = await first.lock("res", ttl=20.0).acquire()
-            await asyncio.sleep(1)
-            nodes[2].restart()
-            await asyncio.sleep(3)  # the other two strangers' keys have expired
-            rival = await second.lock("res").try_acquire()
-            assert lease.held
-            assert (rival is None) is (quarantine > 0)
-            await asyncio.sleep(60)
-            assert not lease.held
-            if rival is not None:
-                assert (rival.fence or 0) > (lease.fence or 0), "the resource can tell"
-                await rival.release()
-            for node in nodes[:2]:
-                node.freeze()
-            async with second.lock("res", blocking_timeout=0):  # the delay has an end
-                pass
-            for node in nodes[:2]:
-                node.thaw()
-            await lease.release()
-
-    run(main)
+    nodes = masters(5)
+    options = {"restart_quarantine": quarantine, "extension": OFF}
+    async with client(nodes, seed=1, **options) as first, client(nodes, seed=2, **options) as second:
+        for node in nodes[3:]:
+            node.set(KEY, OTHER, 1.0)
+        lease = await first.lock("res", ttl=20.0).acquire()
+        await asyncio.sleep(1)
+        nodes[2].restart()
+        await asyncio.sleep(3)  # the other two strangers' keys have expired
+        rival = await second.lock("res").try_acquire()
+        assert lease.held
+        assert (rival is None) is (quarantine > 0)
+        await asyncio.sleep(60)
+        assert not lease.held
+        if rival is not None:
+            assert (rival.fence or 0) > (lease.fence or 0), "the resource can tell"
+            await rival.release()
+        for node in nodes[:2]:
+            node.freeze()
+        async with second.lock("res", blocking_timeout=0):  # the delay has an end
+            pass
+        for node in nodes[:2]:
+            node.thaw()
+        await lease.release()
 
 
 # == Making the algorithm more reliable: Extending the lock ==========================================
 
 
-def test_an_extension_is_a_script_with_the_owner_on_all_masters() -> None:
+@virtual
+async def test_an_extension_is_a_script_with_the_owner_on_all_masters() -> None:
     """Every master gets the script with the value that the lock was taken with, and the new ttl."""
-
-    async def main() -> None:
-        nodes = masters(5)
-        async with client(nodes, ttl=10.0) as manager:
-            lease = await manager.lock("res").acquire()
-            await asyncio.sleep(1)
-            owner = nodes[0].get(KEY)
-            await lease.extend()
-            await asyncio.sleep(0.01)
-            for node in nodes:
-                _, one = sent(node)
-                assert (one.kind, one.key, one.owner) == ("extend", KEY, owner)
-                assert one.words[one.words.index(owner) + 1] == b"10000"
-            assert all((node.ttl(KEY) or 0) > 9.9 for node in nodes)
-            await lease.release()
-
-    run(main)
+    async with redlock(ttl=10.0) as (nodes, manager):
+        lease = await manager.lock("res").acquire()
+        await asyncio.sleep(1)
+        owner = nodes[0].get(KEY) or b""
+        await lease.extend()
+        await asyncio.sleep(0.01)
+        for node in nodes:
+            _, one = sent(node)
+            assert (one.kind, one.key, one.owner) == ("extend", KEY, owner)
+            assert one.words[one.words.index(owner) + 1] == b"10000"
+            assert (node.ttl(KEY) or 0) > 9.9
 
 
-FATES = ("ours", "gone", "theirs", "mute")
+FATES: dict[str, Callable[[MemoryNode], object]] = {
+    "ours": lambda _: None,
+    "gone": lambda node: node.delete(KEY),
+    "theirs": lambda node: node.set(KEY, OTHER, 60.0),
+    "mute": MemoryNode.freeze,
+}
 """What may have become of the key on a master, or of the master, when an extension is asked for."""
 
 
-def strike(node: MemoryNode, fate: str) -> None:
-    """Let a master meet its fate."""
-    if fate == "gone":
-        node.delete(KEY)
-    elif fate == "theirs":
-        node.set(KEY, OTHER, 60.0)
-    elif fate == "mute":
-        node.freeze()
-
-
-async def extend(lease: Lease) -> LockError | None:
+async def extend(lease: Lease) -> Any:
     """Extend a lease and return what went wrong."""
     try:
         await lease.extend()
     except LockError as error:
         return error
-    return None
 
 
 @pytest.mark.parametrize("fates", list(itertools.product(FATES, repeat=3)), ids="-".join)
-def test_an_extension_counts_only_with_a_majority(fates: tuple[str, ...]) -> None:
+@virtual
+async def test_an_extension_counts_only_with_a_majority(fates: tuple[str, ...]) -> None:
     """For every fate of the key on three masters: renewed by two of ours, lost by two refusals, else open."""
     ours, refusals = fates.count("ours"), fates.count("gone") + fates.count("theirs")
     expected = None if ours >= 2 else LockLostError if refusals >= 2 else QuorumUnavailableError
-
-    async def main() -> None:
-        nodes = masters(3)
-        async with client(nodes, ttl=10.0, extension=OFF) as manager:
-            lease = await manager.lock("res").acquire()
-            await asyncio.sleep(1)
-            before, renewed = lease.valid_until, now() + 10.0 - drift(10.0)
-            for node, fate in zip(nodes, fates, strict=True):
-                strike(node, fate)
-            error = await extend(lease)
-            assert type(error) is (expected or type(None))
-            assert getattr(error, "reason", LossReason.REFUSED) is LossReason.REFUSED
-            assert lease.valid_until == pytest.approx(before if expected else renewed)
-            assert lease.held is (expected is not LockLostError)
-            await asyncio.sleep(0.01)
-            for node, fate in zip(nodes, fates, strict=True):
-                if fate == "theirs":
-                    assert node.get(KEY) == OTHER, "another's key is not touched"
-                elif fate == "gone" and expected:
-                    assert node.get(KEY) is None, "never brought back without a majority"
-                node.thaw()
-            await lease.release()
-
-    run(main)
+    async with redlock(3, ttl=10.0, extension=OFF) as (nodes, manager):
+        lease = await manager.lock("res").acquire()
+        await asyncio.sleep(1)
+        before, renewed = lease.valid_until, sim().time() + 10.0 - drift(10.0)
+        for node, fate in zip(nodes, fates, strict=True):
+            FATES[fate](node)
+        error = await extend(lease)
+        assert type(error) is (expected or type(None))
+        assert getattr(error, "reason", LossReason.REFUSED) is LossReason.REFUSED
+        assert lease.valid_until == pytest.approx(before if expected else renewed)
+        assert lease.held is (expected is not LockLostError)
+        await asyncio.sleep(0.01)
+        for node, fate in zip(nodes, fates, strict=True):
+            if fate == "theirs":
+                assert node.get(KEY) == OTHER, "another's key is not touched"
+            elif fate == "gone" and expected:
+                assert node.get(KEY) is None, "never brought back without a majority"
+            node.thaw()
 
 
 @pytest.mark.parametrize("late_by", [-0.5, -0.01, 0.001, 0.5])
-def test_an_extension_counts_only_within_the_validity(late_by: float) -> None:
+@virtual
+async def test_an_extension_counts_only_within_the_validity(late_by: float) -> None:
     """All masters extend the key, but the answers come after the holder's deadline: the lease stays lost."""
-
-    async def main() -> None:
-        nodes = masters(5)
-        extension = ExtensionPolicy(max_extensions=0, grace=0.1)
-        async with client(nodes, ttl=2.0, node_timeout=1.5, extension=extension) as manager:
-            lease = await manager.lock("res").acquire()
-            deadline = lease.valid_until - 0.1 * 2.0
-            await asyncio.sleep(deadline - 0.8 - now())
-            for node in nodes:
-                node.latency = (0.8 + late_by) / 2
-            extending = asyncio.create_task(lease.extend())
-            if late_by < 0:
-                await extending
-                assert lease.held
-                assert not lease.lost.is_set()
-            else:
-                with pytest.raises(LockLostError) as caught:
-                    await extending
-                assert caught.value.reason is LossReason.EXPIRED
-                await asyncio.sleep(0.5)
-                assert lease.lost.is_set()
-            for node in nodes:
-                node.latency = 0.0
-            await lease.release()
-
-    run(main)
+    extension = ExtensionPolicy(max_extensions=0, grace=0.1)
+    async with redlock(ttl=2.0, node_timeout=1.5, extension=extension) as (nodes, manager):
+        lease = await manager.lock("res").acquire()
+        deadline = lease.valid_until - 0.1 * 2.0
+        await asyncio.sleep(deadline - 0.8 - sim().time())
+        for node in nodes:
+            node.latency = (0.8 + late_by) / 2
+        error = await extend(lease)
+        await asyncio.sleep(0.5 if error else 0)
+        assert getattr(error, "reason", None) is (LossReason.EXPIRED if late_by > 0 else None)
+        assert (lease.lost.is_set(), lease.held) == (late_by > 0, late_by < 0)
+        for node in nodes:
+            node.latency = 0.0
 
 
-def test_an_extension_that_a_stalled_client_reads_too_late_does_not_count() -> None:
+@virtual
+async def test_an_extension_that_a_stalled_client_reads_too_late_does_not_count() -> None:
     """All masters extended in time, but the client slept over its deadline before it read so: not revived."""
-
-    async def main() -> None:
-        nodes = masters(5, latency=0.01)
-        async with client(nodes, ttl=2.0, node_timeout=0.5, extension=OFF) as manager:
-            lease = await manager.lock("res").acquire()
-            await asyncio.sleep(1.0)
-            extending = asyncio.create_task(lease.extend())
-            await asyncio.sleep(0.015)  # the masters have executed, the answers are on their way
-            sim().advance(1.2)
-            assert all((node.ttl(KEY) or 0) > 0.7 for node in nodes)
-            with pytest.raises(LockLostError) as caught:
-                await extending
-            assert caught.value.reason is LossReason.EXPIRED
-            assert not lease.held
-            await lease.release()
-
-    run(main)
+    async with redlock(latency=0.01, ttl=2.0, node_timeout=0.5, extension=OFF) as (nodes, manager):
+        lease = await manager.lock("res").acquire()
+        await asyncio.sleep(1.0)
+        extending = asyncio.create_task(extend(lease))
+        await asyncio.sleep(0.015)  # the masters have executed, the answers are on their way
+        sim().advance(1.2)
+        assert all((node.ttl(KEY) or 0) > 0.7 for node in nodes)
+        assert (await extending).reason is LossReason.EXPIRED
+        assert not lease.held
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
-def test_the_number_of_extensions_is_limited(limit: int) -> None:
+@virtual
+async def test_the_number_of_extensions_is_limited(limit: int) -> None:
     """A forgotten lock is extended so many times and no more, then lost, and then free for others."""
-
-    async def main() -> None:
-        nodes = masters(5)
-        async with client(nodes, seed=1, ttl=3.0) as first, client(nodes, seed=2) as second:
-            with pytest.raises(LockLostError) as caught:
-                async with first.lock("res", extension=ExtensionPolicy(max_extensions=limit)):
-                    await asyncio.sleep(3600)
-            assert caught.value.reason is LossReason.EXTENSIONS_EXHAUSTED
-            assert 1000 + limit * 1.0 + 2.5 < now() < 1000 + limit * 1.0 + 3.0
-            assert [verbs(node).count("extend") for node in nodes] == [limit] * 5
-            await (await second.lock("res", blocking_timeout=0).acquire()).release()
-
-    run(main)
+    async with redlock(ttl=3.0) as (nodes, first), client(nodes, seed=2) as second:
+        with pytest.raises(LockLostError) as caught:
+            async with first.lock("res", extension=ExtensionPolicy(max_extensions=limit)):
+                await asyncio.sleep(3600)
+        assert caught.value.reason is LossReason.EXTENSIONS_EXHAUSTED
+        assert 1000 + limit * 1.0 + 2.5 < sim().time() < 1000 + limit * 1.0 + 3.0
+        assert [verbs(node).count("extend") for node in nodes] == [limit] * 5
+        async with second.lock("res", blocking_timeout=0):
+            pass
 
 
 def test_extensions_are_limited_unless_the_policy_says_otherwise() -> None:
@@ -1005,36 +797,25 @@ def test_extensions_are_limited_unless_the_policy_says_otherwise() -> None:
 
 
 @pytest.mark.parametrize("quarantine", [60.0, pytest.param(0, marks=pytest.mark.heavy)])
-def test_fences_grow_whichever_node_forgets(quarantine: float) -> None:
-    """Fencing tokens: each lease has a greater one than all before, also after masters have lost their
-    data.
-    """
-
-    async def main() -> None:
-        nodes = masters(5)
-        fences = []
-        async with client(nodes, seed=1, restart_quarantine=quarantine) as one:
-            for number, node in enumerate(nodes * 2):
-                async with one.lock("res") as lease:
-                    fences.append(lease.fence)
-                if number % 2:
-                    node.restart()
-                    await asyncio.sleep(62)
-        assert fences == sorted(set(fences))
-
-    run(main)
+@virtual
+async def test_fences_grow_whichever_node_forgets(quarantine: float) -> None:
+    """Fencing tokens: each lease has a greater one than all before, also after masters lost their data."""
+    fences = []
+    async with redlock(restart_quarantine=quarantine) as (nodes, one):
+        for number, node in enumerate(nodes * 2):
+            async with one.lock("res") as lease:
+                fences.append(lease.fence)
+            if number % 2:
+                node.restart()
+                await asyncio.sleep(62)
+    assert fences == sorted(set(fences))
 
 
-def test_a_resource_that_checks_the_fence_is_safe_from_a_client_that_overslept() -> None:
+@virtual
+async def test_a_resource_that_checks_the_fence_is_safe_from_a_client_that_overslept() -> None:
     """A client that still believes in its lock after a pause comes with a fence older than the one seen."""
-
-    async def main() -> None:
-        nodes = masters(5)
-        async with client(nodes, seed=1) as first, client(nodes, seed=2) as second:
-            stale = await first.lock("res", ttl=2.0, extension=OFF).acquire()
-            await asyncio.sleep(3)
-            async with second.lock("res") as lease:
-                assert (stale.fence or 0) < (lease.fence or 0)
-            await stale.release()
-
-    run(main)
+    async with redlock() as (nodes, first), client(nodes, seed=2) as second:
+        stale = await first.lock("res", ttl=2.0, extension=OFF).acquire()
+        await asyncio.sleep(3)
+        async with second.lock("res") as lease:
+            assert (stale.fence or 0) < (lease.fence or 0)
