@@ -12,7 +12,7 @@ from aioredlock_ng._node.link import heartbeat
 from aioredlock_ng._node.packing import words
 from aioredlock_ng._node.pipe import PUSH
 
-A, B = b"redlock:a", b"redlock:b"
+A, B = b"A", b"B"
 
 
 class Server:
@@ -65,168 +65,71 @@ def server() -> Server:
     return Server()
 
 
-def test_a_subscription_stands_once_it_is_confirmed(server: Server) -> None:
-    """Until then what is published may not be heard."""
-    server.channels.add(A)
-    assert server.words == [(b"SUBSCRIBE", A)]
-    assert not server.channels.stands(A)
-    server.answer()
-    assert server.channels.stands(A)
-    assert not server.channels.stands(B)
+STORIES = {
+    "a subscription stands once it is confirmed": "add A, sent SUBSCRIBE A, hears, answer 1, hears A",
+    "a subscription is sent once": "add A, add A, answer 1, add A, sent, hears A",
+    "what is removed does not stand, and is forgotten once the server has done so": (
+        "add A, answer 1, remove A, hears, sent UNSUBSCRIBE A, knows 1, answer 1, knows 0, remove A, sent"
+    ),
+    "the last word counts, in and out again while answers are on their way": (
+        "add A, remove A, add A, remove A, add A, answer 4, hears, answer 1, hears A"
+    ),
+    "a new connection is told what is wanted, and nothing stands before it has confirmed that": (
+        "add A, add B, answer 2, remove A, break, hears, knows 1, sent, look, sent SUBSCRIBE B, answer 1, "
+        "hears B, look, sent"
+    ),
+    "what finds no room is sent later, unless it is taken back before": (
+        "full, add A, add B, remove B, knows 1, room, look, sent SUBSCRIBE A, answer 1, full, remove A, "
+        "hears, room, look, sent UNSUBSCRIBE A, answer 1, knows 0"
+    ),
+    "what still stands need not be sent again": (
+        "add A, answer 1, full, remove A, add A, room, look, sent, hears A"
+    ),
+    "a refusal is taken for the connection's life": (
+        "refuses NOPERM, add A, answer 1, look, add A, sent, hears, allows, break, look, answer 1, hears A"
+    ),
+    "what was refused need not be taken back": (
+        "refuses NOPERM, add A, answer 1, remove A, sent, knows 0, allows, add A, answer 1, hears A"
+    ),
+    "a command that is unknown is refused like one that is forbidden": (
+        "refuses ERR unknown command, add A, answer 1, remove A, sent, knows 0, look, sent"
+    ),
+    "an error that passes is answered by asking again": (
+        "refuses BUSY, add A, answer 1, sent, allows, look, sent SUBSCRIBE A, answer 1, hears A"
+    ),
+    "what may not be taken back stands, and is not tried again": (
+        "add A, answer 1, refuses NOPERM, remove A, answer 1, hears, add A, hears A, remove A, look, sent"
+    ),
+    "what could not be taken back for now stands, and is tried again": (
+        "add A, answer 1, refuses BUSY, remove A, answer 1, hears, add A, hears A, remove A, look, "
+        "sent UNSUBSCRIBE A"
+    ),
+}
 
 
-def test_a_subscription_is_sent_once(server: Server) -> None:
-    """The next listener has it already, confirmed or not."""
-    server.channels.add(A)
-    server.channels.add(A)
-    server.answer()
-    server.channels.add(A)
-    assert server.sent == []
-    assert server.channels.stands(A)
-
-
-def test_what_is_removed_is_forgotten_once_the_server_has_done_so(server: Server) -> None:
-    """It does not stand from the moment that it is removed."""
-    server.channels.add(A)
-    server.answer()
-    server.channels.remove(A)
-    assert not server.channels.stands(A)
-    assert not server.channels.wants(A)
-    assert server.words == [(b"UNSUBSCRIBE", A)]
-    assert len(server.channels) == 1
-    server.answer()
-    assert len(server.channels) == 0
-    server.channels.remove(A)
-    assert server.sent == []
-
-
-def test_the_last_word_counts(server: Server) -> None:
-    """In and out again while answers are on their way: it stands when the last command is confirmed."""
-    for _ in range(3):
-        server.channels.add(A)
-        server.channels.remove(A)
-    server.channels.add(A)
-    for _ in range(6):
-        server.answer()
-        assert not server.channels.stands(A)
-    server.answer()
-    assert server.channels.stands(A)
-
-
-def test_a_new_connection_is_told_all_that_is_wanted(server: Server) -> None:
-    """And until it has confirmed that, nothing stands; what was not wanted any more is forgotten."""
-    for channel in (A, B):
-        server.channels.add(channel)
-    server.answer(2)
-    server.channels.remove(A)
-    server.break_()
-    assert not server.channels.stands(B)
-    assert len(server.channels) == 1
-    assert server.sent == []
-    server.channels.send_unsent()
-    assert server.words == [(b"SUBSCRIBE", B)]
-    server.answer()
-    assert server.channels.stands(B)
-    server.channels.send_unsent()
-    assert server.sent == []
-
-
-def test_what_finds_no_room_is_sent_later(server: Server) -> None:
-    """Both ways; what is taken back before it could be sent is not sent at all."""
-    server.room = False
-    server.channels.add(A)
-    server.channels.add(B)
-    server.channels.remove(B)
-    assert len(server.channels) == 1
-    server.room = True
-    server.channels.send_unsent()
-    assert server.words == [(b"SUBSCRIBE", A)]
-    server.answer()
-    server.room = False
-    server.channels.remove(A)
-    assert not server.channels.stands(A)
-    server.room = True
-    server.channels.send_unsent()
-    assert server.words == [(b"UNSUBSCRIBE", A)]
-    server.answer()
-    assert len(server.channels) == 0
-
-
-def test_what_still_stands_need_not_be_sent_again(server: Server) -> None:
-    """Taken back, without room to say so, and wanted again: the server has never heard of it."""
-    server.channels.add(A)
-    server.answer()
-    server.room = False
-    server.channels.remove(A)
-    server.channels.add(A)
-    server.room = True
-    server.channels.send_unsent()
-    assert server.sent == []
-    assert server.channels.stands(A)
-
-
-def test_a_refusal_is_taken_for_the_connections_life(server: Server) -> None:
-    """Without the right to subscribe nothing stands, and nothing is asked until the next connection."""
-    server.refuses = "NOPERM this user has no permissions"
-    server.channels.add(A)
-    server.answer()
-    for _ in range(3):
-        server.channels.send_unsent()
-        server.channels.add(A)
-    assert server.sent == []
-    assert not server.channels.stands(A)
-    server.refuses = ""
-    server.break_()
-    server.channels.send_unsent()
-    server.answer()
-    assert server.channels.stands(A)
-
-
-@pytest.mark.parametrize("words", ["NOPERM this user has no permissions", "ERR unknown command 'subscribe'"])
-def test_what_was_refused_need_not_be_taken_back(server: Server, words: str) -> None:
-    """It is forgotten at once; a later listener finds out what is allowed by then."""
-    server.refuses = words
-    server.channels.add(A)
-    server.answer()
-    server.channels.remove(A)
-    assert server.sent == []
-    assert len(server.channels) == 0
-    server.refuses = ""
-    server.channels.add(A)
-    server.answer()
-    assert server.channels.stands(A)
-
-
-def test_an_error_that_passes_is_answered_by_asking_again(server: Server) -> None:
-    """A server that is busy with a script takes no subscription; at the next look it may."""
-    server.refuses = "BUSY Redis is busy running a script."
-    server.channels.add(A)
-    server.answer()
-    assert server.sent == []
-    server.refuses = ""
-    server.channels.send_unsent()
-    assert server.words == [(b"SUBSCRIBE", A)]
-    server.answer()
-    assert server.channels.stands(A)
-
-
-@pytest.mark.parametrize(("words", "again"), [("NOPERM this user", []), ("BUSY", [(b"UNSUBSCRIBE", A)])])
-def test_what_could_not_be_taken_back_stands(
-    server: Server, words: str, again: list[tuple[bytes, ...]]
-) -> None:
-    """It is not heard, but a new listener has it without asking."""
-    server.channels.add(A)
-    server.answer()
-    server.refuses = words
-    server.channels.remove(A)
-    server.answer()
-    assert not server.channels.stands(A)
-    assert not server.channels.wants(A)
-    server.channels.add(A)
-    assert server.channels.stands(A)
-    server.channels.remove(A)
-    server.channels.send_unsent()
-    assert server.words == again
+@pytest.mark.parametrize("story", STORIES)
+def test_stories(server: Server, story: str) -> None:
+    """What is sent (all that waits for its answer), what is heard, and how many channels are known."""
+    for step in STORIES[story].split(", "):
+        match step.split():
+            case ["add" | "remove" as what, name]:
+                getattr(server.channels, what)(name.encode())
+            case ["look" | "break" as what]:
+                {"look": server.channels.send_unsent, "break": server.break_}[what]()
+            case ["answer", number]:
+                server.answer(int(number))
+            case ["full" | "room" as what]:
+                server.room = what == "room"
+            case ["refuses" | "allows", *error]:
+                server.refuses = " ".join(error)
+            case ["sent", *command]:
+                assert server.words == [tuple(map(str.encode, command))] * bool(command), step
+            case ["hears", *names]:
+                assert [name for name in "AB" if server.channels.stands(name.encode())] == names, step
+            case ["knows", number]:
+                assert len(server.channels) == int(number), step
+            case _:
+                pytest.fail(step)
 
 
 def test_without_room_one_channel_is_tried_at_each_look(server: Server) -> None:
@@ -269,18 +172,10 @@ def test_a_new_connection_is_not_flooded(server: Server) -> None:
 
 @pytest.mark.parametrize(
     "reply",
-    [
-        PUSH([b"subscribe", B, 1]),
-        PUSH([b"unsubscribe", A, 0]),
-        PUSH([b"message", A, b""]),
-        PUSH([]),
-        [b"subscribe", A, 1],
-        b"OK",
-        1,
-        None,
-    ],
+    [PUSH([b"subscribe", B, 1]), PUSH([b"unsubscribe", A, 0]), PUSH([b"message", A, b""]), PUSH([]),
+     [b"subscribe", A, 1], b"OK", 1, None],
     ids=repr,
-)
+)  # fmt: skip
 def test_nothing_but_its_own_confirmation_fits(server: Server, reply: object) -> None:
     """The confirmation is the reply, and takes its turn (R15)."""
     server.channels.add(A)
@@ -300,23 +195,23 @@ def test_in_every_order_what_stands_is_true_and_what_is_wanted_comes_to_stand(se
     errors = ["BUSY"] if seed % 2 else ["BUSY", "NOPERM"]
     for _ in range(400):
         name = chance.choice(names)
-        match chance.randrange(13):
-            case 0 | 1 | 2:
-                server.channels.add(name)
-                wanted.add(name)
-            case 3 | 4 | 5:
-                server.channels.remove(name)
-                wanted.discard(name)
-            case 6:
-                server.break_()
-            case 7:
-                server.room = not server.room
-            case 8:
-                server.channels.send_unsent()
-            case 9:
-                server.refuses = "" if server.refuses else chance.choice(errors)
-            case _:
-                server.answer(min(1, len(server.sent)))
+        draw = chance.randrange(13)
+        if draw < 3:
+            server.channels.add(name)
+            wanted.add(name)
+        elif draw < 6:
+            server.channels.remove(name)
+            wanted.discard(name)
+        elif draw == 6:
+            server.break_()
+        elif draw == 7:
+            server.room = not server.room
+        elif draw == 8:
+            server.channels.send_unsent()
+        elif draw == 9:
+            server.refuses = "" if server.refuses else chance.choice(errors)
+        else:
+            server.answer(min(1, len(server.sent)))
         assert {one for one in names if server.channels.wants(one)} == wanted
         standing = {one for one in names if server.channels.stands(one)}
         assert standing <= server.listening & wanted

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from aioredlock_ng._core.command import Command, Reply, Silence
@@ -40,22 +42,95 @@ def send(ledger: Ledger, now: float, reply: Reply) -> list[bytes]:
     return [pending.command.owner for pending in due]
 
 
-def test_nothing_is_due_in_an_empty_ledger() -> None:
-    """Nothing is due, unresolved or dropped."""
+SILENCE = Silence("lost")
+
+STORIES: dict[str, list[tuple[Any, ...]]] = {
+    "nothing is due, unresolved or dropped in an empty ledger": [("due", 0.0), ("open", False)],
+    "a release whose acquire was answered is done with its first acknowledgement": [
+        ("release", 1, 10.0, 0.0), ("size", 1), ("send", 0.0, NOT_HELD, 1), ("size", 0), ("due", 0.0),
+    ],
+    "whatever that says": [("release", 1, 10.0, 0.0), ("send", 0.0, HELD_BY_ANOTHER, 1), ("size", 0)],
+    "or did": [("release", 1, 10.0, 0.0), ("send", 0.0, DELETED, 1), ("size", 0)],
+    "silence settles nothing": [
+        ("release", 1, 10.0, 0.0), ("send", 1.0, SILENCE, 1), ("send", 2.0, SILENCE, 1), ("size", 1),
+    ],
+    "releases are due oldest first": [
+        ("release", 3, 10.0, 0.0), ("release", 1, 10.0, 0.0), ("release", 2, 10.0, 0.0),
+        ("send", 0.0, NOT_HELD, 3, 1, 2),
+    ],
+    "while the acquire may still be executed, `was not held` settles nothing": [
+        ("acquire", 1, 10.0, 100.0), ("open", True), ("release", 1, 10.0, 100.0),
+        ("send", 100.0, NOT_HELD, 1), ("send", 103.0, HELD_BY_ANOTHER, 1), ("send", 109.9, NOT_HELD, 1),
+        ("send", 110.0, NOT_HELD), ("size", 0),
+    ],
+    "a deletion settles release and acquire: it cannot be executed twice": [
+        ("acquire", 1, 10.0, 0.0), ("release", 1, 10.0, 0.0), ("send", 1.0, NOT_HELD, 1),
+        ("send", 2.0, DELETED, 1), ("due", 3.0), ("size", 0), ("open", False),
+    ],
+    "an acquire counts whose connection died after its release was recorded": [
+        ("release", 1, 1.0, 0.0), ("acquire", 1, 10.0, 0.5), ("send", 0.6, NOT_HELD, 1),
+        ("send", 10.4, NOT_HELD, 1), ("send", 10.5, NOT_HELD),
+    ],
+    "the lock may be held where no release was asked for: nothing is repeated": [
+        ("acquire", 1, 10.0, 0.0), ("due", 5.0), ("size", 0), ("open", True),
+    ],
+    "an unresolved acquire concerns its owner only": [
+        ("acquire", 1, 10.0, 0.0), ("release", 1, 10.0, 0.0), ("release", 2, 10.0, 0.0),
+        ("send", 1.0, NOT_HELD, 1, 2), ("send", 2.0, NOT_HELD, 1),
+    ],
+    "it ends when no key of its can be left": [
+        ("acquire", 1, 4.0, 10.0), ("due", 13.9), ("open", True), ("due", 14.0), ("open", False),
+    ],
+    "and so does a top-up": [
+        ("top_up", 1, 4.0, 10.0), ("due", 13.9), ("open", True), ("due", 14.0), ("open", False),
+    ],
+    "the later of two counts": [
+        ("acquire", 1, 10.0, 0.0), ("top_up", 1, 2.0, 1.0), ("due", 9.0), ("open", True),
+    ],
+    "a release is forgotten when its key has ended by itself": [
+        ("release", 1, 5.0, 0.0), ("release", 2, 7.0, 0.0), ("due", 4.9, 1, 2), ("due", 5.0, 2), ("due", 7.0),
+        ("size", 0),
+    ],
+    "a frozen server executes what had arrived when it goes on: its key begins to live only then": [
+        ("acquire", 1, 10.0, 0.0), ("release", 1, 10.0, 0.0), ("back", 60.0), ("due", 69.9, 1), ("due", 70.0),
+    ],
+}  # fmt: skip
+"""Steps: what is recorded, with owner, time to live and moment; and what must be so then."""
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_stories(story: str) -> None:
+    """Step by step; nothing is dropped in any of them."""
     ledger = Ledger()
-    assert ledger.due(0.0) == []
-    assert (len(ledger), ledger.dropped, ledger.is_unresolved(owner(1))) == (0, 0, False)
+    for what, *how in STORIES[story]:
+        match what:
+            case "release":
+                ledger.record(release(*how[:2]), how[2])
+            case "acquire" | "top_up":
+                ledger.record_unresolved(getattr(NAME, what)(owner(how[0]), how[1]), how[2])
+            case "back":
+                ledger.reconnected(how[0])
+            case "send":
+                assert send(ledger, how[0], how[1]) == list(map(owner, how[2:])), how
+            case "due":
+                assert [one.command.owner for one in ledger.due(how[0])] == list(map(owner, how[1:])), how
+            case "size":
+                assert (len(ledger), ledger.dropped) == (how[0], 0)
+            case "open":
+                assert ledger.is_unresolved(owner(1)) is how[0]
 
 
-@pytest.mark.parametrize("reply", [NOT_HELD, HELD_BY_ANOTHER, DELETED])
-def test_an_answer_settles_a_release(reply: Reply) -> None:
-    """A release whose acquire was answered is done with its first acknowledgement, whatever it says."""
+def test_a_release_that_was_sent_is_not_due_until_it_is_answered() -> None:
+    """At most one release of an owner is under way, also if it is recorded again."""
     ledger = Ledger()
     ledger.record(release(), 0.0)
-    assert len(ledger) == 1
-    assert send(ledger, 0.0, reply) == [owner(1)]
-    assert len(ledger) == 0
-    assert ledger.due(0.0) == []
+    (pending,) = ledger.due(0.0)
+    assert pending.awaited is True
+    pending.sent = True
+    ledger.record(release(), 1.0)
+    assert (len(ledger), ledger.due(1.0)) == (1, [])
+    pending.on_reply(0, SILENCE)
+    assert ledger.due(1.2) == [pending]
 
 
 class Asker:
@@ -84,136 +159,6 @@ def test_what_settles_a_release_is_told_to_the_releases_own_sink() -> None:
     ledger.follow(owner(1), asker, 2)  # nothing is recorded any more
 
 
-def test_silence_settles_nothing() -> None:
-    """A release that went unanswered again is due again."""
-    ledger = Ledger()
-    ledger.record(release(), 0.0)
-    assert send(ledger, 1.0, Silence("lost")) == [owner(1)]
-    assert send(ledger, 2.0, Silence("lost")) == [owner(1)]
-    assert len(ledger) == 1
-
-
-def test_a_release_that_was_sent_is_not_due_until_it_is_answered() -> None:
-    """At most one release of an owner is under way."""
-    ledger = Ledger()
-    ledger.record(release(), 0.0)
-    (pending,) = ledger.due(0.0)
-    pending.sent = True
-    assert ledger.due(0.1) == []
-    pending.on_reply(0, Silence("lost"))
-    assert ledger.due(0.2) == [pending]
-
-
-def test_a_recorded_release_is_always_worth_sending() -> None:
-    """As a sink it is awaited, so that its release is sent again after NOSCRIPT."""
-    ledger = Ledger()
-    ledger.record(release(), 0.0)
-    assert [pending.awaited for pending in ledger.due(0.0)] == [True]
-
-
-def test_releases_are_due_oldest_first() -> None:
-    """They go out in the order in which they were recorded."""
-    ledger = Ledger()
-    for number in (3, 1, 2):
-        ledger.record(release(number), 0.0)
-    assert send(ledger, 0.0, NOT_HELD) == [owner(3), owner(1), owner(2)]
-
-
-def test_was_not_held_settles_nothing_while_the_acquire_is_unresolved() -> None:
-    """The acquire may still be executed behind this release, so the release is repeated until it cannot."""
-    ledger = Ledger()
-    ledger.record_unresolved(acquire(ttl=10.0), 100.0)
-    assert ledger.is_unresolved(owner(1))
-    ledger.record(release(keeps=10.0), 100.0)
-    for now in (100.0, 103.0, 109.9):
-        assert send(ledger, now, NOT_HELD) == [owner(1)]
-        assert send(ledger, now, HELD_BY_ANOTHER) == [owner(1)]
-    assert send(ledger, 110.0, NOT_HELD) == []
-    assert len(ledger) == 0
-
-
-def test_a_deletion_settles_release_and_acquire() -> None:
-    """The acquire was executed and is undone: it cannot be executed twice."""
-    ledger = Ledger()
-    ledger.record_unresolved(acquire(), 0.0)
-    ledger.record(release(), 0.0)
-    assert send(ledger, 1.0, NOT_HELD) == [owner(1)]
-    assert send(ledger, 2.0, DELETED) == [owner(1)]
-    assert ledger.due(3.0) == []
-    assert (len(ledger), ledger.is_unresolved(owner(1))) == (0, False)
-
-
-def test_an_acquire_that_is_unresolved_after_its_release_counts() -> None:
-    """The release was recorded first (no room for it), then the acquire's connection died."""
-    ledger = Ledger()
-    ledger.record(release(keeps=1.0), 0.0)
-    ledger.record_unresolved(acquire(ttl=10.0), 0.5)
-    assert send(ledger, 0.6, NOT_HELD) == [owner(1)]
-    assert send(ledger, 10.4, NOT_HELD) == [owner(1)]
-    assert send(ledger, 10.5, NOT_HELD) == []
-
-
-def test_an_unresolved_acquire_without_a_release_asks_for_nothing() -> None:
-    """The lock may well be held: only a release is ever repeated."""
-    ledger = Ledger()
-    ledger.record_unresolved(acquire(), 0.0)
-    assert ledger.due(5.0) == []
-    assert len(ledger) == 0
-    assert ledger.is_unresolved(owner(1))
-
-
-def test_an_unresolved_acquire_concerns_its_owner_only() -> None:
-    """Another owner's release is settled by its first answer."""
-    ledger = Ledger()
-    ledger.record_unresolved(acquire(1), 0.0)
-    ledger.record(release(1), 0.0)
-    ledger.record(release(2), 0.0)
-    assert send(ledger, 1.0, NOT_HELD) == [owner(1), owner(2)]
-    assert send(ledger, 2.0, NOT_HELD) == [owner(1)]
-
-
-@pytest.mark.parametrize("command", [acquire(ttl=4.0), NAME.top_up(owner(1), 4.0)])
-def test_an_unresolved_command_ends_when_no_key_can_be_left(command: Command) -> None:
-    """What was unresolved at `now` has expired one ttl later."""
-    ledger = Ledger()
-    ledger.record_unresolved(command, 10.0)
-    ledger.due(13.9)
-    assert ledger.is_unresolved(owner(1))
-    ledger.due(14.0)
-    assert not ledger.is_unresolved(owner(1))
-
-
-def test_the_later_of_two_unresolved_commands_counts() -> None:
-    """An earlier end does not shorten a later one."""
-    ledger = Ledger()
-    ledger.record_unresolved(acquire(ttl=10.0), 0.0)
-    ledger.record_unresolved(NAME.top_up(owner(1), 2.0), 1.0)
-    ledger.due(9.0)
-    assert ledger.is_unresolved(owner(1))
-
-
-def test_a_release_is_forgotten_after_its_ttl() -> None:
-    """A node that never answers is left alone once the key has ended by itself; that is no drop."""
-    ledger = Ledger()
-    ledger.record(release(1, keeps=5.0), 0.0)
-    ledger.record(release(2, keeps=7.0), 0.0)
-    assert [pending.command.owner for pending in ledger.due(4.9)] == [owner(1), owner(2)]
-    assert [pending.command.owner for pending in ledger.due(5.0)] == [owner(2)]
-    assert ledger.due(7.0) == []
-    assert (len(ledger), ledger.dropped) == (0, 0)
-
-
-def test_recording_twice_is_recording_once() -> None:
-    """A release that failed again does not make a second entry, nor a second release under way."""
-    ledger = Ledger()
-    ledger.record(release(), 0.0)
-    (pending,) = ledger.due(0.0)
-    pending.sent = True
-    ledger.record(release(), 1.0)
-    assert len(ledger) == 1
-    assert ledger.due(1.0) == []
-
-
 def test_a_full_ledger_drops_the_oldest_release_and_counts_it() -> None:
     """Its size is bounded; what gives way is what expires first."""
     ledger = Ledger()
@@ -237,16 +182,6 @@ def test_a_server_that_answers_with_errors_is_not_flooded() -> None:
     first = [pending.command.owner for pending in ledger.due(0.0)]
     assert first == [owner(number) for number in range(REPEATED_AT_ONCE)]
     assert ledger.due(0.0)[0].command.owner == owner(REPEATED_AT_ONCE)
-
-
-def test_an_unresolved_command_begins_anew_when_the_node_is_back() -> None:
-    """A frozen server executes what had arrived when it goes on: its key may begin to live only then."""
-    ledger = Ledger()
-    ledger.record_unresolved(acquire(ttl=10.0), 0.0)
-    ledger.record(release(1, keeps=10.0), 0.0)
-    ledger.reconnected(60.0)
-    assert [pending.command.owner for pending in ledger.due(69.9)] == [owner(1)]
-    assert ledger.due(70.0) == []
 
 
 def test_a_dropped_release_that_is_answered_after_all_does_no_harm() -> None:

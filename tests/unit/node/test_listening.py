@@ -16,7 +16,6 @@ from aioredlock_ng._core.quorum_view import QuorumView
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node import Node, NodeEnv, NodeState
-from aioredlock_ng._node.channels import MAX_CHANNELS
 from aioredlock_ng._node.client_node import ClientNode
 from aioredlock_ng._node.pipe import MAX_IN_FLIGHT
 from aioredlock_ng._node.redis_node import HEARTBEAT, RedisNode
@@ -27,6 +26,7 @@ KEY = b"redlock:a"
 NAME = Primitive(MUTEX, ("a",), (KEY,))
 OWNER = b"%040x:host" % 1
 LATENCY = 0.001
+OTHER = b"redlock:b"
 
 
 class Hearing:
@@ -56,8 +56,10 @@ class Hearing:
 
 
 @contextlib.asynccontextmanager
-async def hearing(server: MemoryNode, *, quorum_view: QuorumView | None = None) -> AsyncIterator[Hearing]:
-    """Run a node for as long as the block lasts."""
+async def hearing(
+    server: MemoryNode, *channels: bytes, quorum_view: QuorumView | None = None
+) -> AsyncIterator[Hearing]:
+    """Run a node for as long as the block lasts, with subscriptions that stand."""
     it = Hearing(server.link())
     it.node.bind(
         NodeEnv(
@@ -68,6 +70,9 @@ async def hearing(server: MemoryNode, *, quorum_view: QuorumView | None = None) 
     task = asyncio.create_task(it.node.run())
     try:
         await it.node.settled.wait()
+        for channel in channels:
+            it.node.subscribe(channel)
+            await it.hear(channel)
         yield it
     finally:
         task.cancel()
@@ -113,9 +118,7 @@ async def test_what_is_submitted_behind_it_is_executed_behind_it() -> None:
 async def test_a_listener_that_left_is_not_told() -> None:
     """Neither by what is on its way nor by what is published later; the server forgets it."""
     server = MemoryNode(latency=LATENCY)
-    async with hearing(server) as it:
-        it.node.subscribe(KEY)
-        await it.hear()
+    async with hearing(server, KEY) as it:
         server.execute([b"PUBLISH", KEY, b""])
         it.node.unsubscribe(KEY)
         assert not it.node.hears(KEY)
@@ -124,25 +127,14 @@ async def test_a_listener_that_left_is_not_told() -> None:
         assert listeners(server) == 0
 
 
-def _disconnect(server: MemoryNode) -> None:
-    server.disconnect()
-
-
-def _restart(server: MemoryNode) -> None:
-    server.restart()
-
-
-@pytest.mark.parametrize("end", [_disconnect, _restart])
+@pytest.mark.parametrize("end", [MemoryNode.disconnect, MemoryNode.restart])
 @virtual
 async def test_a_subscription_outlives_its_connection(end: Callable[[MemoryNode], None]) -> None:
     """It does not stand while there is none, and does again by itself."""
     server = MemoryNode(latency=LATENCY)
-    async with hearing(server) as it:
-        for channel in (KEY, b"redlock:gone"):
-            it.node.subscribe(channel)
-            await it.hear(channel)
+    async with hearing(server, KEY, OTHER) as it:
         end(server)
-        it.node.unsubscribe(b"redlock:gone")
+        it.node.unsubscribe(OTHER)
         await asyncio.sleep(2 * LATENCY)
         assert not it.node.hears(KEY)
         while it.node.standing.state is not NodeState.UP:
@@ -152,54 +144,21 @@ async def test_a_subscription_outlives_its_connection(end: Callable[[MemoryNode]
         server.execute([b"PUBLISH", KEY, b""])
         await asyncio.sleep(1)
         assert [channel for _, channel in it.notices] == [KEY]
-        assert listeners(server, b"redlock:gone") == 0
+        assert listeners(server, OTHER) == 0
 
 
+@pytest.mark.parametrize(("breaks", "mends"), [("freeze", "thaw"), ("crash", "restart")])
 @virtual
-async def test_a_node_that_is_down_is_told_when_it_comes_back() -> None:
-    """Subscribing neither waits nor fails."""
+async def test_a_node_that_does_not_answer_is_told_when_it_does(breaks: str, mends: str) -> None:
+    """Subscribing neither waits nor fails; what is not confirmed does not stand."""
     server = MemoryNode(latency=LATENCY)
-    server.crash()
-    async with hearing(server) as it:
-        assert it.node.standing.state is NodeState.DOWN
-        it.node.subscribe(KEY)
-        server.restart()
-        await it.hear()
-
-
-@virtual
-async def test_a_frozen_node_is_not_known_to_hear_until_it_is_given_up() -> None:
-    """What was confirmed stands on a connection that is up; its notices come when it goes on."""
-    server = MemoryNode(latency=LATENCY)
-    async with hearing(server) as it:
-        it.node.subscribe(KEY)
-        await it.hear()
-        server.freeze()
-        it.node.subscribe(b"redlock:b")
+    async with hearing(server, KEY) as it:
+        getattr(server, breaks)()
+        it.node.subscribe(OTHER)
         await asyncio.sleep(1)
-        assert not it.node.hears(b"redlock:b")
-        server.thaw()
-        await it.hear(b"redlock:b")
-
-
-@pytest.mark.heavy
-@virtual
-async def test_no_more_channels_than_the_limit() -> None:
-    """One more is not heard; commands find their room all the same."""
-    server = MemoryNode(latency=LATENCY)
-    async with hearing(server) as it:
-        names = [b"redlock:%d" % number for number in range(MAX_CHANNELS + 1)]
-        for name in names:
-            it.node.subscribe(name)
-            await asyncio.sleep(0)
-        await it.hear(names[-2])
-        assert not it.node.hears(names[-1])
-        server.disconnect()
-        await asyncio.sleep(0.6)
-        it.node.submit(NAME.acquire(OWNER, 1.0), it, 0)
-        await asyncio.sleep(0.01)
-        assert it.replies == [b"OK"]
-        await it.hear(names[-2])
+        assert not it.node.hears(OTHER)
+        getattr(server, mends)()
+        await it.hear(OTHER)
 
 
 @virtual
@@ -222,18 +181,16 @@ async def test_a_full_backlog_delays_a_subscription() -> None:
 async def test_a_connection_that_is_given_up_hears_nothing_from_that_moment() -> None:
     """Though no caller has been told of it yet; the same holds in a child that was forked."""
     server = MemoryNode(latency=LATENCY)
-    async with hearing(server) as it:
-        it.node.subscribe(KEY)
-        await it.hear()
+    async with hearing(server, KEY) as it:
         assert isinstance(it.node, RedisNode)
         assert it.node._link is not None
         it.node._link.pipe.close()
         assert not it.node.hears(KEY)
-        it.node.subscribe(b"redlock:b")
+        it.node.subscribe(OTHER)
         server.execute([b"PUBLISH", KEY, b""])
         await asyncio.sleep(0.01)
         assert it.notices == []
-        assert listeners(server, b"redlock:b") == 0
+        assert listeners(server, OTHER) == 0
 
 
 @pytest.mark.parametrize("frozen", [False, True], ids=["quarantined", "suspect"])
@@ -261,11 +218,9 @@ async def test_a_node_without_a_vote_may_be_listened_to(frozen: bool) -> None:
 async def test_a_closed_node_hears_nothing() -> None:
     """And takes no new subscription."""
     server = MemoryNode(latency=LATENCY)
-    async with hearing(server) as it:
-        it.node.subscribe(KEY)
-        await it.hear()
+    async with hearing(server, KEY) as it:
         await it.node.aclose()
-        it.node.subscribe(b"redlock:b")
+        it.node.subscribe(OTHER)
         server.execute([b"PUBLISH", KEY, b""])
         await asyncio.sleep(1)
         assert it.notices == []

@@ -70,13 +70,6 @@ def message(channel: bytes) -> bytes:
 # -- notices -------------------------------------------------------------------------------------------
 
 
-def test_a_notice_needs_no_command(it: Listening) -> None:
-    """It comes when nothing was asked, is no answer, and says where it was published."""
-    it.pipe.feed(message(A) + message(B))
-    assert it.told == ["redlock:a", "redlock:b"]
-    assert it.pipe.answered == 0
-
-
 STREAM = (
     push(b"subscribe", A, 1),
     b"+OK\r\n",
@@ -132,14 +125,6 @@ def test_pushes_may_be_split_at_every_byte(at: int) -> None:
     assert it.told[-1] == "redlock:a"
 
 
-def test_pushes_may_come_byte_by_byte(it: Listening) -> None:
-    """A stream in pieces of one byte is put together again."""
-    put_stream(it)
-    for i in range(len(WITH_NOTICES)):
-        it.pipe.feed(WITH_NOTICES[i : i + 1])
-    assert [one for one in it.told if one not in ("redlock:a", "redlock:b")] == REPLIES
-
-
 def test_a_notice_may_have_something_done_at_once(it: Listening) -> None:
     """The callback may send, subscribe or take the pipe apart while it is handed over."""
     it.pipe.on_notice = lambda *_: it.put(heartbeat(b"x"))
@@ -152,34 +137,14 @@ def test_a_notice_may_have_something_done_at_once(it: Listening) -> None:
 
 @pytest.mark.parametrize("end", [Pipe.close, Pipe.abandon])
 def test_a_pipe_that_is_closed_tells_nothing_more(it: Listening, end: Callable[[Pipe], object]) -> None:
-    """Its connection has ended, or it is another process's now."""
-    end(it.pipe)
-    it.pipe.feed(message(A))
-    assert it.told == []
-
-
-def test_a_pipe_that_is_closed_between_two_notices_tells_the_first(it: Listening) -> None:
-    """Even when both came in one piece."""
-    it.channels.add(A)
-    it.pipe.on_notice = lambda channel, _: (it.told.append(channel), it.pipe.close())[0]
+    """Its connection has ended, or it is another process's now; also between two notices of one piece."""
+    it.pipe.on_notice = lambda channel, _: (it.told.append(channel), end(it.pipe))[0]
     it.pipe.feed(message(A) * 2)
+    it.pipe.feed(message(A))
     assert it.told == [A]
 
 
 # -- confirmations -------------------------------------------------------------------------------------
-
-
-def test_a_confirmation_takes_its_turn_among_the_replies(it: Listening) -> None:
-    """It is the answer to the command that subscribed, and to no other."""
-    it.put(heartbeat(b"x"))
-    it.channels.add(A)
-    it.put(heartbeat(b"y"))
-    it.pipe.feed(b"$1\r\nx\r\n")
-    assert not it.channels.stands(A)
-    it.pipe.feed(push(b"subscribe", A, 1))
-    assert it.channels.stands(A)
-    it.pipe.feed(b"$1\r\ny\r\n")
-    assert it.told == [b"x", b"y"]
 
 
 @pytest.mark.parametrize(
@@ -205,63 +170,48 @@ def test_a_confirmation_of_nothing_drops_the_connection(
 
 @pytest.mark.parametrize(
     "reply",
-    [
-        push(b"subscribe", B, 1),
-        push(b"unsubscribe", A, 0),
-        b">1\r\n+subscribe\r\n",
-        b"*3\r\n$9\r\nsubscribe\r\n$9\r\nredlock:a\r\n:1\r\n",
-        b"+OK\r\n",
-        b"_\r\n",
-        b":1\r\n",
-    ],
+    [push(b"subscribe", B, 1), push(b"unsubscribe", A, 0), b">1\r\n+subscribe\r\n",
+     b"*3\r\n$9\r\nsubscribe\r\n$9\r\nredlock:a\r\n:1\r\n", b"+OK\r\n", b"_\r\n", b":1\r\n"],
     ids=repr,
-)
+)  # fmt: skip
 def test_another_answer_to_a_subscription_drops_the_connection(it: Listening, reply: bytes) -> None:
-    """Another channel's, another kind's, one that is not pushed, or none at all (R15)."""
-    it.channels.add(A)
-    with pytest.raises(DesynchronisedError):
-        it.pipe.feed(reply)
-    assert not it.channels.stands(A)
-    assert len(it.pipe) == 1, "it is still unanswered"
-
-
-def test_confirmations_out_of_order_drop_the_connection(it: Listening) -> None:
-    """Two subscriptions are confirmed in the order in which they were sent."""
+    """Another channel's, be it that of the next, another kind's, one that is not pushed, or none (R15)."""
     it.channels.add(A)
     it.channels.add(B)
     with pytest.raises(DesynchronisedError):
-        it.pipe.feed(push(b"subscribe", B, 1) + push(b"subscribe", A, 2))
+        it.pipe.feed(reply)
+    assert not it.channels.stands(A)
+    assert len(it.pipe) == 2, "they are still unanswered"
 
 
-def test_an_error_is_the_answer_of_a_subscription_like_of_any_command(it: Listening) -> None:
-    """It is refused then; the commands around it have their own replies."""
+@pytest.mark.parametrize("allowed", [True, False])
+def test_an_answer_to_a_subscription_takes_its_turn_among_the_replies(it: Listening, allowed: bool) -> None:
+    """It is the answer to the command that subscribed, and to no other; so is an error, which refuses it."""
     it.put(heartbeat(b"x"))
     it.channels.add(A)
     it.put(heartbeat(b"y"))
-    it.pipe.feed(b"$1\r\nx\r\n-NOPERM no permissions\r\n" + message(A) + b"$1\r\ny\r\n")
-    assert it.told == [b"x", (b"SUBSCRIBE", "NOPERM no permissions"), "redlock:a", b"y"]
+    it.pipe.feed(b"$1\r\nx\r\n")
     assert not it.channels.stands(A)
+    it.pipe.feed(push(b"subscribe", A, 1) if allowed else b"-NOPERM no permissions\r\n")
+    assert it.channels.stands(A) is allowed
+    it.pipe.feed(message(A) + b"$1\r\ny\r\n")
+    assert it.told == [
+        b"x",
+        *([] if allowed else [(b"SUBSCRIBE", "NOPERM no permissions")]),
+        "redlock:a",
+        b"y",
+    ]
 
 
 # -- whatever else is pushed ---------------------------------------------------------------------------
 
 OTHERS = [
-    push(b"invalidate", A),
-    b">2\r\n$10\r\ninvalidate\r\n*1\r\n$9\r\nredlock:a\r\n",
-    b">2\r\n$10\r\ninvalidate\r\n_\r\n",
-    push(b"pmessage", b"redlock:*", A, b""),
-    push(b"smessage", A, b""),
-    push(b"ssubscribe", A, 1),
-    push(b"psubscribe", A, 1),
-    push(b"MOVING", 1, 15, b"10.0.0.1:6379"),
-    push(b"message"),
-    push(b"message", 1, b""),
-    b">3\r\n+message\r\n*1\r\n:1\r\n$0\r\n\r\n",
-    b">0\r\n",
-    b">1\r\n:5\r\n",
-    b">1\r\n_\r\n",
-    b">2\r\n*1\r\n+subscribe\r\n+x\r\n",
-]
+    push(b"invalidate", A), b">2\r\n$10\r\ninvalidate\r\n*1\r\n$9\r\nredlock:a\r\n",
+    b">2\r\n$10\r\ninvalidate\r\n_\r\n", push(b"pmessage", b"redlock:*", A, b""), push(b"smessage", A, b""),
+    push(b"ssubscribe", A, 1), push(b"psubscribe", A, 1), push(b"MOVING", 1, 15, b"10.0.0.1:6379"),
+    push(b"message"), push(b"message", 1, b""), b">3\r\n+message\r\n*1\r\n:1\r\n$0\r\n\r\n",
+    b">0\r\n", b">1\r\n:5\r\n", b">1\r\n_\r\n", b">2\r\n*1\r\n+subscribe\r\n+x\r\n",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("other", OTHERS, ids=repr)
