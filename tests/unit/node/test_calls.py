@@ -10,7 +10,7 @@ from aioredlock_ng._core.command import Command, Purpose, Reply, Silence
 from aioredlock_ng._node import calls as calls_module
 from aioredlock_ng._node.calls import LAST_CALLS, Calls
 from aioredlock_ng._node.turnstile import AT_ONCE, at_once
-from tests.unit.worlds import turns, virtual
+from tests.unit.worlds import sim, turns, virtual
 
 LONGEST = 1.0
 
@@ -42,11 +42,13 @@ def command(purpose: Purpose, owner: bytes = b"") -> Command:
     return Command(purpose, owner=owner, fits=lambda _: True, keys=(), verb=b"PING")
 
 
-def made() -> tuple[Server, Calls]:
-    """Return a server, and a client's calls to it."""
+def made(number: int = 0, purpose: Purpose = Purpose.ACQUIRE) -> tuple[Server, Calls]:
+    """Return a server, and a client's calls to it: so many of a purpose, each of an owner of its own."""
     server = Server()
     calls = Calls(server.execute, at_once=AT_ONCE)
     calls.longest = LONGEST
+    for owner in range(number):
+        calls.start(command(purpose, b"%d" % owner))
     return server, calls
 
 
@@ -72,9 +74,7 @@ async def test_what_a_lease_rests_on_goes_first() -> None:
 @virtual
 async def test_a_call_that_takes_long_gives_its_place_up() -> None:
     """A server that stands still does not keep what follows from being asked when it goes on."""
-    server, calls = made()
-    for _ in range(AT_ONCE):
-        calls.start(command(Purpose.ACQUIRE))
+    server, calls = made(AT_ONCE)
     calls.start(command(Purpose.EXTEND))
     await asyncio.sleep(LONGEST / 2)
     assert len(server.asked) == AT_ONCE
@@ -86,10 +86,9 @@ async def test_a_call_that_takes_long_gives_its_place_up() -> None:
         calls.start(command(Purpose.OTHER))
     await turns(3)
     assert len(server.asked) == 2 * AT_ONCE + 1, "no place was given back twice"
-    server.answer(AT_ONCE + 1)
-    await turns(3)
-    server.answer()
-    await turns(3)
+    for number in (AT_ONCE + 1, 1):
+        server.answer(number)
+        await turns(3)
     assert not calls.tasks
 
 
@@ -116,37 +115,27 @@ async def test_a_call_that_waits_for_a_place_can_be_spared() -> None:
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_a_waiter_that_goes_takes_no_place_with_it(together: bool) -> None:
+@virtual
+async def test_a_waiter_that_goes_takes_no_place_with_it(together: bool) -> None:
     """Not even if its turn came in the same moment."""
-
-    @virtual
-    async def main() -> None:
-        server, calls = made()
-        for _ in range(AT_ONCE):
-            calls.start(command(Purpose.ACQUIRE))
-        waiting = [calls.start(command(Purpose.ACQUIRE, b"%d" % i)) for i in range(2)]
-        await turns(3)
-        if together:
-            server.answer()
-            await turns(1)
-        waiting[0].cancel()
-        await turns(3)
-        if not together:
-            server.answer()
-            await turns(3)
-        server.answer(AT_ONCE + 1)
+    server, calls = made(AT_ONCE)
+    waiting = [calls.start(command(Purpose.ACQUIRE, b"w%d" % i)) for i in range(2)]
+    await turns(3)
+    if together:
+        server.answer()
+        await turns(1)
+    waiting[0].cancel()
+    await turns(3)
+    for number in (0 if together else 1, AT_ONCE + 1, 2):
+        server.answer(number)
         await turns(5)
-        server.answer(2)
-        await turns(3)
-        assert not calls.tasks
-        for _ in range(AT_ONCE):
-            calls.start(command(Purpose.ACQUIRE))
-        await turns(3)
-        assert len(server.asked) >= 2 * AT_ONCE + 1, "every place was given back"
-        server.answer(AT_ONCE)
-        await turns(3)
-
-    main()
+    assert not calls.tasks
+    for _ in range(AT_ONCE):
+        calls.start(command(Purpose.ACQUIRE))
+    await turns(3)
+    assert len(server.asked) >= 2 * AT_ONCE + 1, "every place was given back"
+    server.answer(AT_ONCE)
+    await turns(3)
 
 
 @virtual
@@ -192,44 +181,32 @@ async def test_each_purpose_has_room_of_its_own(monkeypatch: pytest.MonkeyPatch)
     assert calls.has_room(Purpose.ACQUIRE)
 
 
-@pytest.mark.parametrize(("pause", "asked"), [(0.05, 4 * AT_ONCE), (0.5, AT_ONCE)])
-def test_at_the_end_calls_are_made_while_some_are_answered(pause: float, asked: int) -> None:
-    """What waits for a place, too: releases would be lost.  When none is answered, all are cancelled."""
-
-    @virtual
-    async def main() -> None:
-        server, calls = made()
-        for number in range(4 * AT_ONCE):
-            calls.start(command(Purpose.RELEASE, b"%d" % number))
-
-        async def answer() -> None:
-            for _ in range(4):
-                await asyncio.sleep(pause)
-                server.answer(AT_ONCE)
-
-        answering = asyncio.create_task(answer())
-        await calls.end(0.1)
-        assert len(server.asked) == asked
-        assert not calls.tasks
-        answering.cancel()
-
-    main()
-
-
+@pytest.mark.parametrize(
+    ("pause", "number", "limit", "asked", "took"),
+    [
+        (0.05, AT_ONCE, 0.1, 4 * AT_ONCE, 0.2),
+        (0.5, AT_ONCE, 0.1, AT_ONCE, 0.2),
+        (0.1, 1, 1.0, None, LAST_CALLS),
+    ],
+    ids=["answered in time", "not answered", "answered slowly"],
+)
 @virtual
-async def test_the_end_comes_in_time() -> None:
-    """A server that answers to one call after the other, and slowly, does not keep a node from its end."""
-    server, calls = made()
-    for number in range(4 * AT_ONCE):
-        calls.start(command(Purpose.RELEASE, b"%d" % number))
+async def test_at_the_end_calls_are_made_while_some_are_answered(
+    pause: float, number: int, limit: float, asked: int | None, took: float
+) -> None:
+    """What waits for a place, too: releases would be lost.  When none is answered, all are cancelled; and a
+    server that answers to one after the other, slowly, does not keep a node from its end.
+    """
+    server, calls = made(4 * AT_ONCE, Purpose.RELEASE)
 
     async def answer() -> None:
         while True:
-            await asyncio.sleep(0.1)
-            server.answer()
+            await asyncio.sleep(pause)
+            server.answer(number)
 
-    answering, began = asyncio.create_task(answer()), asyncio.get_running_loop().time()
-    await calls.end(1.0)
-    assert asyncio.get_running_loop().time() - began == pytest.approx(LAST_CALLS)
+    answering, began = asyncio.create_task(answer()), sim().time()
+    await calls.end(limit)
+    assert sim().time() - began == pytest.approx(took)
+    assert len(server.asked) == asked or asked is None
     assert not calls.tasks
     answering.cancel()
