@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import math
-import threading
-import time
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 
 import anyio
 import pytest
 
 from aioredlock_ng.testing import sim_loop
 from aioredlock_ng.testing.sim_loop import DeadlockError, SimLoop
+from tests.unit.worlds import sim, virtual
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "debug"])
@@ -28,27 +29,24 @@ def loop_now() -> float:
 
 
 def test_a_day_of_sleep_takes_no_time(debug: bool) -> None:
-    """Time jumps to the next timer when nothing is ready, and lands exactly on it."""
+    """Time jumps to the next timer when nothing is ready, and lands exactly on it; turns take none.
 
-    async def main() -> tuple[float, float]:
-        before = loop_now()
-        await asyncio.sleep(86_400)
-        return before, loop_now()
+    The body's own exception leaves run() unchanged, and a runner may run again on one time line.
+    """
 
-    started = time.monotonic()
-    assert SimLoop.run(main(), debug=debug) == (1000.0, 87_400.0)
-    assert time.monotonic() - started < 5
-
-
-def test_time_stands_still_while_callbacks_are_ready() -> None:
-    """However long tasks take turns, no virtual time passes."""
-
-    async def main() -> float:
-        for _ in range(1000):
+    async def main(seconds: float, turns: int) -> float:
+        for _ in range(turns):
             await asyncio.sleep(0)
+        await asyncio.sleep(seconds)
+        if not turns:
+            raise LookupError("mine")
         return loop_now()
 
-    assert SimLoop.run(main()) == sim_loop.START
+    with asyncio.Runner(loop_factory=SimLoop, debug=debug) as runner:
+        assert runner.run(main(86_400, 1000)) == sim_loop.START + 86_400 == 87_400.0
+        with pytest.raises(LookupError, match="mine"):
+            runner.run(main(1, 0))
+        assert runner.run(main(0, 1)) == 87_401.0
 
 
 def test_timeouts_fire_at_their_instant(debug: bool) -> None:
@@ -65,8 +63,7 @@ def test_timeouts_fire_at_their_instant(debug: bool) -> None:
         fired.append(loop_now())
         with pytest.raises(TimeoutError), anyio.fail_after(5):
             await anyio.sleep(6)
-        fired.append(loop_now())
-        return fired
+        return [*fired, loop_now()]
 
     assert SimLoop.run(main(), debug=debug) == [1005.0, 1010.0, 1015.0]
 
@@ -76,70 +73,54 @@ def test_equal_deadlines_run_in_the_order_they_were_made(debug: bool) -> None:
 
     async def main() -> list[int]:
         order: list[int] = []
-        loop = asyncio.get_running_loop()
-        timers = [loop.call_at(1001.0, order.append, number) for number in range(1000)]
+        timers = [SimLoop.running().call_at(1001.0, order.append, number) for number in range(1000)]
         for timer in timers[::3]:
             timer.cancel()
         await asyncio.sleep(2)
         return order
 
-    expected = [number for number in range(1000) if number % 3]
-    assert SimLoop.run(main(), debug=debug) == expected
+    assert SimLoop.run(main(), debug=debug) == [number for number in range(1000) if number % 3]
 
 
-def test_a_timer_never_runs_before_its_deadline() -> None:
+@virtual
+async def test_a_timer_never_runs_before_its_deadline() -> None:
     """No rounding: two deadlines one float apart are two instants, also after years."""
-
-    async def main() -> None:
-        loop = SimLoop.running()
-        deadlines = [1001.0, math.nextafter(1001.0, math.inf), 1e9, math.nextafter(1e9, math.inf)]
-        seen: list[float] = []
-        for deadline in deadlines:
-            loop.call_at(deadline, lambda: seen.append(loop.time()))
-        await asyncio.sleep(2e9)
-        assert seen == deadlines
-
-    SimLoop.run(main())
+    deadlines = [1001.0, math.nextafter(1001.0, math.inf), 1e9, math.nextafter(1e9, math.inf)]
+    seen: list[float] = []
+    for deadline in deadlines:
+        sim().call_at(deadline, lambda: seen.append(loop_now()))
+    await asyncio.sleep(2e9)
+    assert seen == deadlines
 
 
-def test_a_stalled_loop_runs_its_timers_late_and_in_order() -> None:
+@virtual
+async def test_a_stalled_loop_runs_its_timers_late_and_in_order() -> None:
     """advance() makes time pass inside a callback, as blocking code does."""
-
-    async def main() -> list[tuple[str, float]]:
-        loop = SimLoop.running()
-        seen: list[tuple[str, float]] = []
-        loop.call_later(2, lambda: seen.append(("second", loop.time())))
-        loop.call_later(1, lambda: seen.append(("first", loop.time())))
-        loop.advance(3)
-        await asyncio.sleep(1)
-        return seen
-
-    assert SimLoop.run(main()) == [("first", 1003.0), ("second", 1003.0)]
+    seen: list[tuple[str, float]] = []
+    sim().call_later(2, lambda: seen.append(("second", loop_now())))
+    sim().call_later(1, lambda: seen.append(("first", loop_now())))
+    sim().advance(3)
+    await asyncio.sleep(1)
+    assert seen == [("first", 1003.0), ("second", 1003.0)]
 
 
-def test_suspend_passes_on_the_clock_but_not_for_timers() -> None:
+@virtual
+async def test_suspend_passes_on_the_clock_but_not_for_timers() -> None:
     """A suspended machine: the suspend-safe clock goes on, the loop's timers stand still (R2)."""
-
-    async def main() -> None:
-        loop = SimLoop.running()
-        assert loop.clock.now() == loop.time()
-        loop.suspend(60)
-        assert (loop.time(), loop.clock.now()) == (1000.0, 1060.0)
-        await asyncio.sleep(1)
-        assert (loop.time(), loop.clock.now()) == (1001.0, 1061.0)
-
-    SimLoop.run(main())
+    assert sim().clock.now() == loop_now()
+    sim().suspend(60)
+    assert (loop_now(), sim().clock.now()) == (1000.0, 1060.0)
+    await asyncio.sleep(1)
+    assert (loop_now(), sim().clock.now()) == (1001.0, 1061.0)
 
 
 @pytest.mark.parametrize("seconds", [-1.0, math.inf, math.nan])
 def test_time_passes_forwards(seconds: float) -> None:
     """A step back, for ever or by no number is refused, with the value in the message."""
-    loop = SimLoop()
-    with pytest.raises(ValueError, match=repr(seconds)):
-        loop.advance(seconds)
-    with pytest.raises(ValueError, match=repr(seconds)):
-        loop.suspend(seconds)
-    loop.close()
+    with contextlib.closing(SimLoop()) as loop:
+        for use in (loop.advance, loop.suspend):
+            with pytest.raises(ValueError, match=repr(seconds)):
+                use(seconds)
 
 
 def test_a_deadlock_names_the_waiting_tasks(debug: bool) -> None:
@@ -153,15 +134,6 @@ def test_a_deadlock_names_the_waiting_tasks(debug: bool) -> None:
 
     with pytest.raises(DeadlockError, match=r"3 pending tasks:(?s:.*)'left'(?s:.*)'right'"):
         SimLoop.run(main(), debug=debug)
-
-
-def test_a_nameless_task_gets_a_name() -> None:
-    """So that messages can tell tasks apart, on every Python."""
-
-    async def main() -> str:
-        return asyncio.create_task(asyncio.sleep(0)).get_name()
-
-    assert SimLoop.run(main()).startswith("Task-")
 
 
 def test_a_cancelled_or_infinite_timer_keeps_nothing_alive() -> None:
@@ -205,63 +177,46 @@ def test_a_busy_wait_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         SimLoop.run(main())
 
 
-def test_threads_and_connections_are_refused() -> None:
-    """What runs on real time raises at once."""
-
-    async def main() -> None:
-        with pytest.raises(RuntimeError, match="SimLoop has no threads"):
-            await asyncio.to_thread(print)
-        with pytest.raises(RuntimeError, match="SimLoop has no network"):
-            await asyncio.open_connection("127.0.0.1", 6379)
-
-    SimLoop.run(main())
-
-
-def test_call_soon_threadsafe_works_in_the_own_thread_only() -> None:
-    """Finalisers use it in the loop's thread; another thread would bring its own timing."""
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        called = asyncio.Event()
-        loop.call_soon_threadsafe(called.set)
-        await called.wait()
-        errors: list[BaseException] = []
-
-        def elsewhere() -> None:
-            try:
-                loop.call_soon_threadsafe(called.set)
-            except RuntimeError as error:
-                errors.append(error)
-
-        thread = threading.Thread(target=elsewhere)
-        thread.start()
-        thread.join()
-        assert "one thread" in str(errors[0])
-
-    SimLoop.run(main())
+@virtual
+async def test_what_runs_on_real_time_is_refused() -> None:
+    """Threads, connections, and a call from another thread, which would bring its own timing; finalisers make
+    such calls in the loop's thread.
+    """
+    with pytest.raises(RuntimeError, match="SimLoop has no threads"):
+        await asyncio.to_thread(print)
+    with pytest.raises(RuntimeError, match="SimLoop has no network"):
+        await asyncio.open_connection("127.0.0.1", 6379)
+    called, loop = asyncio.Event(), sim()
+    loop.call_soon_threadsafe(called.set)
+    await called.wait()
+    with ThreadPoolExecutor(1) as thread:
+        error = thread.submit(loop.call_soon_threadsafe, called.set).exception()
+    assert isinstance(error, RuntimeError)
+    assert "one thread" in str(error)
 
 
 def test_the_running_loop_can_be_asked_for() -> None:
     """In coroutines and callbacks alike; where none runs, or one on real time, the error says what to do."""
 
     async def main() -> SimLoop:
-        called: asyncio.Future[SimLoop] = asyncio.get_running_loop().create_future()
-        asyncio.get_running_loop().call_later(1, lambda: called.set_result(SimLoop.running()))
+        called = SimLoop.running().create_future()
+        SimLoop.running().call_later(1, lambda: called.set_result(SimLoop.running()))
         assert await called is SimLoop.running()
         return SimLoop.running()
 
     async def on_real_time() -> None:
-        with pytest.raises(RuntimeError, match=r"no SimLoop runs here, but <.*: .*SimLoop\.run"):
-            SimLoop.running()
+        SimLoop.running()
 
     with asyncio.Runner(loop_factory=SimLoop) as runner:
         assert runner.run(main()) is runner.get_loop()
-    asyncio.run(on_real_time())
+    with pytest.raises(RuntimeError, match=r"no SimLoop runs here, but <.*: .*SimLoop\.run"):
+        asyncio.run(on_real_time())
     with pytest.raises(RuntimeError, match=r"no SimLoop runs here, but no loop: .*SimLoop\.run"):
         SimLoop.running()
 
 
-def test_a_dropped_async_generator_is_closed() -> None:
+@virtual
+async def test_a_dropped_async_generator_is_closed() -> None:
     """The finaliser hook of async generators works as on other loops."""
     closed = asyncio.Event()
 
@@ -271,83 +226,61 @@ def test_a_dropped_async_generator_is_closed() -> None:
         finally:
             closed.set()
 
-    async def main() -> None:
-        async for _ in numbers():
-            break
-        gc.collect()
-        await closed.wait()
-
-    SimLoop.run(main())
-
-
-def cancelled_in_order() -> list[int]:
-    """Cancel a hundred tasks through a set of them, as task groups do; return which noticed when."""
-    order: list[int] = []
-
-    async def wait(number: int) -> None:
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            order.append(number)
-
-    async def main() -> None:
-        tasks = {asyncio.create_task(wait(number)) for number in range(100)}
-        await asyncio.sleep(1)
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-
-    SimLoop.run(main())
-    return order
+    async for _ in numbers():
+        break
+    gc.collect()
+    await closed.wait()
 
 
 def test_sets_of_tasks_iterate_alike_in_every_run() -> None:
-    """A task's hash is its number, not its address."""
+    """A task's hash is its number, not its address: a hundred tasks in a set are cancelled in one order, as
+    task groups do; also where a task has no name, it gets one.
+    """
+
+    def cancelled_in_order() -> list[str]:
+        order: list[str] = []
+
+        async def wait() -> None:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                order.append(asyncio.current_task().get_name())  # type: ignore[union-attr]
+
+        async def main() -> None:
+            tasks = {asyncio.create_task(wait()) for _ in range(100)}
+            await asyncio.sleep(1)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+        SimLoop.run(main())
+        return order
+
     first = cancelled_in_order()
     ballast = [object() for _ in range(1000)]  # moves the addresses of what is made later
-    assert cancelled_in_order() == first
+    second = cancelled_in_order()
+    numbers = [[int(name.removeprefix("Task-")) for name in order] for order in (first, second)]
+    assert [n - numbers[0][0] for n in numbers[0]] == [n - numbers[1][0] for n in numbers[1]]
     assert len(ballast) == len(first) * 10
 
 
-def test_cancelled_timers_do_not_pile_up() -> None:
+@virtual
+async def test_cancelled_timers_do_not_pile_up() -> None:
     """A hundred thousand timers made and cancelled at one instant leave a short heap."""
-
-    async def main() -> int:
-        loop = SimLoop.running()
-        for _ in range(100_000):
-            loop.call_later(3600, print).cancel()
-        return len(loop._virtual._timers)
-
-    assert SimLoop.run(main()) < 1000
+    for _ in range(100_000):
+        sim().call_later(3600, print).cancel()
+    assert len(sim()._virtual._timers) < 1000
 
 
 def test_a_closed_loop_takes_no_timers() -> None:
     """As other loops do; and repr shows the state."""
     loop = SimLoop(start=5)
-    assert repr(loop) == "<SimLoop idle at 5.000000s>"
-    assert repr(loop.clock) == "<SimClock 5.000000s>"
+    assert (repr(loop), repr(loop.clock)) == ("<SimLoop idle at 5.000000s>", "<SimClock 5.000000s>")
     loop.close()
     assert repr(loop) == "<SimLoop closed at 5.000000s>"
-    with pytest.raises(RuntimeError, match="closed"):
-        loop.call_later(1, print)
-    with pytest.raises(RuntimeError, match="closed"):
-        loop.call_soon(print)
-
-
-def test_exceptions_and_results_pass_through(debug: bool) -> None:
-    """The body's own exception leaves run() unchanged; a runner may run twice on one time line."""
-
-    async def fail() -> None:
-        await asyncio.sleep(1)
-        raise LookupError("mine")
-
-    async def succeed() -> float:
-        return loop_now()
-
-    with asyncio.Runner(loop_factory=SimLoop, debug=debug) as runner:
-        with pytest.raises(LookupError, match="mine"):
-            runner.run(fail())
-        assert runner.run(succeed()) == 1001.0
+    for use in (loop.call_soon, lambda call: loop.call_later(1, call)):
+        with pytest.raises(RuntimeError, match="closed"):
+            use(print)
 
 
 # -- several loops side by side --------------------------------------------------------------------
@@ -371,47 +304,28 @@ def test_the_next_turn_is_when_something_can_happen() -> None:
 
 
 def test_run_ready_runs_what_is_due_and_no_more() -> None:
-    """Timers up to that time, and what follows from them at once; in the running loop, at that time."""
+    """Timers up to that time, and what follows from them at once; in the running loop, at that time, which
+    goes no further than it is told, and never back.
+    """
     loop = SimLoop()
     seen: list[tuple[str, float, bool]] = []
 
     def note(what: str) -> None:
         seen.append((what, loop.time(), asyncio.get_running_loop() is loop))
 
+    loop.run_ready(1000.5)
     loop.call_at(1003.0, note, "later")
     loop.call_at(1002.0, note, "due")
     loop.call_at(1001.0, loop.call_soon, note, "overdue, and its consequence")
     loop.run_ready(1002.5)
     assert seen == [("due", 1002.5, True), ("overdue, and its consequence", 1002.5, True)]
-    assert loop.next_turn == 1003.0
+    assert (loop.time(), loop.next_turn) == (1002.5, 1003.0)
     with pytest.raises(RuntimeError, match="no running"):
         asyncio.get_running_loop()
     loop.run_ready(1003.0)
-    assert seen[2:] == [("later", 1003.0, True)]
-    loop.close()
-
-
-def test_run_ready_does_not_wait_for_what_is_not_due() -> None:
-    """Time goes no further than it is told, whether there is a timer or nothing at all."""
-    loop = SimLoop()
+    loop.call_soon(note, "back")
     loop.run_ready(1001.0)
-    ran: list[float] = []
-    timer = loop.call_at(1005.0, lambda: ran.append(loop.time()))
-    loop.run_ready(1002.0)
-    assert (loop.time(), ran) == (1002.0, [])
-    timer.cancel()
-    loop.close()
-
-
-def test_run_ready_never_turns_time_back() -> None:
-    """A time that has been is now."""
-    loop = SimLoop()
-    loop.call_soon(print)
-    loop.run_ready(1005.0)
-    seen: list[float] = []
-    loop.call_soon(lambda: seen.append(loop.time()))
-    loop.run_ready(1001.0)
-    assert seen == [1005.0]
+    assert seen[2:] == [("later", 1003.0, True), ("back", 1003.0, True)]
     loop.close()
 
 
