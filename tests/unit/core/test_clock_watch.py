@@ -24,6 +24,7 @@ UNIX = 1_700_000_000.0
 """Node time minus own time, before anything steps."""
 
 LIMIT = 0.1
+SLACK = CLOCK_DRIFT_FACTOR * 1.0
 TRIP = 0.002
 """Seconds from asking to hearing; the node reads its clock half-way."""
 
@@ -52,49 +53,44 @@ def steps(*expected: tuple[int, float], ahead: float = 0.0) -> tuple[Step, ...]:
 # -- one sample, two samples -----------------------------------------------------------------------
 
 
-def test_a_sample_is_an_interval_as_wide_as_the_round_trip() -> None:
-    """The node read its clock between the question and the answer, cut to the millisecond."""
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        # The node read its clock between the question and the answer, cut to the millisecond.
+        ([(10.0, 10.5, 1000.0)], (989.5, 990.0 + PRECISION)),
+        # One sample bounds the offset from below and another from above; the drift counts in between.
+        ([(10.0, 10.5, 1010.4), (10.5, 11.0, 1010.6)], (999.9 - SLACK, 1000.1 + PRECISION)),
+        # A slow answer does not blur what is known: the interval has grown by the drift only.
+        (
+            [(10.0, 10.1, 1010.05), (10.1, 11.1, 1010.6)],
+            (999.95 - SLACK * 1.1, 1000.05 + PRECISION + SLACK * 1.1),
+        ),
+    ],
+)
+def test_what_samples_tell_of_an_offset(
+    samples: list[tuple[float, float, float]], expected: tuple[float, float]
+) -> None:
+    """An interval as wide as the round trip, and the intersection of several."""
     watch = ClockWatch(3, LIMIT)
     assert watch.offset(0) is None
-    assert watch.sample(0, 10.0, 10.5, 1000.0) == NOTHING
-    assert watch.offset(0) == pytest.approx((989.5, 990.0 + PRECISION))
-
-
-def test_the_intersection_is_narrower_than_each_sample() -> None:
-    """One sample bounds the offset from below and another from above."""
-    watch = ClockWatch(3, LIMIT)
-    watch.sample(0, 10.0, 10.5, 1010.4)
-    watch.sample(0, 10.5, 11.0, 1010.6)
-    slack = CLOCK_DRIFT_FACTOR * 1.0
-    assert watch.offset(0) == pytest.approx((999.9 - slack, 1000.1 + PRECISION))
-
-
-def test_a_slow_answer_does_not_blur_what_is_known() -> None:
-    """After a round trip of a second the interval has grown by the drift only."""
-    watch = watching(3)
-    answer(watch, 0, 2.0, trip=1.0)
-    low, high = watch.offset(0) or (0.0, 0.0)
-    assert high - low == pytest.approx(TRIP + PRECISION + 2 * CLOCK_DRIFT_FACTOR * (2.0 + TRIP))
+    for sample in samples:
+        assert watch.sample(0, *sample) == NOTHING
+    assert watch.offset(0) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
-    ("stepped", "suspected"),
-    [(0.0, False), (0.09, False), (0.12, True), (3600.0, True), (-0.12, False), (-3600.0, False)],
-)
-def test_a_step_ahead_above_the_limit_is_suspected(stepped: float, suspected: bool) -> None:
-    """A node is distrusted at once for a step ahead of more than the limit, and for nothing else."""
+    ("stepped", "suspected", "told"),
+    [(0.0, False, 0), (0.09, False, 0), (0.12, True, 1), (3600.0, True, 1), (-0.09, False, 0),
+     (-0.12, False, 1), (-3600.0, False, 1)],
+)  # fmt: skip
+def test_a_step_ahead_above_the_limit_is_suspected(stepped: float, suspected: bool, told: int) -> None:
+    """A node is distrusted at once for a step ahead of more than the limit, and for nothing else; what the
+    drift pays for is not worth a word in either direction.
+    """
     watch = watching(3)
     assert watch.believes(0, 0.1, UNIX + 0.1 - TRIP / 2 + stepped) is not suspected
     assert answer(watch, 0, 0.1, stepped) == NOTHING
-    assert watch.trusted(0) is not suspected
-    assert watch.trusted(1)
-
-
-@pytest.mark.parametrize(("stepped", "told"), [(0.09, 0), (0.12, 1), (-0.09, 0), (-0.12, 1)])
-def test_only_steps_above_the_limit_are_told(stepped: float, told: int) -> None:
-    """What the drift pays for is not worth a word in either direction."""
-    watch = watching(3)
-    answer(watch, 0, 0.1, stepped)
+    assert [watch.trusted(node) for node in (0, 1)] == [not suspected, True]
     answer(watch, 1, 0.2)
     conclusion = answer(watch, 2, 0.2)
     assert len(conclusion.steps + conclusion.back) == told
@@ -113,15 +109,23 @@ def test_a_suspect_is_no_further_ahead_than_its_new_interval() -> None:
     assert not watch.believes(0, 0.3, UNIX + 0.3 + 10.0)
 
 
-def test_a_small_step_is_forgiven_with_time() -> None:
-    """Two steps within the limit are one above it, unless the drift has paid for the first meanwhile."""
-    soon, later = watching(3), watching(3)
-    for watch, pause in ((soon, 0.5), (later, 20.0)):
-        assert answer(watch, 0, 0.1, 0.08) == NOTHING
-        assert answer(watch, 0, pause, 0.08) == NOTHING
-        answer(watch, 0, pause + 0.1, 0.16)
-    assert not soon.trusted(0)
-    assert later.trusted(0)
+@pytest.mark.parametrize(
+    ("answers", "trusted"),
+    [
+        # Two steps within the limit are one above it, unless the drift has paid for the first meanwhile.
+        ([(0.1, 0.08), (0.5, 0.08), (0.6, 0.16)], False),
+        ([(0.1, 0.08), (20.0, 0.08), (20.1, 0.16)], True),
+        # A gap back starts the interval again at once, so it hides nothing.
+        ([(0.1, -0.08), (0.2, 0.05)], False),
+    ],
+)
+def test_small_steps_add_up(answers: list[tuple[float, float]], trusted: bool) -> None:
+    """Only the last of them makes the node a suspect."""
+    watch = watching(3)
+    for now, stepped in answers:
+        assert watch.trusted(0)
+        assert answer(watch, 0, now, stepped) == NOTHING
+    assert watch.trusted(0) is trusted
 
 
 @pytest.mark.parametrize("pause", [0.001, 0.01, 0.1, 0.5])
@@ -134,14 +138,6 @@ def test_a_clock_that_runs_fast_is_found_however_often_it_is_asked(pause: float)
         answer(watch, 0, now, stepped=now / 10)
         assert now <= 1.2 * LIMIT / (0.1 - CLOCK_DRIFT_FACTOR) + pause
     assert now / 10 > LIMIT
-
-
-def test_a_step_ahead_right_after_a_small_one_back_is_found() -> None:
-    """A gap back starts the interval again at once, so it hides nothing."""
-    watch = watching(3)
-    assert answer(watch, 0, 0.1, -0.08) == NOTHING
-    answer(watch, 0, 0.2, 0.05)
-    assert not watch.trusted(0)
 
 
 # -- honest clocks ---------------------------------------------------------------------------------
@@ -193,18 +189,14 @@ def test_honest_clocks_never_alarm(
 
 
 def test_drift_counts_from_the_question() -> None:
-    """The node may have read its clock when it was asked, so a fast one may have gained since then."""
+    """The node may have read its clock when it was asked, so a fast one may have gained since; and a reading
+    that arrives late, since it was overtaken, is no step back.
+    """
     watch = ClockWatch(3, limit=0.002)
     watch.sample(0, 0.0, 1.0, UNIX)
     assert watch.believes(0, 1.0, UNIX + 1.0 + CLOCK_DRIFT_FACTOR)
     watch.sample(0, 1.0, 1.0, UNIX + 1.0 + CLOCK_DRIFT_FACTOR)
     assert watch.trusted(0)
-
-
-def test_an_answer_that_was_overtaken_is_no_step_back() -> None:
-    """A reading that arrives late is from a time when a fast clock had gained less."""
-    watch = ClockWatch(3, limit=0.002)
-    watch.sample(0, 1.0, 1.0, UNIX + 1.0 + CLOCK_DRIFT_FACTOR)
     assert watch.sample(0, 0.0, 1.001, UNIX) == NOTHING
 
 
@@ -285,41 +277,51 @@ def test_half_of_the_nodes_alike_is_our_own_step(size: int, needed: int, stepped
         assert answer(watch, node, 1.1, stepped) == NOTHING
 
 
-def test_half_is_half_of_the_configured_nodes() -> None:
-    """Two of five alike are two nodes' steps, though only three have samples."""
-    watch = watching(5, sampled=[0, 1, 2])
-    answer(watch, 0, 1.0, 5.0)
-    answer(watch, 1, 1.1, 5.0)
-    assert answer(watch, 2, 1.2) == Conclusion(steps=steps((0, 5.0)))
-    assert answer(watch, 0, 1.3, 5.0) == Conclusion(steps=steps((1, 5.0)))
+@pytest.mark.parametrize(
+    ("size", "sampled", "story"),
+    [
+        # Two of five alike are two nodes' steps, though only three have samples.
+        (5, [0, 1, 2], [(0, 1.0, 5.0, None), (1, 1.1, 5.0, None), (2, 1.2, 0.0, (0, 5.0)),
+                        (0, 1.3, 5.0, (1, 5.0))]),
+        # A node without samples is not waited for: of five, two were never heard.
+        (5, [0, 1, 2], [(0, 1.0, 5.0, None), (1, 1.1, 0.0, None), (2, 1.1, 0.0, (0, 5.0))]),
+        # A gap that is not paid yet does not keep its node's answers from acquitting it.
+        (3, None, [(1, 0.5, 0.05, None), (0, 1.0, 5.0, None), (2, 1.1, 0.0, None), (1, 1.1, 0.05, (0, 5.0))]),
+        # A mute node holds the judgement up no longer than patience: the suspect's next answer settles it.
+        (5, None, [(0, 1.0, 5.0, None), (1, 1.1, 0.0, None), (2, 1.1, 0.0, None), (3, 1.1, 0.0, None),
+                   (0, 0.99 + PATIENCE, 5.0, None), (0, 1.0 + PATIENCE, 5.0, (0, 5.0))]),
+        # A node that keeps stepping is judged all the same: 20 round trips, 20 drifts.
+        (5, None, [*((0, 1.0 + tenths / 10, 5.0 * (1 + tenths), None) for tenths in range(20)),
+                   (0, 3.0, 100.0, (0, 99.9))]),
+    ],
+)  # fmt: skip
+def test_when_a_node_is_judged(
+    size: int, sampled: list[int] | None, story: list[tuple[int, float, float, tuple[int, float] | None]]
+) -> None:
+    """Answers, each with its node, its moment, what that clock has stepped by, and the step it settles."""
+    watch = watching(size, sampled)
+    for node, now, stepped, settled in story:
+        expected = NOTHING if settled is None else Conclusion(steps=steps(settled))
+        assert answer(watch, node, now, stepped) == expected, (node, now)
+        assert settled is None or watch.trusted(settled[0])
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "alike"),
+    ("stepped", "own"),
     [
-        (5.0, 5.0 + ALIKE_WITHIN - 0.05, True),
-        (5.0 + ALIKE_WITHIN - 0.05, 5.0, True),
-        (5.0, 5.0 + ALIKE_WITHIN + 0.1, False),
-        (-5.0, -5.0 - ALIKE_WITHIN + 0.05, True),
-        (-5.0, -5.0 - ALIKE_WITHIN - 0.1, False),
-        (5.0, -5.0, False),
-        (0.12, -0.12, False),
-        (5.0, 50.0, False),
+        ((5.0, 5.0 + ALIKE_WITHIN - 0.05), True), ((5.0 + ALIKE_WITHIN - 0.05, 5.0), True),
+        ((5.0, 5.0 + ALIKE_WITHIN + 0.1), False), ((-5.0, -5.0 - ALIKE_WITHIN + 0.05), True),
+        ((-5.0, -5.0 - ALIKE_WITHIN - 0.1), False), ((5.0, -5.0), False), ((0.12, -0.12), False),
+        ((5.0, 50.0), False), ((4.8, 5.2, 5.0), True),
     ],
-)
-def test_alike_is_the_same_way_by_about_the_same_size(first: float, second: float, alike: bool) -> None:
-    """Two of three nodes that step differently are not our own step."""
-    watch = watching(3)
-    answer(watch, 0, 1.0, first)
-    assert bool(answer(watch, 1, 1.0, second).own) is alike
-
-
-def test_the_tolerance_is_to_either_side() -> None:
-    """Three of five are alike when two of them are near the third."""
-    watch = watching(5)
-    answer(watch, 0, 1.0, 4.8)
-    answer(watch, 1, 1.0, 5.2)
-    assert answer(watch, 2, 1.0, 5.0).own == pytest.approx(-5.0, abs=0.02)
+)  # fmt: skip
+def test_alike_is_the_same_way_by_about_the_same_size(stepped: tuple[float, ...], own: bool) -> None:
+    """Most nodes that step differently are not our own step; the tolerance is to either side."""
+    watch = watching(2 * len(stepped) - 1)
+    for node, seconds in enumerate(stepped):
+        conclusion = answer(watch, node, 1.0, seconds)
+    assert bool(conclusion.own) is own
+    assert not own or conclusion.own == pytest.approx(-stepped[-1], abs=ALIKE_WITHIN)
 
 
 def test_a_long_round_trip_leaves_room_for_a_like_step() -> None:
@@ -368,43 +370,6 @@ def test_a_question_from_before_our_own_step_is_no_sample_after_it() -> None:
     assert watch.offset(2) is None
     assert answer(watch, 2, 1.1, 60.0) == NOTHING
     assert watch.trusted(2)
-
-
-def test_a_mute_node_holds_the_judgement_up_no_longer_than_patience() -> None:
-    """The suspect's own next answer after two seconds settles it."""
-    watch = watching(5)
-    answer(watch, 0, 1.0, 5.0)
-    for node in (1, 2, 3):
-        answer(watch, node, 1.1)
-    assert answer(watch, 0, 1.0 + PATIENCE - 0.01, 5.0) == NOTHING
-    assert not watch.trusted(0)
-    assert answer(watch, 0, 1.0 + PATIENCE, 5.0) == Conclusion(steps=steps((0, 5.0)))
-    assert watch.trusted(0)
-
-
-def test_a_node_without_samples_is_not_waited_for() -> None:
-    """Of five nodes, two were never heard: the other two decide."""
-    watch = watching(5, sampled=[0, 1, 2])
-    answer(watch, 0, 1.0, 5.0)
-    assert answer(watch, 1, 1.1) == NOTHING
-    assert answer(watch, 2, 1.1) == Conclusion(steps=steps((0, 5.0)))
-
-
-def test_a_node_with_a_small_gap_is_a_witness_all_the_same() -> None:
-    """A gap that is not paid yet does not keep its node's answers from acquitting it."""
-    watch = watching(3)
-    answer(watch, 1, 0.5, 0.05)
-    answer(watch, 0, 1.0, 5.0)
-    answer(watch, 2, 1.1)
-    assert answer(watch, 1, 1.1, 0.05) == Conclusion(steps=steps((0, 5.0)))
-
-
-def test_a_node_that_keeps_stepping_is_judged_all_the_same() -> None:
-    """Further steps of a suspect add to the first and do not start its time again."""
-    watch = watching(5)
-    for tenths in range(20):
-        assert answer(watch, 0, 1.0 + tenths / 10, 5.0 * (1 + tenths)) == NOTHING
-    assert answer(watch, 0, 3.0, 100.0).steps == steps((0, 99.9))  # 20 round trips, 20 drifts
 
 
 def test_a_step_there_and_back_is_both() -> None:
@@ -462,13 +427,14 @@ def test_the_median_is_over_the_nodes_that_have_samples(
 def test_the_median_is_a_lower_bound_and_follows_the_samples() -> None:
     """It is what the nodes are ahead at least, after a sample, a step and a forgotten node."""
     watch = ClockWatch(5, LIMIT)
-    watch.sample(0, 10.0, 10.5, 17.0)
-    assert watch.median_ahead == 6.5
-    watch.sample(1, 10.0, 10.0, 19.0)
-    watch.sample(2, 10.0, 10.0, 19.5)
-    assert watch.median_ahead == 9.0
-    watch.sample(1, 11.0, 11.0, 31.0)
-    assert watch.median_ahead == 9.5
+    for samples, expected in (
+        ([(0, 10.0, 10.5, 17.0)], 6.5),
+        ([(1, 10.0, 10.0, 19.0), (2, 10.0, 10.0, 19.5)], 9.0),
+        ([(1, 11.0, 11.0, 31.0)], 9.5),
+    ):
+        for sample in samples:
+            watch.sample(*sample)
+        assert watch.median_ahead == expected
     watch.forget(2)
     assert watch.median_ahead == 6.5
 
