@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from typing import Any, get_args
 
 import pytest
 
 from aioredlock_ng import LockManager
-from aioredlock_ng._hold.hooks import METHODS, HookList
-from aioredlock_ng.events import Event, Hooks, Lost, Released
+from aioredlock_ng.events import Acquired, Event, Hooks, Released
 from aioredlock_ng.testing import MemoryNode
+from tests.unit.worlds import virtual, world
+
+METHODS = [name for name in dir(Hooks) if name.startswith("on_")]
 
 
 def make(*hooks: object) -> LockManager:
@@ -30,7 +33,7 @@ async def awaited(event: object) -> None:
     """Would never be awaited."""
 
 
-@pytest.mark.parametrize("name", METHODS.values())
+@pytest.mark.parametrize("name", METHODS)
 def test_async_methods_are_refused(name: str) -> None:
     """A hook with an async method is a TypeError when the manager is made: it would not be awaited."""
 
@@ -51,20 +54,11 @@ def test_async_functions_as_methods_are_refused(function: Any) -> None:
         make(hook)
 
 
-def test_classes_are_refused() -> None:
-    """A class in the place of its object is a TypeError when the manager is made, and named."""
+def test_what_works_is_not_refused() -> None:
+    """Hooks with some of the methods, other async methods, and none are accepted; a class is not."""
+    make(Good(), type("Other", (Good,), {"flush": awaited})(), object())
     with pytest.raises(TypeError, match="got the class Good"):
         make(Good)
-
-
-def test_what_works_is_not_refused() -> None:
-    """Hooks with some of the methods, with other async methods, and with none are accepted."""
-
-    class Other(Good):
-        async def flush(self) -> None:
-            pass
-
-    make(Good(), Other(), object())
 
 
 def test_one_hook_instead_of_a_list_is_refused() -> None:
@@ -95,33 +89,36 @@ def test_an_unknown_method_is_refused(wrong: str, near: str) -> None:
 
 def test_a_known_name_is_a_method() -> None:
     """What cannot be called is refused; None switches a method off."""
-    hook = Good()
-    hook.on_lost = 5  # type: ignore[assignment,method-assign]
+    hook: Any = Good()
+    hook.on_lost = 5
     with pytest.raises(TypeError, match="on_lost of the hook Good must be a method, got 5"):
         make(hook)
-    hook.on_lost = None  # type: ignore[assignment,method-assign]
+    hook.on_lost = None
     make(hook)
 
 
-def test_nothing_is_made_for_hooks_that_do_not_listen() -> None:
+@virtual
+async def test_a_hook_hears_what_it_has_methods_for() -> None:
     """A subclass of `Hooks` listens to what it overrides, be it in the object itself, and to nothing else."""
 
     class Lonely(Hooks):
-        def on_lost(self, event: Lost) -> None:
-            pass
+        def on_acquired(self, event: Acquired) -> None:
+            heard.append(event)
 
-    lonely = Lonely()
-    lonely.on_released = [].append  # type: ignore[method-assign]
-    assert HookList([Hooks(), lonely]).wanted == {Lost, Released}
+    heard: list[object] = []
+    lonely, other = Lonely(), Lonely()
+    lonely.on_released = heard.append  # type: ignore[method-assign]
+    async with world(hooks=[Hooks(), lonely, object()]) as w, w.manager.lock("a"):
+        assert other
+    assert [type(event) for event in heard] == [Acquired, Released]
 
 
 def test_every_event_has_its_method() -> None:
-    """The base class, the table and the union of events speak of the same events."""
-    assert set(METHODS) == set(get_args(Event))
-    assert set(METHODS.values()) == {name for name in dir(Hooks) if name.startswith("on_")}
-    for event, name in METHODS.items():
-        assert inspect.signature(getattr(Hooks, name)).parameters["event"].annotation == event.__name__
-        assert getattr(Hooks(), name)(None) is None
+    """The base class and the union of events speak of the same events."""
+    told = {name: inspect.signature(getattr(Hooks, name)).parameters["event"].annotation for name in METHODS}
+    names = [event.__name__ for event in get_args(Event)]
+    assert told == {"on" + re.sub("([A-Z])", r"_\1", name).lower(): name for name in names}
+    assert [getattr(Hooks(), name)(None) for name in METHODS] == [None] * len(names)
 
 
 @pytest.mark.parametrize("label", [5, b"label", ["label"], 0, False], ids=repr)
@@ -130,9 +127,3 @@ def test_a_label_is_a_str(label: Any) -> None:
     with pytest.raises(TypeError, match="label must be a str, got ") as caught:
         make().lock("a", label=label)
     assert repr(label) in str(caught.value)
-
-
-def test_a_template_is_a_str() -> None:
-    """@manager.locked without its parentheses is a TypeError that shows how it is used."""
-    with pytest.raises(TypeError, match="wants a template"):
-        make().locked(awaited)  # type: ignore[arg-type]

@@ -18,7 +18,6 @@ from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import (
     LATENCY,
     TIMEOUT,
-    World,
     deadline,
     locks,
     make,
@@ -31,7 +30,6 @@ from tests.unit.worlds import (
 
 LOGGER = logging.getLogger("aioredlock_ng")
 TTL = 3.0
-EPSILON = 1e-6
 
 
 class OddError(BaseException):
@@ -39,50 +37,39 @@ class OddError(BaseException):
 
 
 class Hostile:
-    """A hook that raises whenever it is told anything."""
+    """A hook that raises whenever it is told anything, or one thing."""
 
-    def __init__(self, error: BaseException) -> None:
-        self._error = error
+    def __init__(self, error: BaseException, method: str = "on_") -> None:
+        self._error, self._method = error, method
 
     def __getattr__(self, name: str) -> Callable[[object], None]:
-        if not name.startswith("on_"):
+        if not name.startswith(self._method):
             raise AttributeError(name)
         return self._raise
 
-    def _raise(self, event: object) -> None:
+    def _raise(self, _: object) -> None:
         raise self._error
 
 
-class HostileFilter(logging.Filter):
-    """A filter that raises whenever something is logged."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Raise."""
-        raise RuntimeError("a filter of the application failed")
-
-
-class HostileHandler(logging.Handler):
-    """A handler that raises whenever something is logged."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Raise."""
-        raise RuntimeError("a handler of the application failed")
+def fails(*_: object) -> bool:
+    """Raise, as a filter or a handler of the application."""
+    raise RuntimeError("the application failed")
 
 
 @contextlib.contextmanager
-def hostile_logging(kind: str) -> Iterator[None]:
+def hostile_logging(kind: object) -> Iterator[None]:
     """Let logging raise in the application's code."""
-    level = LOGGER.level
+    level, handler = LOGGER.level, logging.Handler()
+    handler.emit = fails  # type: ignore[method-assign]
     LOGGER.setLevel(logging.DEBUG)
-    hostile_filter, handler = HostileFilter(), HostileHandler()
     if kind == "filter":
-        LOGGER.addFilter(hostile_filter)
+        LOGGER.addFilter(fails)
     elif kind == "handler":
         LOGGER.addHandler(handler)
     try:
         yield
     finally:
-        LOGGER.removeFilter(hostile_filter)
+        LOGGER.removeFilter(fails)
         LOGGER.removeHandler(handler)
         LOGGER.setLevel(level)
 
@@ -113,26 +100,30 @@ async def lost(
     pytest.fail("the body was not stopped")
 
 
-@pytest.mark.parametrize("loss", list(LOSSES))
+@pytest.mark.parametrize("loss", [None, *LOSSES])
 @pytest.mark.parametrize("hostile", HOSTILE, ids=repr)
-def test_a_loss_reaches_the_body_in_time(hostile, loss):
-    """Whatever hooks and logging raise: the body ends before its lock does, and the manager lives on."""
+@virtual
+async def test_a_loss_reaches_the_body_in_time(hostile, loss):
+    """Whatever hooks and logging raise: the body ends before its lock does, and the manager lives on.
 
-    @virtual
-    async def main() -> None:
-        break_it, mend_it = LOSSES[loss]
-        hooks = [] if isinstance(hostile, str) else [Hostile(hostile)]
+    The death of one node of three costs no lease.
+    """
+    break_it, mend_it = LOSSES[loss or "crashed"]
+    hooks = [] if isinstance(hostile, str) else [Hostile(hostile)]
+    with hostile_logging(hostile):
         async with world(ttl=TTL, hooks=hooks) as w:
-            began = sim().time()
-            leases: list[Lease] = []
-            reason, ended = await lost(w.manager, leases, lambda: [break_it(node) for node in w.nodes])
-            assert leases[0].lost.is_set()
-            if loss == "deleted":
-                assert reason is LossReason.REFUSED
-                assert ended - began < TTL / 2
+            if loss is None:
+                async with w.manager.lock("a") as lease:
+                    break_it(w.nodes[0])
+                    await asyncio.sleep(5 * TTL)
+                    lease.check()
             else:
-                assert reason is LossReason.EXPIRED
-                assert ended <= deadline(leases[0], TTL) + EPSILON
+                began = sim().time()
+                leases: list[Lease] = []
+                reason, ended = await lost(w.manager, leases, lambda: [break_it(node) for node in w.nodes])
+                assert leases[0].lost.is_set()
+                assert reason is (LossReason.REFUSED if loss == "deleted" else LossReason.EXPIRED)
+                assert ended <= (began + TTL / 2 if loss == "deleted" else deadline(leases[0], TTL) + 1e-6)
             for node in w.nodes:
                 mend_it(node)
             await asyncio.sleep(2)
@@ -141,33 +132,11 @@ def test_a_loss_reaches_the_body_in_time(hostile, loss):
             await asyncio.sleep(3 * LATENCY)
             assert w.keys == [()] * 3
 
-    with hostile_logging(hostile if isinstance(hostile, str) else "none"):
-        main()
-
-
-@pytest.mark.parametrize("hostile", HOSTILE, ids=repr)
-def test_one_node_in_trouble_costs_no_lease(hostile):
-    """Whatever hooks and logging raise: a lease outlives the death of one node of three."""
-
-    @virtual
-    async def main() -> None:
-        hooks = [] if isinstance(hostile, str) else [Hostile(hostile)]
-        async with world(ttl=TTL, hooks=hooks) as w:
-            async with w.manager.lock("a") as lease:
-                w.nodes[0].crash()
-                await asyncio.sleep(5 * TTL)
-                lease.check()
-            await asyncio.sleep(3 * LATENCY)
-            assert w.keys == [()] * 3
-
-    with hostile_logging(hostile if isinstance(hostile, str) else "none"):
-        main()
-
 
 @virtual
 async def test_an_interrupt_inside_a_hook_leaks_no_key():
     """Ctrl-C that strikes inside a hook goes to the caller, and the lock that has no lease is released."""
-    async with world(hooks=[OnAcquired(KeyboardInterrupt())]) as w:
+    async with world(hooks=[Hostile(KeyboardInterrupt(), "on_acquired")]) as w:
         with pytest.raises(KeyboardInterrupt):
             await w.manager.lock("a").acquire()
         await asyncio.sleep(3 * LATENCY)
@@ -175,30 +144,18 @@ async def test_an_interrupt_inside_a_hook_leaks_no_key():
         assert w.manager.statistics().held == 0
 
 
-class OnAcquired:
-    """A hook that raises when a lock was acquired."""
-
-    def __init__(self, error: BaseException) -> None:
-        self._error = error
-
-    def on_acquired(self, event: object) -> None:
-        """Raise."""
-        raise self._error
-
-
 class Moody:
-    """A hook whose attribute can be read once."""
+    """A hook whose attribute can be read so many times."""
 
     def __init__(self, readable: int) -> None:
-        self._readable = readable
+        self._reads = iter([[].append] * readable)
 
     @property
     def on_lost(self) -> Callable[[object], None]:
         """Raise, later than the others."""
-        if self._readable == 0:
-            raise RuntimeError("this attribute cannot be read")
-        self._readable -= 1
-        return [].append
+        for read in self._reads:
+            return read
+        raise RuntimeError("this attribute cannot be read")
 
 
 @virtual
@@ -252,28 +209,21 @@ async def test_a_node_that_fails_is_told_to_all_callers():
 
 
 @pytest.mark.parametrize("extended", [False, True])
-def test_a_dropped_lease_is_released_where_warnings_are_errors(extended, monkeypatch):
+@virtual
+async def test_a_dropped_lease_is_released_where_warnings_are_errors(extended, monkeypatch):
     """The ResourceWarning of a dropped lease may be raised: the lease is given up all the same."""
     raised: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: raised.append(unraisable.exc_value))
-
-    async def drop(w: World) -> None:
+    async with world() as w:
         lease = await w.manager.lock("a", ttl=TTL).acquire()
         if extended:
             await lease.extend()
         del lease
-
-    @virtual
-    async def main() -> None:
-        async with world() as w:
-            await drop(w)
-            gc.collect()
-            await turns(2)
-            assert w.manager.statistics().held == 0
-            await asyncio.sleep(3 * LATENCY)
-            assert w.keys == [()] * 3
-
-    main()
+        gc.collect()
+        await turns(2)
+        assert w.manager.statistics().held == 0
+        await asyncio.sleep(3 * LATENCY)
+        assert w.keys == [()] * 3
     (warning,) = raised
     assert isinstance(warning, ResourceWarning)
     assert "'a'" in str(warning)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from aioredlock_ng._core.quarantine import NO_SENTINEL, UNKNOWN_IDENTITY, Sentinel
 from aioredlock_ng._core.quorum_view import QuorumView
-from aioredlock_ng._node.greeting import Greeting
+from aioredlock_ng._node.greeting import MAX_LOGGED_FINDINGS, Greeting
 
 ONE, OTHER = b"1" * 80, b"2" * 80
 
@@ -57,10 +59,16 @@ def test_a_server_that_does_not_tell_its_identity(first: bytes, then: bytes, pro
 
 def test_a_newer_versions_sentinel_can_be_expected() -> None:
     """As far as it can be read it counts."""
-    newer = b"2:%b:1:0:1:0:and:more" % ONE
-    greeting = Greeting("node", QuorumView(b"{meta}", 1, 0))
+    newer, greeting = b"2:%b:1:0:1:0:and:more" % ONE, Greeting("node", QuorumView(b"{meta}", 1, 0))
     greeting.take(answer(newer, ONE), 0.0)
     expected = greeting.eligibility.expected
     assert expected.sentinel == newer
-    assert greeting.still_matches(expected, answer(newer, ONE))
-    assert not greeting.still_matches(expected, answer(newer, OTHER))
+    assert [greeting.still_matches(expected, answer(newer, one)) for one in (ONE, OTHER)] == [True, False]
+
+
+def test_a_node_that_says_ever_new_things_does_not_fill_memory(caplog: pytest.LogCaptureFixture) -> None:
+    """Lines are told once, so they are kept: a limited number of them."""
+    greeting = Greeting("n", QuorumView(b"{meta}", 3, 60_000))
+    for number in [*range(2 * MAX_LOGGED_FINDINGS), 0]:
+        greeting._log_once(logging.WARNING, f"line {number}")
+    assert len(caplog.records) == MAX_LOGGED_FINDINGS
