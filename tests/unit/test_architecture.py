@@ -6,12 +6,11 @@ import ast
 import graphlib
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-
-import pytest
+from typing import Any
 
 import aioredlock_ng
 
@@ -69,7 +68,6 @@ class Import:
     file: str
     line: int
     module: str
-    at_run_time: bool
 
     @property
     def part(self) -> str | None:
@@ -102,47 +100,51 @@ def is_module(dotted: str) -> bool:
     return path.is_dir() or path.with_suffix(".py").is_file()
 
 
-def imports_of(path: Path) -> Iterator[Import]:
+def imports_of(file: str, tree: ast.Module) -> Iterator[Import]:
     """Yield the imports of one file, made absolute, those inside functions included."""
-    file = relative_name(path)
     package = [PACKAGE, *file.split("/")[:-1]]
-    tree = ast.parse(path.read_text())
-    for_types = {
-        node
-        for block in ast.walk(tree)
-        if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test)
-        for statement in block.body
-        for node in ast.walk(statement)
-    }
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield Import(file, node.lineno, alias.name, node not in for_types)
+                yield Import(file, node.lineno, alias.name)
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*base, *(node.module or "").split(".")]).strip(".")
             for alias in node.names:
                 name = f"{module}.{alias.name}"
                 inside = name.startswith(f"{PACKAGE}.") and is_module(name)
-                yield Import(file, node.lineno, name if inside else module, node not in for_types)
+                yield Import(file, node.lineno, name if inside else module)
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Return the syntax trees of all files; not while tests are collected, which every worker does."""
+    return {relative_name(path): ast.parse(path.read_text()) for path in FILES}
+
+
+def nodes() -> Iterator[tuple[str, Any]]:
+    """Yield every node of every file, with the file's name."""
+    for file, tree in trees().items():
+        for node in ast.walk(tree):
+            yield file, node
 
 
 @cache
 def imports() -> list[Import]:
-    """Return the imports of all files; not while tests are collected, which every worker does."""
-    return [found for path in FILES for found in imports_of(path)]
+    """Return the imports of all files."""
+    return [found for file, tree in trees().items() for found in imports_of(file, tree)]
 
 
-def offences(allowed: object) -> list[str]:
+def offences(allowed: Callable[[Import], bool]) -> list[str]:
     """Return the imports for which `allowed(import)` is False, as lines to read."""
-    return [str(found) for found in imports() if not allowed(found)]  # type: ignore[operator]
+    return [str(found) for found in imports() if not allowed(found)]
 
 
 def test_the_files_are_found() -> None:
-    """The tests below look at something: the core's files and their imports are there."""
-    assert {"_core/quorum.py", "_node/pipe.py", "_manager.py"} <= {relative_name(path) for path in FILES}
+    """The tests below look at something: the core's files and their imports are there, and it is typed."""
+    assert {"_core/quorum.py", "_node/pipe.py", "_manager.py"} <= trees().keys()
     assert any(found.file == "_core/command.py" and found.part == "_core" for found in imports())
-    assert any(not found.at_run_time for found in imports())
+    assert (ROOT / "py.typed").is_file()
 
 
 def test_the_core_is_pure() -> None:
@@ -189,33 +191,9 @@ def graph_of(imports: Iterable[Import]) -> dict[str, set[str]]:
     return graph
 
 
-def reachable(graph: Mapping[str, set[str]], start: str) -> set[str]:
-    """Return what a module needs, by whatever detour."""
-    found: set[str] = set()
-    ahead = [start]
-    while ahead:
-        new = graph.get(ahead.pop(), set()) - found
-        found |= new
-        ahead += new
-    return found
-
-
-def test_the_parts_import_without_a_circle() -> None:
-    """No module of the package needs itself, by whatever detour, to be imported."""
-    graph = graph_of(found for found in imports() if found.at_run_time)
-    list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError
-
-
 def test_no_module_is_in_a_circle() -> None:
     """To understand a module, no reader needs the module itself: imports for types count as well."""
-    graph = graph_of(imports())
-    assert not [module for module in graph if module in reachable(graph, module)]
-
-
-def test_a_circle_is_found() -> None:
-    """One of two modules, one with a detour, and nothing else."""
-    graph = {"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": {"e"}, "f": {"a"}}
-    assert [module for module in graph if module in reachable(graph, module)] == ["a", "b", "c"]
+    list(graphlib.TopologicalSorter(graph_of(imports())).static_order())  # raises CycleError
 
 
 def storeys() -> list[set[str]]:
@@ -239,14 +217,13 @@ def test_imports_lead_downwards() -> None:
 
 def test_inside_imports_are_relative() -> None:
     """The package does not import itself by its name: the dots show the layer."""
-    for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
-            names: list[str] = []
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and not node.level:
-                names = [node.module or ""]
-            assert not [name for name in names if name.split(".")[0] == PACKAGE], f"{path}:{names}"
+    for file, node in nodes():
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = [node.module or ""]
+        assert not [name for name in names if name.split(".")[0] == PACKAGE], f"{file}:{names}"
 
 
 def test_nothing_imports_the_outside() -> None:
@@ -296,26 +273,18 @@ def test_one_file_reads_the_clock() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in FILES if relative_name(path) not in USE_TIME], ids=relative_name
-)
-def test_the_wall_clock_is_never_read(path: Path) -> None:
+def test_the_wall_clock_is_never_read() -> None:
     """Validity does not depend on the time of day being set: ``time.time`` and its like are called nowhere
     but in the seam (R2).
     """
     calls = {
-        ast.unparse(node.func) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
+        (file, ast.unparse(node.func))
+        for file, node in nodes()
+        if file not in USE_TIME and isinstance(node, ast.Call)
     }
-    if relative_name(path) == "contrib/opentelemetry.py":
-        calls -= {"time.time_ns"}  # spans have the time of day, and began before they are told of
-    assert not calls & {
-        "time.time",
-        "time.time_ns",
-        "datetime.now",
-        "datetime.utcnow",
-        "datetime.datetime.now",
-        "datetime.datetime.utcnow",
-    }
+    calls -= {("contrib/opentelemetry.py", "time.time_ns")}  # spans began before they are told of
+    clocks = r"time\.time(_ns)?|(datetime\.)?datetime\.(utc)?now"
+    assert not [call for call in calls if re.fullmatch(clocks, call[1])]
 
 
 def test_the_wall_clock_decides_nothing() -> None:
@@ -324,9 +293,8 @@ def test_the_wall_clock_decides_nothing() -> None:
     A session of the dashboard ends by it, in all processes alike.
     """
     readers = {
-        relative_name(path)
-        for path in FILES
-        for node in ast.walk(ast.parse(path.read_text()))
+        file
+        for file, node in nodes()
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("wall", "wall_of"))
     }
     kit = {file for file in readers if part_of(file) == "testing"}  # its clocks pass it on
@@ -336,56 +304,29 @@ def test_the_wall_clock_decides_nothing() -> None:
 
 def test_chance_comes_in_through_the_seam() -> None:
     """All layers draw from a given `Random`, never from the module's own."""
-    for path in FILES:
-        if part_of(relative_name(path)) in OUTSIDE | {"testing"}:
+    for file, node in nodes():
+        if part_of(file) in OUTSIDE | {"testing"}:
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                assert "random" not in [alias.name for alias in node.names], path
-            elif isinstance(node, ast.ImportFrom) and node.module == "random":
-                assert [alias.name for alias in node.names] == ["Random"], path
+        if isinstance(node, ast.Import):
+            assert "random" not in [alias.name for alias in node.names], file
+        elif isinstance(node, ast.ImportFrom) and node.module == "random":
+            assert [alias.name for alias in node.names] == ["Random"], file
 
 
-def test_the_package_is_typed() -> None:
-    """`py.typed` is there for type checkers."""
-    assert (ROOT / "py.typed").is_file()
-
-
-@pytest.mark.parametrize("path", FILES, ids=relative_name)
-def test_every_module_says_what_it_is_for(path: Path) -> None:
+def test_every_module_says_what_it_is_for() -> None:
     """Each file has a docstring."""
-    if path.read_text():
-        assert ast.get_docstring(ast.parse(path.read_text()))
-
-
-def lines_of(node: ast.stmt) -> int:
-    """Return how many lines a statement takes, its decorators not counted."""
-    assert node.end_lineno is not None
-    return node.end_lineno - node.lineno + 1
-
-
-def lines_of_code(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Return how many lines a function has, its docstring not counted."""
-    described = ast.get_docstring(function) is not None
-    return lines_of(function) - (lines_of(function.body[0]) if described else 0)
+    assert not [file for file, tree in trees().items() if tree.body and not ast.get_docstring(tree)]
 
 
 def test_functions_stay_small() -> None:
     """A function is seen as a whole on one screen."""
-    assert not [
-        f"{relative_name(path)}:{node.name}"
-        for path in FILES
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and lines_of_code(node) > FUNCTION_LINES
-    ]
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    big = [(file, node.name) for file, node in nodes() if isinstance(node, functions) and is_big(node)]
+    assert not big
 
 
-def test_a_docstring_is_no_code() -> None:
-    """A function's lines are those from its ``def`` to its end, without its docstring."""
-    bare, described = ast.parse(
-        "def bare(\n    a,\n):\n    return a\n"
-        "@property\nasync def described():\n    '''One.\n\n    Two.\n    '''\n    return 1\n"
-    ).body
-    assert isinstance(bare, ast.FunctionDef)
-    assert isinstance(described, ast.AsyncFunctionDef)
-    assert [lines_of_code(bare), lines_of_code(described)] == [4, 2]
+def is_big(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Say whether a function has too many lines, its decorators and its docstring not counted."""
+    first = function.body[0]
+    docstring = (first.end_lineno or 0) - first.lineno + 1 if ast.get_docstring(function) is not None else 0
+    return (function.end_lineno or 0) - function.lineno + 1 - docstring > FUNCTION_LINES

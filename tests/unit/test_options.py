@@ -361,7 +361,8 @@ def test_one_client_or_master_given_twice_is_named() -> None:
     fails(lambda: LockManager([memory, memory]), ConfigurationError, "twice", "alpha")
     client = Redis(host="h", password="s3chunt3r")
     for twin in (client, Redis(host="h", port=6379, db=3), "redis://h", "redis://user:s3chunt3r@h/5"):
-        message = fails(lambda twin=twin: LockManager([client, twin]), ConfigurationError, "twice", "h")  # type: ignore[misc]
+        message = fails(lambda twin=twin: LockManager([client, twin]),
+        ConfigurationError, "twice", "h")  # type: ignore[misc]
         assert not has_secret(message)
     LockManager([client, Redis(host="h", port=6380), Redis(host="g")])
 
@@ -386,9 +387,11 @@ LEAKY_URLS = [
     "redis:user:s3chunt3r@h", "h:6379?password=s3chunt3r", "user:s3chunt3r@redis://h",
     # malformed
     "redis://user:s3chunt3r@h:port", "redis://user:s3chunt3r@[::1", "redis://user:s3#cret@h",
-    "redis://user:s3/cret@h", "redis://user:s3?cret@h", "redis://user:s3chunt3r@", "redis://user:s3chunt3r@/0",
+    "redis://user:s3/cret@h", "redis://user:s3?cret@h", "redis://user:s3chunt3r@",
+    "redis://user:s3chunt3r@/0",
     "redis://user:s3chunt3r@h?no_such_option=1", "redis://h:port?password=s3chunt3r",
-    "redis://h?password=s3chunt3r&socket_timeout=soon", "redis://h?password=top@s3chunt3r&socket_timeout=soon",
+    "redis://h?password=s3chunt3r&socket_timeout=soon",
+    "redis://h?password=top@s3chunt3r&socket_timeout=soon",
     "redis://user:s3chunt3r", "redis://:s3chunt3r", "http://user:s3chunt3r", "unix://user:s3chunt3r@",
     " redis://user:s3chunt3r@h", "redis://user:s3chunt3r@h\n", "redis://user:s3chunt3r@h:6379:6379",
 ]  # fmt: skip

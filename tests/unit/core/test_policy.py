@@ -29,12 +29,8 @@ NAN, INF = float("nan"), float("inf")
 
 def twin_longest(policy: RetryPolicy, attempt: int) -> Fraction:
     """Double the base once per attempt until the cap is reached, in exact arithmetic."""
-    wait, cap = Fraction(policy.base), Fraction(policy.cap)
-    for _ in range(attempt):
-        if wait >= cap:
-            break
-        wait *= 2
-    return min(wait, cap)
+    cap = Fraction(policy.cap)
+    return min(Fraction(policy.base) * 2 ** min(attempt, 10_000), cap)
 
 
 @pytest.mark.parametrize(
@@ -67,16 +63,15 @@ def test_a_wait_is_never_longer_than_the_cap(attempt: int, chance: float) -> Non
     assert 0 <= RetryPolicy().backoff(attempt, chance) < RetryPolicy().cap
 
 
-def test_jitter_is_full() -> None:
-    """Draws from 0 to 1 spread over the whole span: contenders come apart as far as they can."""
+@pytest.mark.parametrize(
+    ("least", "waits"), [(0, [0.0, 1.0, 2.0, 3.0, 4.0]), (0.5, [2.0, 2.5, 3.0, 3.5, 4.0])]
+)
+def test_jitter_is_full(least: float, waits: list[float]) -> None:
+    """Draws from 0 to 1 spread over the whole span: contenders come apart as far as they can.  With `least`
+    they spread over the rest: a node that is down is not asked again at once.
+    """
     policy = RetryPolicy(base=1.0, cap=8.0)
-    assert [policy.backoff(2, chance / 4) for chance in range(5)] == [0.0, 1.0, 2.0, 3.0, 4.0]
-
-
-def test_a_share_may_be_waited_in_any_case() -> None:
-    """With `least` the draws spread over the rest: a node that is down is not asked again at once."""
-    policy = RetryPolicy(base=1.0, cap=8.0)
-    assert [policy.backoff(2, chance / 4, least=0.5) for chance in range(5)] == [2.0, 2.5, 3.0, 3.5, 4.0]
+    assert [policy.backoff(2, chance / 4, least=least) for chance in range(5)] == waits
 
 
 def test_extension_retries_are_quick_and_capped() -> None:
@@ -86,42 +81,27 @@ def test_extension_retries_are_quick_and_capped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("extensions", "limit", "exhausted"),
-    [
-        (0, 0, True),
-        (0, 1, False),
-        (1, 1, True),
-        (2, 1, True),
-        (99, 100, False),
-        (100, 100, True),
-        (0, None, False),
-        (10**9, None, False),
-    ],
+    ("limit", "left", "used_up"),
+    [(0, [], [0, 1]), (1, [0], [1, 2]), (100, [0, 99], [100, 101]), (None, [0, 10**9], [])],
 )
 def test_extensions_are_counted_against_the_limit(
-    extensions: int, limit: int | None, exhausted: bool
+    limit: int | None, left: list[int], used_up: list[int]
 ) -> None:
     """A lease is left to run out once it was extended as often as allowed; None is no limit."""
-    assert ExtensionPolicy(max_extensions=limit).exhausted(extensions) is exhausted
+    policy = ExtensionPolicy(max_extensions=limit)
+    assert policy.enabled is (limit != 0)
+    assert not any(map(policy.exhausted, left))
+    assert all(map(policy.exhausted, used_up))
 
 
 def test_the_default_policy_is_bounded() -> None:
-    """Extensions are limited by default: every third of the ttl, 1000 times, 5 % grace."""
+    """Extensions are limited by default: every third of the ttl, 1000 times, 5 % grace.  `off()` allows none,
+    and then nothing needs to fit between `every` and `grace`.
+    """
     policy = ExtensionPolicy()
     assert (policy.every, policy.max_extensions, policy.grace) == (1 / 3, 1000, 0.05)
-    assert policy.enabled
-
-
-def test_off_never_extends() -> None:
-    """`ExtensionPolicy.off()` is a plain lease."""
-    policy = ExtensionPolicy.off()
-    assert not policy.enabled
-    assert policy.exhausted(0)
-
-
-def test_unbounded_is_enabled() -> None:
-    """`max_extensions=None` extends for ever."""
-    assert ExtensionPolicy(max_extensions=None).enabled
+    assert ExtensionPolicy.off().max_extensions == 0
+    assert not ExtensionPolicy(every=0.9, grace=0.2, max_extensions=0).enabled
 
 
 def test_every_and_grace_leave_room_for_a_round() -> None:
@@ -137,11 +117,6 @@ def test_every_and_grace_leave_room_for_a_round() -> None:
                 ExtensionPolicy(every=every / 100, grace=grace / 100)
 
 
-def test_a_plain_lease_may_have_any_rhythm() -> None:
-    """Without extensions nothing needs to fit between `every` and `grace`."""
-    assert not ExtensionPolicy(every=0.9, grace=0.2, max_extensions=0).enabled
-
-
 @pytest.mark.parametrize("policy", [RetryPolicy(), ExtensionPolicy()])
 def test_policies_are_values(policy: RetryPolicy | ExtensionPolicy) -> None:
     """Two policies with the same settings are equal, and none can be changed."""
@@ -155,30 +130,17 @@ def test_policies_are_values(policy: RetryPolicy | ExtensionPolicy) -> None:
 @pytest.mark.parametrize(
     ("value", "error"),
     [
-        (True, TypeError),
-        ("1", TypeError),
-        (None, TypeError),
-        (1j, TypeError),
+        *((value, TypeError) for value in (True, "1", None, 1j, Fraction(1, 2))),
         (NAN, ValueError),
         (INF, ValueError),
     ],
 )
 def test_what_is_no_number_is_named(value: object, error: type[Exception]) -> None:
-    """The error has the parameter's name and the value."""
+    """The error has the parameter's name and the value; ints and floats pass, as floats."""
     with pytest.raises(error, match=r"^ttl must be ") as caught:
         number("ttl", value)
     assert repr(value) in str(caught.value)
-
-
-@pytest.mark.parametrize("value", [0, -1, 2.5, Fraction(1, 2)])
-def test_numbers_become_floats(value: object) -> None:
-    """Ints and floats pass, as floats; other kinds of numbers do not."""
-    if isinstance(value, Fraction):
-        with pytest.raises(TypeError):
-            number("ttl", value)
-    else:
-        assert type(number("ttl", value)) is float
-        assert number("ttl", value) == value
+    assert [repr(number("ttl", right)) for right in (0, -1, 2.5)] == ["0.0", "-1.0", "2.5"]
 
 
 CHANCES = st.floats(0, 1, exclude_max=True)
@@ -195,23 +157,24 @@ def test_the_jitter_after_a_notice_is_bounded(
     assert 0 <= wait < policy.base
 
 
-@pytest.mark.parametrize("crowd", [0, 2, 1000])
+@pytest.mark.parametrize("crowd", [0, 1, 2, 1000])
 @pytest.mark.parametrize(("splits", "longest"), [(0, 0.001), (1, 0.002), (3, 0.008), (4, 0.01), (5000, 0.01)])
 def test_waiters_come_apart_by_a_round_trip_or_more(splits: int, longest: float, crowd: int) -> None:
-    """The span doubles with each split up to the base (R13)."""
+    """The span doubles with each split up to the base (R13); a waiter that was told alone does not step
+    aside, unless a split says that another asks without being told (R33).
+    """
     wait = notice_jitter(RetryPolicy(), 0.5, round_trip=0.001, splits=splits, crowd=crowd)
-    assert wait == pytest.approx(longest / 2)
+    assert wait == pytest.approx(0 if (crowd, splits) == (1, 0) else longest / 2)
 
 
-def test_a_waiter_that_is_told_alone_does_not_step_aside() -> None:
-    """No other was told; unless a split says that one asks without being told (R33)."""
-    assert notice_jitter(RetryPolicy(), 0.5, round_trip=0.001, splits=0, crowd=1) == 0
-    assert notice_jitter(RetryPolicy(), 0.5, round_trip=0.001, splits=1, crowd=1) == pytest.approx(0.001)
-
-
-def test_a_waiter_that_is_told_of_releases_still_asks_now_and_then() -> None:
-    """A reminder comes after half of the cap to all of it: a lost notice costs no more (R13)."""
-    assert [reminder(RetryPolicy(cap=0.4), chance) for chance in (0.0, 0.5)] == pytest.approx([0.2, 0.3])
+@pytest.mark.parametrize("crowd", [0, 1, 10, 25])
+def test_a_waiter_that_is_told_of_releases_still_asks_now_and_then(crowd: int) -> None:
+    """A reminder comes after half of the cap to all of it: a lost notice costs no more (R13), to few
+    (R33).
+    """
+    waits = [reminder(RetryPolicy(cap=0.4), chance, crowd=crowd) for chance in (0.0, 0.5)]
+    assert waits == pytest.approx([0.2, 0.3]) or crowd > 20
+    assert [reminder(RetryPolicy(), chance, crowd=crowd) for chance in (0.0, 0.5)] == [0.25, 0.375]
 
 
 @pytest.mark.parametrize(
@@ -242,12 +205,6 @@ def test_three_of_a_crowd_follow_a_notice(crowd: int, share: float) -> None:
     """In the mean; all of three or fewer, and of a crowd of unknown size (R33)."""
     draws = [draw / 1200 for draw in range(1200)]
     assert sum(follows(crowd, chance) for chance in draws) == pytest.approx(share * len(draws))
-
-
-@pytest.mark.parametrize("crowd", [0, 1, 10, 25])
-def test_a_few_are_reminded_as_one_is(crowd: int) -> None:
-    """Half of the cap to all of it is long enough for up to 25 (R33)."""
-    assert [reminder(RetryPolicy(), chance, crowd=crowd) for chance in (0.0, 0.5)] == [0.25, 0.375]
 
 
 @pytest.mark.parametrize("crowd", [50, 100, 1000, 10_000])

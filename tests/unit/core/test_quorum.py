@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -29,46 +29,36 @@ def endings(size: int, votes: Votes) -> frozenset[tuple[int, int]]:
     """Return (granted, refused) of every way in which a round that began with `votes` can end."""
     if len(votes) == size:
         return frozenset({(votes.count(GRANTED), votes.count(REFUSED))})
-    ends: set[tuple[int, int]] = set()
-    for vote in Vote:
-        # The order of votes tells nothing; sorted, the cache stays small.
-        ends |= endings(size, tuple(sorted((*votes, vote), key=lambda vote: vote.value)))
-    return frozenset(ends)
+    # The order of votes tells nothing; sorted, the cache stays small.
+    further = (tuple(sorted((*votes, vote), key=lambda vote: vote.value)) for vote in Vote)
+    return frozenset().union(*(endings(size, more) for more in further))
 
 
-def twin_verdict(size: int, votes: Votes) -> Verdict:
-    """WON iff every ending is a win, LOST iff none is, else PENDING."""
-    wins = [more_than_half(granted, size) for granted, _ in endings(size, votes)]
-    if all(wins):
-        return Verdict.WON
-    return Verdict.PENDING if any(wins) else Verdict.LOST
+def certain(size: int, votes: Votes, end: Callable[[int, int], object], otherwise: object) -> object:
+    """Return on what all endings agree, each as `end` sees it."""
+    ends = {end(*ending) for ending in endings(size, votes)}
+    return ends.pop() if len(ends) == 1 else otherwise
 
 
-def twin_end(size: int, granted: int, refused: int) -> Extension:
-    """Say what an extension round is when all nodes have been heard."""
-    if more_than_half(granted, size):
-        return Extension.EXTENDED
-    return Extension.LOST if more_than_half(refused, size) else Extension.UNKNOWN
+def check_twins(size: int, votes: Votes) -> None:
+    """Fail unless the tally says of these votes what all that may still come agree on."""
+    tally = tally_of(size, votes)
 
+    def verdict(granted: int, _: int) -> Verdict:
+        return Verdict.WON if more_than_half(granted, size) else Verdict.LOST
 
-def twin_extension(size: int, votes: Votes) -> Extension:
-    """Say what all endings agree on; PENDING while they do not."""
-    ends = {twin_end(size, *ending) for ending in endings(size, votes)}
-    return ends.pop() if len(ends) == 1 else Extension.PENDING
+    def extension(granted: int, refused: int) -> Extension:
+        if more_than_half(granted, size):
+            return Extension.EXTENDED
+        return Extension.LOST if more_than_half(refused, size) else Extension.UNKNOWN
 
-
-def twin_taken(size: int, votes: Votes) -> bool | None:
-    """Say whether more than half answer at all, in every ending, in none, or (None) in some."""
-    answered = {more_than_half(sum(ending), size) for ending in endings(size, votes)}
-    return answered.pop() if len(answered) == 1 else None
+    assert tally.verdict is certain(size, votes, verdict, Verdict.PENDING), votes
+    assert extension_verdict(tally) is certain(size, votes, extension, Extension.PENDING), votes
+    taken = certain(size, votes, lambda granted, refused: more_than_half(granted + refused, size), None)
+    assert tally.taken is taken, votes
 
 
 # -- every sequence of votes -------------------------------------------------------------------------
-
-
-def sequences(size: int) -> Iterator[Votes]:
-    """Yield every sequence of votes over `size` nodes that is complete."""
-    return itertools.product(Vote, repeat=size)
 
 
 def tally_of(size: int, votes: Votes) -> Tally:
@@ -81,51 +71,13 @@ def tally_of(size: int, votes: Votes) -> Tally:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_verdict_is_given_as_soon_as_it_is_certain_and_not_before(size: int) -> None:
-    """After every vote of every round the verdict is the one on which all possible endings agree (R4)."""
-    assert tally_of(size, ()).verdict is twin_verdict(size, ())
-    for votes in sequences(size):
-        tally = Tally(size)
-        for cast in range(1, size + 1):
-            verdict = tally.cast(votes[cast - 1])
-            assert verdict is tally.verdict is twin_verdict(size, votes[:cast]), votes[:cast]
-        assert tally.verdict is not Verdict.PENDING
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_an_extension_is_decided_as_soon_as_it_is_certain_and_not_before(size: int) -> None:
-    """Renewed, lost, unknown or still open: what all possible endings agree on (R8)."""
+    """After every vote of every round the verdict is the one on which all possible endings agree (R4); so is
+    what an extension comes to (R8), and whether a majority answers at all.  So none of them ever changes.
+    """
     for length in range(size + 1):
         for votes in itertools.product(Vote, repeat=length):
-            assert extension_verdict(tally_of(size, votes)) is twin_extension(size, votes), votes
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_contention_is_told_from_silence_as_soon_as_it_is_certain(size: int) -> None:
-    """`taken` says whether a majority answers at all, and is None while that may go either way."""
-    for length in range(size + 1):
-        for votes in itertools.product(Vote, repeat=length):
-            assert tally_of(size, votes).taken is twin_taken(size, votes), votes
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_a_verdict_never_changes_once_it_is_given(size: int) -> None:
-    """Votes that come after the verdict cannot turn it."""
-    for votes in sequences(size):
-        tally, extension = Tally(size), Extension.PENDING
-        seen = Verdict.PENDING
-        for vote in votes:
-            verdict = tally.cast(vote)
-            assert seen in (Verdict.PENDING, verdict), votes
-            assert extension in (Extension.PENDING, extension_verdict(tally)), votes
-            seen, extension = verdict, extension_verdict(tally)
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_the_order_of_votes_does_not_matter(size: int) -> None:
-    """Two rounds with the same votes in another order end alike."""
-    for votes in itertools.combinations_with_replacement(Vote, size):
-        ends = {tally_of(size, order).verdict for order in set(itertools.permutations(votes))}
-        assert len(ends) == 1, votes
+            check_twins(size, votes)
+            assert length == 0 or tally_of(size, votes[:-1]).cast(votes[-1]) is tally_of(size, votes).verdict
 
 
 def test_silence_is_neither_a_grant_nor_a_refusal() -> None:
@@ -148,24 +100,15 @@ def test_an_even_tie_is_lost(size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "quorum"),
-    [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (7, 4), (8, 5), (9, 5)],
+    ("size", "quorum"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (7, 4), (8, 5), (9, 5)]
 )
-def test_the_majority_is_the_least_number_that_is_more_than_half(size: int, quorum: int) -> None:
-    """Q is read from a table, and the tally uses the same Q."""
-    assert majority(size) == Tally(size).quorum == quorum
-    assert more_than_half(quorum, size)
-    assert not more_than_half(quorum - 1, size)
-
-
-@pytest.mark.parametrize("size", range(1, 10))
-def test_any_two_majorities_share_a_node(size: int) -> None:
+def test_any_two_majorities_share_a_node(size: int, quorum: int) -> None:
     """Every pair of sets of Q nodes overlaps, and some pair of smaller sets does not: Q is the least."""
 
     def sets(count: int) -> list[int]:
         return [sum(1 << node for node in chosen) for chosen in itertools.combinations(range(size), count)]
 
-    quorum = majority(size)
+    assert majority(size) == Tally(size).quorum == quorum
     assert all(one & other for one, other in itertools.product(sets(quorum), repeat=2))
     assert not all(one & other for one, other in itertools.product(sets(quorum - 1), repeat=2))
 
@@ -173,26 +116,16 @@ def test_any_two_majorities_share_a_node(size: int) -> None:
 @pytest.mark.parametrize("size", [0, -1])
 def test_no_nodes_are_no_quorum(size: int) -> None:
     """Zero nodes cannot agree on anything: an error that shows the number."""
-    with pytest.raises(ValueError, match=str(size)):
-        majority(size)
-    with pytest.raises(ValueError, match=str(size)):
-        Tally(size)
+    for make in (majority, Tally):
+        with pytest.raises(ValueError, match=str(size)):
+            make(size)
 
 
 def test_a_tally_counts_each_kind_of_vote() -> None:
-    """The numbers are what was cast, and `pending` is what is left."""
+    """The numbers are what was cast, and `pending` is what is left; a node that votes twice is a mistake."""
     tally = tally_of(5, (GRANTED, REFUSED, SILENT, GRANTED))
-    assert (tally.granted, tally.refused, tally.silent) == (2, 1, 1)
-    assert (tally.answered, tally.pending) == (3, 1)
-
-
-def test_more_votes_than_nodes_are_a_mistake() -> None:
-    """A node that votes twice trips the assertion instead of making a majority."""
-    tally = tally_of(3, (GRANTED, REFUSED, SILENT))
+    assert (tally.granted, tally.refused, tally.silent, tally.answered, tally.pending) == (2, 1, 1, 3, 1)
+    assert repr(tally) == "<Tally 2 granted, 1 refused, 1 silent of 5: pending>"
+    tally.cast(SILENT)
     with pytest.raises(AssertionError, match="more votes than nodes"):
         tally.cast(GRANTED)
-
-
-def test_a_tally_shows_its_state() -> None:
-    """`repr` has the counts and the verdict."""
-    assert repr(tally_of(3, (GRANTED, SILENT))) == "<Tally 1 granted, 0 refused, 1 silent of 3: pending>"

@@ -58,21 +58,6 @@ def test_validity_agrees_with_exact_arithmetic(asked_at: float, ttl: float) -> N
     assert abs(Fraction(valid_until(asked_at, ttl)) - exact) <= 2 * Fraction(math.ulp(asked_at + ttl))
 
 
-@pytest.mark.parametrize(
-    ("asked_at", "ttl", "expected"),
-    [
-        (0.0, 10.0, 9.898),
-        (1000.0, 10.0, 1009.898),
-        (5.0, 1.0, 5.988),
-        (0.0, 0.1, 0.097),
-        (7.0, 0.001, 6.99899),
-    ],
-)
-def test_validity_by_table(asked_at: float, ttl: float, expected: float) -> None:
-    """A few moments that a reader can work out in the head."""
-    assert valid_until(asked_at, ttl) == pytest.approx(expected, abs=1e-9)
-
-
 @given(moments, ttls, st.floats(0, 10), st.integers(-100, 100))
 def test_a_key_outlives_the_validity_for_clocks_within_one_percent(
     asked_at: float, ttl: float, latency: float, permille: int
@@ -116,45 +101,30 @@ def test_any_ttl_that_is_accepted_can_be_won(ttl: float) -> None:
 
 def twin_free_after(waits: list[float | None], quorum: int) -> float | None:
     """Let time pass from wait to wait, count the free nodes at each, and stop when they are enough."""
-    moments = sorted({wait for wait in waits if wait is not None})
-    for moment in moments:
-        free = 0
-        for wait in waits:
-            if wait is not None and wait <= moment:
-                free += 1
-        if free >= quorum:
-            return moment
-    return None
+    known = sorted(wait for wait in waits if wait is not None)
+    return next((now for now in known if sum(wait <= now for wait in known) >= quorum), None)
 
 
 @pytest.mark.parametrize("quorum", [1, 2, 3, 4])
 def test_free_after_agrees_with_its_twin(quorum: int) -> None:
     """Every list of up to five answers (free, two times, no expiry) names the twin's moment (R13)."""
     for length in range(6):
-        for waits in itertools.product((0.0, 1.5, 2.5, None), repeat=length):
-            assert free_after(list(waits), quorum) == twin_free_after(list(waits), quorum), (waits, quorum)
+        for waits in map(list, itertools.product((0.0, 1.5, 2.5, None), repeat=length)):
+            before = list(waits)
+            assert free_after(waits, quorum) == twin_free_after(waits, quorum), (waits, quorum)
+            assert waits == before, "the list is read, not sorted in place"
 
 
 @pytest.mark.parametrize(
     ("waits", "quorum", "expected"),
     [
         ([3.0, 1.0, 2.0], 2, 2.0),  # the second key to expire frees the second node
-        ([0.0, 0.0, 5.0], 2, 0.0),  # a majority is free already
         ([5.0, 5.0, 0.0, 0.0, 1.0], 3, 1.0),
         ([None, 2.0, 1.0], 2, 2.0),  # the key without expiry is not needed
         ([None, None, 1.0], 2, None),  # two keys without expiry are in the way: it is unknown
-        ([None, 1.0], 2, None),
         ([4.0, 1.0], 3, None),  # too few answered to name a moment
-        ([], 2, None),
     ],
 )
 def test_free_after_by_table(waits: list[float | None], quorum: int, expected: float | None) -> None:
     """The moment at which the Q-th node becomes free."""
     assert free_after(waits, quorum) == expected
-
-
-def test_free_after_leaves_its_argument_alone() -> None:
-    """The list of waits is read, not sorted in place."""
-    waits: list[float | None] = [3.0, None, 1.0]
-    free_after(waits, 2)
-    assert waits == [3.0, None, 1.0]
