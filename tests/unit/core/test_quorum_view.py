@@ -20,15 +20,10 @@ def stored(size: int, *, age_ms: int = 1000, how: bytes = BY_USE, closed_ms: int
     claim = Claim(born_ms=NOW_MS - age_ms, how=how, label=b"another")
     return bytes(
         Sentinel(
-            identity=b"server",
-            floor=1,
-            ready_ms=0,
-            size=size,
-            quarantine_ms=QUARANTINE_MS,
-            closed_ms=closed_ms,
-            claim=claim,
+            identity=b"server", floor=1, ready_ms=0, size=size, quarantine_ms=QUARANTINE_MS,
+            closed_ms=closed_ms, claim=claim,
         )
-    )
+    )  # fmt: skip
 
 
 OURS = stored(5, age_ms=5000)
@@ -39,8 +34,18 @@ def view_of(*answers: tuple[int, bytes], read_only: bool = False) -> QuorumView:
     """Return what a client of five nodes knows that was answered this, in this order, within a moment."""
     view = QuorumView(b"{meta}", 5, QUARANTINE_MS, read_only=read_only)
     for moment, (node, sentinel) in enumerate(answers):
-        view.hear(node, sentinel, heard_at=moment / 1000, time_ms=NOW_MS + moment)
+        hear(view, node, sentinel, moment / 1000)
     return view
+
+
+def hear(view: QuorumView, node: int, sentinel: bytes, moment: float) -> None:
+    """Let the client hear of a node's sentinel at a moment."""
+    view.hear(node, sentinel, heard_at=moment, time_ms=NOW_MS + round(moment * 1000))
+
+
+def ours_and(stray: bytes) -> QuorumView:
+    """Return what a client knows of whose nodes one is another quorum's, and one was not heard."""
+    return view_of((1, OURS), (2, OURS), (3, OURS), (0, stray))
 
 
 @pytest.mark.parametrize("order", sorted(set(itertools.permutations("SOOO"))))
@@ -61,7 +66,7 @@ def test_a_stray_that_went_before_the_majority_came() -> None:
     view = view_of((0, STRAY), (1, OURS), (2, OURS))
     assert not view.closed_for(0.003)
     view.lose(0)
-    view.hear(3, OURS, heard_at=0.003, time_ms=NOW_MS + 3)
+    hear(view, 3, OURS, 0.003)
     assert view.closed_for(0.003) == pytest.approx(WAIT, abs=0.01)
 
 
@@ -81,24 +86,24 @@ def test_what_a_node_forgets_stays_true(flushed: str) -> None:
         view = view_of((1, ours), (2, ours), (3, ours), (0, STRAY))
         if flushed == "after it was taken back":
             taken = stored(5, age_ms=5000, how=how, closed_ms=NOW_MS + 100_000)
-            view.hear(0, taken, heard_at=0.004, time_ms=NOW_MS + 4)
+            hear(view, 0, taken, 0.004)
         before = view.closed_for(0.005)
         assert before >= WAIT - 0.01
-        view.hear(0, b"", heard_at=0.005, time_ms=NOW_MS + 5)
-        view.hear(0, ours, heard_at=0.006, time_ms=NOW_MS + 6)
+        hear(view, 0, b"", 0.005)
+        hear(view, 0, ours, 0.006)
         assert view.closed_for(0.005) == pytest.approx(before), how
 
 
 @pytest.mark.parametrize("seen", ["stray", "taken", "empty"])
 def test_an_init_ends_it(seen: str) -> None:
     """An operator has stated that no lock can be alive, since the node was heard last."""
-    view = view_of((1, OURS), (2, OURS), (3, OURS), (0, STRAY))
+    view = ours_and(STRAY)
     if seen != "stray":
         taken = stored(5, age_ms=5000, closed_ms=NOW_MS + 100_000)
-        view.hear(0, taken, heard_at=0.004, time_ms=NOW_MS + 4)
+        hear(view, 0, taken, 0.004)
     if seen == "empty":
-        view.hear(0, b"", heard_at=0.005, time_ms=NOW_MS + 5)
-    view.hear(0, stored(5, age_ms=-6, how=BY_INIT), heard_at=0.007, time_ms=NOW_MS + 7)
+        hear(view, 0, b"", 0.005)
+    hear(view, 0, stored(5, age_ms=-6, how=BY_INIT), 0.007)
     assert not view.closed_for(0.007)
 
 
@@ -142,13 +147,13 @@ STATED = stored(3, how=BY_INIT)
 @pytest.mark.parametrize("reached", [True, False])
 def test_a_conflict_lasts_while_the_node_is_out_of_reach(reached: bool) -> None:
     """There is no vote, and nothing is written, until it says otherwise; a stray use would be outwaited."""
-    view = view_of((1, OURS), (2, OURS), (3, OURS), (0, OLDER))
+    view = ours_and(OLDER)
     if not reached:
         view.lose(0)
     assert view.conflict
     assert view.strayed
     assert not view.may_write
-    view.hear(0, OURS, heard_at=0.004, time_ms=NOW_MS + 4)
+    hear(view, 0, OURS, 0.004)
     assert not view.conflict
     assert view.may_write
 
@@ -156,9 +161,9 @@ def test_a_conflict_lasts_while_the_node_is_out_of_reach(reached: bool) -> None:
 @pytest.mark.parametrize("stray", [OLDER, STATED], ids=["older", "by init"])
 def test_a_node_that_was_emptied_is_the_other_quorums_for_a_moment_yet(stray: bytes) -> None:
     """Its clients claim it again, if there are any; we would have a majority without it, beside them."""
-    view = view_of((1, OURS), (2, OURS), (3, OURS), (0, stray))
+    view = ours_and(stray)
     for moment in (1.0, 2.0, 1.0 + TAKING_BACK_MS / 1000 - 0.01):
-        view.hear(0, b"", heard_at=moment, time_ms=NOW_MS + round(moment * 1000))
+        hear(view, 0, b"", moment)
         assert view.conflict
         assert not view.may_write
         assert view.is_stray(0)
@@ -174,8 +179,8 @@ def test_a_node_that_was_emptied_is_the_other_quorums_for_a_moment_yet(stray: by
 )
 def test_an_init_ends_what_a_lost_node_has_said(reached: bool, moment: int, ends: bool) -> None:
     """If it came later; one that is in reach would have been claimed by it, too."""
-    view = view_of((1, OURS), (2, OURS), (3, OURS), (0, STATED))
+    view = ours_and(STATED)
     if not reached:
         view.lose(0)
-    view.hear(1, stored(5, age_ms=-moment, how=BY_INIT), heard_at=0.005, time_ms=NOW_MS + 5)
+    hear(view, 1, stored(5, age_ms=-moment, how=BY_INIT), 0.005)
     assert view.conflict is not ends

@@ -24,21 +24,20 @@ REDIS_5 = "the server is older than Redis 6.0, or a proxy; give the client proto
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (ResponseError("unknown command 'PING', with args beginning with: "), True),
-        (ResponseError("unknown command `ping`"), True),
-        (NoPermissionError("this user has no permissions to run the 'ping' command"), True),
-        (NoPermissionError("this user has no permissions to run the 'hello' command"), False),
-        (ResponseError("unknown command `HELLO`, with args beginning with: `3`"), False),
-        (ResponseError("unsupported command 'ping'"), True),
-        (ResponseError("Unrecognized command"), True),
-        (ResponseError("Err unknown or unsupported command 'PING'"), True),
-        (ResponseError("command 'PING' is not allowed"), True),
-        (ResponseError("Command is not available: 'PING'. See the documentation"), True),
-        (ResponseError("unsupported command 'HELLO'"), False),
-        (ResponseError("OOM command not allowed when used memory > 'maxmemory'. (PING)"), False),
-        (ResponseError("BUSY Redis is busy running a script, PING later"), False),
+        *((ResponseError(text), True) for text in (
+            "unknown command 'PING', with args beginning with: ", "unknown command `ping`",
+            "unsupported command 'ping'", "Unrecognized command", "Err unknown or unsupported command 'PING'",
+            "command 'PING' is not allowed", "Command is not available: 'PING'. See the documentation",
+        )),
+        *((ResponseError(text), False) for text in (
+            "unknown command `HELLO`, with args beginning with: `3`", "unsupported command 'HELLO'",
+            "OOM command not allowed when used memory > 'maxmemory'. (PING)",
+            "BUSY Redis is busy running a script, PING later",
+        )),
+        *((NoPermissionError(f"this user has no permissions to run the '{name}' command"), name == "ping")
+          for name in ("ping", "hello")),
     ],
-)
+)  # fmt: skip
 def test_what_is_withheld(error: Exception, expected: bool) -> None:
     """It must be the command itself that is refused, not what came before it."""
     assert withheld(error, "PING") is expected

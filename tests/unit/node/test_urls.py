@@ -5,25 +5,20 @@ from __future__ import annotations
 import pytest
 
 from aioredlock_ng import ConfigurationError, LockManager
-from aioredlock_ng._node.urls import NodeUrl, masked
+from aioredlock_ng._node.urls import NodeUrl
+
+UNKNOWN = "unknown option '{}' in the URL"
 
 
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        (
-            "redis://h?socket_timout=1",
-            "unknown option 'socket_timout' in the URL; did you mean 'socket_timeout'?",
-        ),
-        ("rediss://h?ssl_ca_cert=x", "unknown option 'ssl_ca_cert' in the URL; did you mean 'ssl_ca_certs'?"),
-        ("unix:///s?usernam=x", "unknown option 'usernam' in the URL; did you mean 'username'?"),
-        (
-            "redis+sentinel://h/s?sentinel_passwort=x",
-            "unknown option 'sentinel_passwort' in the URL; did you",
-        ),
-        ("redis://h?xyz=1", "unknown option 'xyz' in the URL"),
-        ("redis://h?ssl_ca_certs=x", "unknown option 'ssl_ca_certs' in the URL: it is for rediss://"),
-        ("redis://u:WXY@h?xyz=1", "node redis://h: unknown option 'xyz' in the URL"),
+        ("redis://h?socket_timout=1", UNKNOWN.format("socket_timout") + "; did you mean 'socket_timeout'?"),
+        ("rediss://h?ssl_ca_cert=x", UNKNOWN.format("ssl_ca_cert") + "; did you mean 'ssl_ca_certs'?"),
+        ("unix:///s?usernam=x", UNKNOWN.format("usernam") + "; did you mean 'username'?"),
+        ("redis+sentinel://h/s?sentinel_passwort=x", UNKNOWN.format("sentinel_passwort") + "; did you"),
+        ("redis://h?ssl_ca_certs=x", UNKNOWN.format("ssl_ca_certs") + ": it is for rediss://"),
+        ("redis://u:WXY@h?xyz=1", "node redis://h: " + UNKNOWN.format("xyz")),
         ("redis://h?password=WXY&ZQJ=1", "node redis://h: unknown option in the URL"),
     ],
 )
@@ -32,8 +27,7 @@ def test_an_unknown_option_is_named(url: str, words: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         LockManager([url])
     assert words in str(caught.value)
-    assert "WXY" not in str(caught.value)
-    assert "ZQJ" not in str(caught.value)
+    assert not [secret for secret in ("WXY", "ZQJ") if secret in str(caught.value)]
 
 
 @pytest.mark.parametrize(
@@ -60,17 +54,3 @@ def test_a_forgotten_scheme_is_guessed(url: str, hint: str) -> None:
 def test_known_options_are_taken(url: str) -> None:
     """Those of redis-py, also what it means for a pool, which there is not."""
     assert "max_connections" not in NodeUrl(url).options
-
-
-@pytest.mark.parametrize(
-    ("url", "expected"),
-    [
-        ("redis+sentinel://h/s", "redis+sentinel://h/s"),
-        ("redis+sentinel://u:WXY@h:1,h2,[::1]:3/s/0?x=y", "redis+sentinel://h:1,h2,[::1]:3/s/0"),
-        ("redis+sentinel://u:WXY,ZQJ@h,h2/s", "redis+sentinel://h,h2/s"),
-        ("redis+sentinel://h,h2:WXY,h3/s", "redis+sentinel://h,h2/s"),
-    ],
-)
-def test_the_sentinels_are_shown(url: str, expected: str) -> None:
-    """All of them, and no password."""
-    assert masked(url) == expected
