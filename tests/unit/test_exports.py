@@ -16,20 +16,12 @@ from pathlib import Path
 import pytest
 
 import aioredlock_ng
+from aioredlock_ng import LockLostError, LossReason, NodeVote, Vote
 
 FILE = Path(aioredlock_ng.__file__)
 TREE = ast.parse(FILE.read_text())
 HEAVY = {"aioredlock_ng._manager", "anyio", "asyncio", "hiredis", "redis"}
 """What an import of the package, or of the pytest plugin, must not bring with it."""
-
-
-def fresh(*lines: str) -> str:
-    """Run lines of Python in an interpreter of their own and return what they print."""
-    command = [sys.executable, "-W", "error", "-c", "\n".join(("import sys", *lines))]
-    environment = {**os.environ, "PYTHONPATH": str(FILE.parent.parent)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)  # noqa: PLW1510
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout.strip()
 
 
 def block(test: str) -> list[ast.stmt]:
@@ -57,12 +49,11 @@ def test_three_lists_of_names_are_one() -> None:
     assert list(homes) == sorted(homes, key=lambda name: (not name.isupper(), name)) == aioredlock_ng.__all__
 
 
-@pytest.mark.parametrize("name", aioredlock_ng.__all__)
-def test_every_name_is_what_its_module_says(name: str) -> None:
+def test_every_name_is_what_its_module_says() -> None:
     """A name of the package is the object of that name in its home."""
-    home = import_module(f"aioredlock_ng.{aioredlock_ng._HOMES[name]}")
-
-    assert getattr(aioredlock_ng, name) is getattr(home, name)
+    for name, module in aioredlock_ng._HOMES.items():
+        home = import_module(f"aioredlock_ng.{module}")
+        assert getattr(aioredlock_ng, name) is getattr(home, name)
 
 
 def test_the_package_file_only_exports() -> None:
@@ -79,59 +70,44 @@ def test_the_package_file_only_exports() -> None:
     assert len(hidden) == sum(isinstance(node, ast.FunctionDef) for node in ast.walk(TREE)) == 2
 
 
-@pytest.mark.process
-@pytest.mark.parametrize("module", ["aioredlock_ng", "aioredlock_ng.pytest_plugin"])
-def test_an_import_brings_nothing_heavy(module: str) -> None:
-    """Every start of pytest imports the plugin, and with it the package: no client, no loop, no shell."""
-    assert fresh(f"import {module}", f"print(sorted({HEAVY} & set(sys.modules)))") == "[]"
+ERROR = LockLostError(
+    "gone", reason=LossReason.EXPIRED, names=("x",), votes=[NodeVote("a", Vote.SILENT, "frozen")]
+)
 
 
 @pytest.mark.process
-def test_a_first_use_imports() -> None:
-    """A plain import is enough for every name; the second access is an ordinary one."""
-    lines = (
-        "import aioredlock_ng",
-        "assert 'LockManager' not in vars(aioredlock_ng)",
-        "manager = aioredlock_ng.LockManager(['redis://a'])",
-        "print(vars(aioredlock_ng)['LockManager'] is type(manager))",
-    )
-
-    assert fresh(*lines) == "True"
-
-
-@pytest.mark.process
-def test_the_star_imports_everything() -> None:
-    """``from aioredlock_ng import *`` gives all public names and nothing else."""
-    lines = (
-        "before = {*globals(), 'before'}",
-        "from aioredlock_ng import *",
-        "print(*sorted(set(globals()) - before))",
-    )
-
-    assert fresh(*lines).split() == sorted(aioredlock_ng.__all__)
-
-
-@pytest.mark.process
-def test_public_modules_need_no_import_of_their_own() -> None:
-    """`errors` and `events` are there after an import of the package."""
-    lines = ("import aioredlock_ng", "print(aioredlock_ng.errors.__name__, aioredlock_ng.events.__name__)")
-
-    assert fresh(*lines) == "aioredlock_ng.errors aioredlock_ng.events"
-
-
-@pytest.mark.process
-def test_tools_see_all_names() -> None:
-    """`dir` lists what has not been imported yet, and `help` shows it."""
-    lines = (
-        "import aioredlock_ng, pydoc",
-        "print(*dir(aioredlock_ng))",
-        "print(pydoc.render_doc(aioredlock_ng, renderer=pydoc.plaintext))",
-    )
-    listed, _, shown = fresh(*lines).partition("\n")
-
-    assert {*aioredlock_ng.__all__, "errors", "events", "__doc__"} <= set(listed.split())
-    assert "class LockManager" in shown
-    assert "class WouldDeadlockError" in shown
+@pytest.mark.parametrize(
+    ("lines", "printed"),
+    [
+        # Every start of pytest imports the plugin, and with it the package: no client, no loop, no shell.
+        *(((f"import {module}", f"print(sorted({HEAVY} & set(sys.modules)))"), "[]")
+          for module in ("aioredlock_ng", "aioredlock_ng.pytest_plugin")),
+        # A plain import is enough for every name; the second access is an ordinary one.
+        (("import aioredlock_ng as it", "assert 'LockManager' not in vars(it)", "it.LockManager(['redis://a'])",
+          "print('LockManager' in vars(it))"), "True"),
+        # `errors` and `events` are there, too.
+        (("import aioredlock_ng as it", "print(it.errors.__name__, it.events.__name__)"),
+         "aioredlock_ng.errors aioredlock_ng.events"),
+        # The star gives all public names and nothing else.
+        (("before = {*globals(), 'before'}", "from aioredlock_ng import *",
+          "print(*sorted(set(globals()) - before))"), " ".join(sorted(aioredlock_ng.__all__))),
+        # `dir` lists what has not been imported, and `help` shows it.
+        (("import aioredlock_ng as it, pydoc",
+          "print({*it.__all__, 'errors', 'events', '__doc__'} <= {*dir(it)})",
+          "shown = pydoc.render_doc(it, renderer=pydoc.plaintext)",
+          "print('class LockManager' in shown, 'class WouldDeadlockError' in shown)"), "True\nTrue True"),
+        # A pickled error arrives in a process that has not used the package.
+        (("import pickle", f"error = pickle.loads({pickle.dumps(ERROR)!r})",
+          "print(type(error).__name__, error.reason, error.names, *error.votes)"),
+         "LockLostError expired ('x',) a silent (frozen)"),
+    ],
+)  # fmt: skip
+def test_in_a_fresh_interpreter(lines: tuple[str, ...], printed: str) -> None:
+    """What an import brings, what is there after it, and what tools see."""
+    command = [sys.executable, "-W", "error", "-c", "\n".join(("import sys", *lines))]
+    environment = {**os.environ, "PYTHONPATH": str(FILE.parent.parent)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    assert (done.returncode, done.stderr, done.stdout.strip()) == (0, "", printed)
 
 
 def test_a_wrong_name_is_an_attribute_error() -> None:
@@ -140,22 +116,6 @@ def test_a_wrong_name_is_an_attribute_error() -> None:
         aioredlock_ng.RedLock  # noqa: B018
     with pytest.raises(ImportError, match="cannot import name 'RedLock'"):
         exec("from aioredlock_ng import RedLock")  # noqa: S102 (a type checker would object)
-
-
-@pytest.mark.process
-def test_an_error_is_restored_where_nothing_was_imported() -> None:
-    """A pickled error arrives in a process that has not used the package yet."""
-    votes = [aioredlock_ng.NodeVote("a", aioredlock_ng.Vote.SILENT, "frozen")]
-    error = aioredlock_ng.LockLostError(
-        "gone", reason=aioredlock_ng.LossReason.EXPIRED, names=("x",), votes=votes
-    )
-    lines = (
-        "import pickle",
-        f"error = pickle.loads({pickle.dumps(error)!r})",
-        "print(type(error).__name__, error.reason, error.names, *error.votes)",
-    )
-
-    assert fresh(*lines) == "LockLostError expired ('x',) a silent (frozen)"
 
 
 def test_type_hints_can_be_resolved() -> None:

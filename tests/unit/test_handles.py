@@ -78,13 +78,6 @@ def test_what_nox_calls_exists(noxfile: dict[str, Any], name: str, monkeypatch: 
         assert all((ROOT / path).exists() for path in paths), paths
 
 
-def test_what_stands_behind_the_dashes_goes_to_pytest(noxfile: dict[str, Any]):
-    """``nox -s tests -- tests/unit`` runs that part."""
-    session = Session("tests/unit")
-    noxfile["sessions"]["tests"](session)
-    assert session.ran == [(sys.executable, "-m", "pytest", "tests/unit")]
-
-
 def test_pre_commit_needs_no_other_repository():
     """Each hook is a tool of the project's environment, in one of the groups of a contributor."""
     config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())

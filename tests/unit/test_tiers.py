@@ -20,11 +20,10 @@ TESTS = ROOT / "tests"
     ("file", "marks", "tier"),
     [
         ("unit/test_tiers.py", (), QUICK),
-        ("unit/test_tiers.py", ("heavy",), "heavy"),
+        ("unit/test_tiers.py", ("heavy", "process"), "process"),
         ("environments/test_pythons.py", (), "process"),
         ("environments/test_pythons.py", ("asyncio", QUICK), QUICK),
         ("environments/test_pythons.py", (QUICK, "campaign"), "campaign"),
-        ("unit/test_tiers.py", ("heavy", "process"), "process"),
     ],
 )
 def test_a_mark_of_its_own_wins(file: str, marks: tuple[str, ...], tier: str) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from aioredlock_ng import Lease, LockManager
+from aioredlock_ng import LockManager
 from aioredlock_ng.sync import SyncLockManager
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import make, virtual, world
+from tests.unit.worlds import virtual, world
 
 ASYNCIO_ONLY = r"asyncio only.*trio"
 
@@ -32,37 +32,29 @@ def uses(manager: LockManager) -> list[Any]:
     return [manager.start(), lock.acquire(), lock.try_acquire(), lock.__aenter__(), manager.inspect("a")]
 
 
-@pytest.mark.parametrize("number", range(5))
-def test_without_asyncio(number: int) -> None:
+def test_without_asyncio() -> None:
     """Where another library than asyncio runs the coroutine, as trio does, or none at all: it says so."""
-    use = uses(LockManager([MemoryNode()]))
-    with pytest.raises(RuntimeError, match=ASYNCIO_ONLY):
-        use[number].send(None)
-    for other in use:
-        other.close()
+    for number in range(5):
+        for index, use in enumerate(uses(LockManager([MemoryNode()]))):
+            if index == number:
+                with pytest.raises(RuntimeError, match=ASYNCIO_ONLY):
+                    use.send(None)
+            use.close()
 
 
-def test_without_asyncio_later() -> None:
+@virtual
+async def test_without_asyncio_later() -> None:
     """The same for a manager, and a lease, that were begun under asyncio."""
-    begun: list[tuple[LockManager, Lease]] = []
-
-    @virtual
-    async def main() -> None:
-        manager = make([MemoryNode()])
-        lease = await manager.lock("a").acquire()
-        begun.append((manager, lease))
-        for use in (*uses(manager), lease.extend(), lease.release()):
+    loop = asyncio.get_running_loop()
+    async with world() as w, w.manager.lock("a") as lease:
+        for use in (*uses(w.manager), lease.extend(), lease.release()):
             asyncio._set_running_loop(None)  # as if trio ran it
             try:
                 with pytest.raises(RuntimeError, match=ASYNCIO_ONLY):
                     use.send(None)
             finally:
-                asyncio._set_running_loop(lease._session.loop)
+                asyncio._set_running_loop(loop)
             use.close()
-        await lease.release()
-        await manager.aclose()
-
-    main()
 
 
 @pytest.mark.parametrize("option", ["timeout", "lock_timeout", "auto_release_time"])

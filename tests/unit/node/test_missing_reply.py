@@ -16,8 +16,9 @@ from aioredlock_ng._node.greeting import _fits_sentinel
 from aioredlock_ng._node.link import heartbeat
 from aioredlock_ng._node.pipe import TAGS, DesynchronisedError, Pipe
 from aioredlock_ng._node.probe import Probe
-from aioredlock_ng.testing import MemoryNode, SimLoop
+from aioredlock_ng.testing import MemoryNode
 from tests.unit.node.test_pipe import Recorder
+from tests.unit.worlds import virtual
 
 OURS, THEIRS = (b"%040x:1700000000000:%b" % (number, label) for number, label in ((1, b"us"), (2, b"them")))
 SENTINEL: Final = b"redlock:{meta}"
@@ -88,112 +89,89 @@ class Talk:
         return [sink.reply if sink.replies else ... for sink in self.sinks]
 
 
-def in_a_loop(check: Any) -> None:
-    """Run a check on a loop, whose time masters in memory have."""
-
-    async def main() -> None:
-        check()
-
-    SimLoop.run(main())
-
-
 @pytest.mark.parametrize("missing", range(1, len(fenced_commands()) + 1))
 @pytest.mark.parametrize("number", [1, 2, 5])
-def test_nothing_behind_a_missing_reply_counts(missing: int, number: int) -> None:
+@virtual
+async def test_nothing_behind_a_missing_reply_counts(missing: int, number: int) -> None:
     """Wherever one goes missing, or several: the next one ends the connection, and reaches no sink."""
+    undisturbed = Talk(fenced_commands())
+    assert undisturbed.hear(undisturbed.replies) == 0
+    expected = undisturbed.told
+    assert not any(isinstance(reply, Silence) for reply in expected)
 
-    def check() -> None:
-        undisturbed = Talk(fenced_commands())
-        assert undisturbed.hear(undisturbed.replies) == 0
-        expected = undisturbed.told
-        assert not any(isinstance(reply, Silence) for reply in expected)
-
-        talk = Talk(fenced_commands())
-        gone = slice(missing - 1, missing - 1 + number)
-        del talk.replies[gone]
-        ended = talk.hear(talk.replies)
-        assert talk.told[: missing - 1] == expected[: missing - 1]
-        assert talk.told[missing - 1 :] == [...] * len(expected[missing - 1 :])
-        assert ended == (missing if missing <= len(talk.replies) else 0)  # at once, if another one came
-
-    in_a_loop(check)
+    talk = Talk(fenced_commands())
+    gone = slice(missing - 1, missing - 1 + number)
+    del talk.replies[gone]
+    ended = talk.hear(talk.replies)
+    assert talk.told[: missing - 1] == expected[: missing - 1]
+    assert talk.told[missing - 1 :] == [...] * len(expected[missing - 1 :])
+    assert ended == (missing if missing <= len(talk.replies) else 0)  # at once, if another one came
 
 
-def test_the_answer_to_the_next_command_shows_that_the_last_reply_is_missing() -> None:
+@virtual
+async def test_the_answer_to_the_next_command_shows_that_the_last_reply_is_missing() -> None:
     """Nothing came behind it, so nothing could be noticed; what comes later is not taken for it."""
-
-    def check() -> None:
-        talk = Talk(fenced_commands())
-        last = talk.sinks[-1]
-        assert talk.hear(talk.replies[:-1]) == 0
-        late = Recorder()
-        command = mutex("free", fenced=True).release(OURS, 10.0)
-        assert talk.pipe.put(command, late, 0)
-        tag = TAGS[len(talk.commands) + 1]
-        assert talk.hear([b"*4\r\n$3\r\n%b\r\n:1\r\n:0\r\n:0\r\n" % tag]) == 1
-        assert last.replies == late.replies == []
-
-    in_a_loop(check)
+    talk = Talk(fenced_commands())
+    last = talk.sinks[-1]
+    assert talk.hear(talk.replies[:-1]) == 0
+    late = Recorder()
+    command = mutex("free", fenced=True).release(OURS, 10.0)
+    assert talk.pipe.put(command, late, 0)
+    tag = TAGS[len(talk.commands) + 1]
+    assert talk.hear([b"*4\r\n$3\r\n%b\r\n:1\r\n:0\r\n:0\r\n" % tag]) == 1
+    assert last.replies == late.replies == []
 
 
 @pytest.mark.parametrize("twice", range(1, len(fenced_commands()) + 1))
-def test_a_reply_that_comes_twice_counts_once(twice: int) -> None:
+@virtual
+async def test_a_reply_that_comes_twice_counts_once(twice: int) -> None:
     """The second one reaches no sink: not even to a command that is waiting for an answer like it."""
-
-    def check() -> None:
-        talk = Talk(fenced_commands())
-        replies = [*talk.replies[:twice], *talk.replies[twice - 1 :]]
-        assert talk.hear(replies) == twice + 1
-        assert ... not in talk.told[:twice]
-        assert talk.told[twice:] == [...] * (len(talk.told) - twice)
-
-    in_a_loop(check)
+    talk = Talk(fenced_commands())
+    replies = [*talk.replies[:twice], *talk.replies[twice - 1 :]]
+    assert talk.hear(replies) == twice + 1
+    assert ... not in talk.told[:twice]
+    assert talk.told[twice:] == [...] * (len(talk.told) - twice)
 
 
-def test_an_error_is_nobodys_vote() -> None:
+@virtual
+async def test_an_error_is_no_vote() -> None:
     """It has no tag: what it is taken for, when the reply before it is missing, is a silence."""
-
-    def check() -> None:
-        talk = Talk(fenced_commands())
-        del talk.replies[0]
-        talk.replies[0] = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
-        assert talk.hear(talk.replies) == 2
-        first, *others = talk.told
-        assert isinstance(first, Silence)
-        assert others == [...] * len(others)
-
-    in_a_loop(check)
+    talk = Talk(fenced_commands())
+    del talk.replies[0]
+    talk.replies[0] = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
+    assert talk.hear(talk.replies) == 2
+    first, *others = talk.told
+    assert isinstance(first, Silence)
+    assert others == [...] * len(others)
 
 
 @pytest.mark.parametrize("missing", range(1, 2 * len(NAMES) + 1))
-def test_a_plain_vote_rests_on_the_look_behind_it(missing: int) -> None:
+@virtual
+async def test_a_plain_vote_rests_on_the_look_behind_it(missing: int) -> None:
     """SET has no tag, but OK and nil are no sentinel: a vote counts only when both are its own answers."""
 
-    def check() -> None:
-        def make() -> tuple[Talk, list[Recorder]]:
-            votes = [Recorder() for _ in NAMES]
-            locks = [mutex(name, fenced=False) for name in NAMES]
-            talk = Talk([one for lock in locks for one in (lock.acquire(OURS, 10.0), look())])
-            assert all(command.proof is Proof.PROBED for command in talk.commands[::2])
-            probes = [Probe(ExpectedSentinel(sentinel=EXPECTED), vote) for vote in votes]
-            entries = talk.pipe._entries
-            for number, (command, _, index) in enumerate(list(entries)):
-                entries[number] = (command, probes[number // 2], index)
-            return talk, votes
+    def make() -> tuple[Talk, list[Recorder]]:
+        votes = [Recorder() for _ in NAMES]
+        locks = [mutex(name, fenced=False) for name in NAMES]
+        talk = Talk([one for lock in locks for one in (lock.acquire(OURS, 10.0), look())])
+        assert all(command.proof is Proof.PROBED for command in talk.commands[::2])
+        probes = [Probe(ExpectedSentinel(sentinel=EXPECTED), vote) for vote in votes]
+        entries = talk.pipe._entries
+        for number, (command, _, index) in enumerate(list(entries)):
+            entries[number] = (command, probes[number // 2], index)
+        return talk, votes
 
-        undisturbed, expected = make()
-        assert undisturbed.hear(undisturbed.replies) == 0
-        talk, votes = make()
-        del talk.replies[missing - 1]
-        ended = talk.hear(talk.replies)
-        # Nil could be a sentinel that is gone: then it is the next SET that a sentinel does not fit.
-        following = talk.replies[missing - 1 : missing]
-        assert ended == (0 if not following else missing + (following == [b"$-1\r\n"]))
-        whole = (missing - 1) // 2
-        assert [vote.replies for vote in votes[:whole]] == [vote.replies for vote in expected[:whole]]
-        assert all(isinstance(vote.reply, Silence) for vote in votes[whole:] if vote.replies)
-
-    in_a_loop(check)
+    undisturbed, expected = make()
+    assert undisturbed.hear(undisturbed.replies) == 0
+    talk, votes = make()
+    del talk.replies[missing - 1]
+    ended = talk.hear(talk.replies)
+    # Nil could be a sentinel that is gone: then it is the next SET that a sentinel does not fit.
+    following = talk.replies[missing - 1 : missing]
+    assert ended == (0 if not following else missing + (following == [b"$-1\r\n"]))
+    whole = (missing - 1) // 2
+    assert [vote.replies for vote in votes[:whole]] == [vote.replies for vote in expected[:whole]]
+    assert all(isinstance(vote.reply, Silence) for vote in votes[whole:] if vote.replies)
 
 
 def test_tags_of_one_connection_come_again_only_after_a_thousand() -> None:
