@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import itertools
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -321,47 +320,95 @@ async def test_an_acquire_that_cannot_be_sent_is_silence_at_once(state: str) -> 
         assert verbs(server) == []
 
 
-@virtual
-async def test_a_release_that_cannot_be_sent_is_owed() -> None:
-    """Its caller hears at once that it did not leave; the node is told when it is back."""
-    async with running() as (it, server):
-        await it.send(NAME.acquire(owner(1), 60)).wait()
-        server.disconnect()
-        await it.reach(NodeState.DOWN)
-        sink = it.send(NAME.release(owner(1), 60))
-        assert isinstance(sink.reply, Silence)
-        assert it.node.standing.owed == 1
-        await it.reach(NodeState.UP)
-        await asyncio.sleep(0.01)
-        assert server.keys == ()
-        assert it.node.standing.owed == 0
-        assert sink.replies[1:] == [[1, 0, 0]]  # and its caller what it said
+STORIES = {
+    "a release that cannot be sent is owed: the node is told when it is back, its caller what it said": (
+        "acquire 1 60, disconnect, reach down, release 1 60, owed 1, reach up, wait 0.01, free, owed 0, "
+        "heard release 1 unsent 1:0:0"
+    ),
+    "a lost connection fails what was in flight on it, and nothing else": (
+        "acquire 1 10, freeze, acquire 2 10, acquire 3 10, break off, reach down, heard acquire 2 silent, "
+        "heard acquire 3 silent, reach up, acquire 5 10, heard acquire 5 nil, heard acquire 1 OK, "
+        "executed acquire 1 acquire 5"
+    ),
+    "a suspect that answers is up at once, and is sent releases, which undo the late grant as it comes": (
+        "freeze, acquire 1 10, reach suspect, release 1 10, heard release 1, thaw, wait 0.003, "
+        "reach up at once, heard acquire 1 OK, heard release 1 1:0:0, executed acquire 1 release 1"
+    ),
+    "a release is repeated once where its acquire was answered": (
+        "acquire 1 60, wait 0.1, break after, release 1 60, executed acquire 1 release 1, wait 10, "
+        "heard release 1 silent 0:0:0, executed acquire 1 release 1 release 1"
+    ),
+    "an acquire that was never sent leaves no record": (
+        "crash, reach down, acquire 1 60, heard acquire 1 unsent, release 1 60, restart, reach up, wait 5, "
+        "executed release 1, owed 0"
+    ),
+    "acquires and extensions are not sent again on a new connection": (
+        "acquire 1 60, freeze, extend 1 90, top_up 1 90, acquire 2 60, break off, wait 5, "
+        "heard extend 1 silent, heard top_up 1 silent, heard acquire 2 silent, executed acquire 1"
+    ),
+    "a release that met an error is repeated until it works": (
+        "acquire 1 60, refuse BUSY, release 1 60, heard release 1 silent, owed 1, wait 2, taken, refuse, "
+        "wait 0.6, free, owed 0"
+    ),
+    "what is queued when a node is closed leaves all the same": (
+        "acquire 1 60, release 1 60 at once, close, heard release 1 silent, wait 0.1, "
+        "executed acquire 1 release 1, free"
+    ),
+    "what is owed is sent once more when a node is closed, though executed late": (
+        "freeze, acquire 1 60, release 1 60, break off, reach down, reach up, wait 0.01, held 1, close, "
+        "wait 0.1, free"
+    ),
+    "a closed node answers everything with silence, and does not connect again": (
+        "acquire 1 60 at once, close, close, heard acquire 1 silent, acquire 2 60, heard acquire 2 unsent, "
+        "release 2 60, heard release 2 unsent, wait 5, reach down at once, attempts 1"
+    ),
+}
 
 
+@pytest.mark.parametrize("story", STORIES)
 @virtual
-async def test_a_lost_connection_fails_what_was_in_flight_on_it_and_nothing_else() -> None:
-    """Every caller hears once, oldest first; later commands go over the next connection."""
+async def test_stories(story: str) -> None:
+    """What each command's caller was told (`unsent` and `silent` are no answers), and the server executed."""
     async with running() as (it, server):
-        answered = it.send(NAME.acquire(owner(1), 10))
-        await answered.wait()
-        server.freeze()
-        heard: list[int] = []
-        lost = [it.send(NAME.acquire(owner(number), 10)) for number in (2, 3, 4)]
-        for number, sink in enumerate(lost):
-            sink.on_told = functools.partial(heard.append, number)
-        await asyncio.sleep(0.01)
-        assert it.node.standing.in_flight >= 3
-        server.disconnect()
-        server.thaw()
-        await it.reach(NodeState.DOWN)
-        assert heard == [0, 1, 2]
-        assert [sink.reply for sink in lost] == [Silence("connection lost: reset by the server")] * 3
-        assert it.node.standing.in_flight == 0
-        await it.reach(NodeState.UP)
-        assert await it.send(NAME.acquire(owner(5), 10)).wait() is None  # owner 1 holds it
-        assert answered.replies == [b"OK"]
-        assert all(len(sink.replies) == 1 for sink in lost)
-        assert verbs(server) == ["acquire 1", "acquire 5"]
+        sinks: dict[str, Recorder] = {}
+        for step in STORIES[story].split(", "):
+            what, *how = step.split()
+            if what in ("acquire", "extend", "top_up", "release"):
+                sinks[f"{what} {how[0]}"] = it.send(getattr(NAME, what)(owner(int(how[0])), float(how[1])))
+                await asyncio.sleep(0 if "once" in how else 3 * LATENCY)
+            elif what == "reach":
+                await it.reach(NodeState(how[0]), within=0 if "once" in how else 10)
+            elif what == "wait":
+                await asyncio.sleep(float(how[0]))
+            elif step in ("close", "break off"):
+                await (it.node.aclose() if what == "close" else it.break_off())
+            elif what == "heard":
+                assert list(map(said, sinks[" ".join(how[:2])].replies)) == how[2:], step
+            elif what in CHECKS:
+                assert CHECKS[what](it, server, *how), step
+            else:
+                DOES.get(what, lambda server, what=what: getattr(server, what)())(server, *how)
+
+
+def said(reply: Any) -> str:
+    """Return a reply in a word."""
+    if isinstance(reply, Silence):
+        return "silent" if reply.sent else "unsent"
+    return {None: "nil", b"OK": "OK"}.get(reply) if not isinstance(reply, list) else ":".join(map(str, reply))
+
+
+DOES: dict[str, Callable[..., object]] = {
+    "break": lambda server, when: getattr(server.wires[0], f"break_{when}")(),
+    "refuse": lambda server, error="": server.refuse(error),
+    "held": lambda server, who: server.set(KEY, owner(int(who)), 60),
+}
+CHECKS: dict[str, Callable[..., bool]] = {
+    "owed": lambda it, _, number: it.node.standing.owed == int(number),
+    "free": lambda _, server: server.keys == (),
+    "taken": lambda _, server: server.keys == (KEY,),
+    "executed": lambda _, server, *words: " ".join(verbs(server)) == " ".join(words),
+    "attempts": lambda it, _, number: len(it.door.attempts) == int(number),
+}
 
 
 @virtual
@@ -438,26 +485,6 @@ async def test_a_frozen_node_is_suspect_then_given_up() -> None:
         it.send(NAME.release(owner(1), 10))
         await asyncio.sleep(2 * HEARTBEAT)
         assert server.keys == (), "what had arrived before was executed late, and is undone"
-
-
-@virtual
-async def test_a_suspect_that_answers_is_up_at_once() -> None:
-    """The first sign of life gives the vote back, on the same connection and before the next look.  Releases
-    are still sent: they stand behind the acquire, so that the late grant is undone as it comes.
-    """
-    async with running() as (it, server):
-        server.freeze()
-        acquired = it.send(NAME.acquire(owner(1), 10))
-        await it.reach(NodeState.SUSPECT)
-        released = it.send(NAME.release(owner(1), 10))
-        assert released.replies == []
-        await asyncio.sleep(0.01)
-        server.thaw()
-        await it.reach(NodeState.UP, within=3 * LATENCY)
-        assert len(it.door.links) == 1
-        assert await acquired.wait() == b"OK"
-        assert await released.wait() == [1, 0, 0]
-        assert verbs(server) == ["acquire 1", "release 1"]
 
 
 @virtual
@@ -543,22 +570,6 @@ async def test_an_unacknowledged_release_is_the_first_thing_on_the_new_connectio
         )
 
 
-@virtual
-async def test_a_release_is_repeated_once_when_its_acquire_was_answered() -> None:
-    """It was executed before the connection died: "was not held" settles it."""
-    async with running() as (it, server):
-        await it.send(NAME.acquire(owner(1), 60)).wait()
-        server.wires[0].break_after()
-        released = it.send(NAME.release(owner(1), 60))
-        await asyncio.sleep(1.5 * LATENCY)
-        assert verbs(server) == ["acquire 1", "release 1"]
-        await asyncio.sleep(10)
-        silence, late = released.replies
-        assert isinstance(silence, Silence)
-        assert late == [0, 0, 0]
-        assert verbs(server) == ["acquire 1", "release 1", "release 1"]
-
-
 @pytest.mark.parametrize("when", ["queued", "down", "up again"])
 @virtual
 async def test_the_release_of_an_unanswered_acquire_is_repeated_for_its_ttl(when: str) -> None:
@@ -594,52 +605,6 @@ async def test_the_release_of_an_unanswered_acquire_is_repeated_for_its_ttl(when
 
 
 @virtual
-async def test_an_acquire_that_was_never_sent_leaves_no_record() -> None:
-    """It cannot be executed later: "was not held" settles it."""
-    async with running() as (it, server):
-        server.crash()
-        await it.reach(NodeState.DOWN)
-        assert it.send(NAME.acquire(owner(1), 60)).reply.sent is False
-        it.send(NAME.release(owner(1), 60))
-        server.restart()
-        await it.reach(NodeState.UP)
-        await asyncio.sleep(5)
-        assert verbs(server) == ["release 1"]
-        assert it.node.standing.owed == 0
-
-
-@virtual
-async def test_acquires_and_extensions_are_never_sent_again_on_a_new_connection() -> None:
-    """Only releases survive a connection."""
-    async with running() as (it, server):
-        await it.send(NAME.acquire(owner(1), 60)).wait()
-        server.freeze()
-        sinks = [it.send(NAME.extend(owner(1), 90)), it.send(NAME.top_up(owner(1), 90))]
-        sinks.append(it.send(NAME.acquire(owner(2), 60)))
-        await it.break_off()
-        await asyncio.sleep(5)
-        assert all(isinstance(sink.reply, Silence) for sink in sinks)
-        assert verbs(server) == ["acquire 1"]
-
-
-@virtual
-async def test_a_release_that_met_an_error_is_repeated_until_it_works() -> None:
-    """An error reply is no acknowledgement."""
-    async with running() as (it, server):
-        await it.send(NAME.acquire(owner(1), 60)).wait()
-        server.refuse("BUSY Redis is busy running a script.")
-        reply = await it.send(NAME.release(owner(1), 60)).wait()
-        assert reply.reason.startswith("BUSY")
-        assert it.node.standing.owed == 1
-        await asyncio.sleep(2)
-        assert server.keys == (KEY,)
-        server.refuse("")
-        await asyncio.sleep(1.1 * HEARTBEAT)
-        assert server.keys == ()
-        assert it.node.standing.owed == 0
-
-
-@virtual
 async def test_what_a_node_dropped_from_its_ledger_is_counted() -> None:
     """The ledger is bounded, and its losses show in the node's standing."""
     server = MemoryNode(latency=LATENCY)
@@ -651,51 +616,6 @@ async def test_what_a_node_dropped_from_its_ledger_is_counted() -> None:
 
 
 # -- closing -------------------------------------------------------------------------------------
-
-
-@virtual
-async def test_what_is_queued_when_a_node_is_closed_still_leaves() -> None:
-    """A release of the same turn is written, and the server executes it after the close."""
-    async with running() as (it, server):
-        await it.send(NAME.acquire(owner(1), 60)).wait()
-        released = it.send(NAME.release(owner(1), 60))
-        await it.node.aclose()
-        assert isinstance(released.reply, Silence)
-        await asyncio.sleep(0.1)
-    assert verbs(server) == ["acquire 1", "release 1"]
-    assert server.keys == ()
-
-
-@virtual
-async def test_what_is_owed_is_sent_once_more_when_a_node_is_closed() -> None:
-    """A release that waits for its next heartbeat does not wait for ever."""
-    async with running() as (it, server):
-        server.freeze()
-        it.send(NAME.acquire(owner(1), 60))
-        it.send(NAME.release(owner(1), 60))
-        await it.break_off()
-        await it.reach(NodeState.DOWN)
-        await it.reach(NodeState.UP)
-        await asyncio.sleep(0.01)
-        server.set(KEY, owner(1), 60)  # executed late
-        await it.node.aclose()
-        await asyncio.sleep(0.1)
-    assert server.keys == ()
-
-
-@virtual
-async def test_a_closed_node_answers_everything_with_silence() -> None:
-    """A caller that comes too late is told so, and the node stays closed."""
-    async with running() as (it, _):
-        in_flight = it.send(NAME.acquire(owner(1), 60))
-        await it.node.aclose()
-        await it.node.aclose()
-        assert in_flight.reply == Silence("the manager is closed")
-        for command in (NAME.acquire(owner(2), 60), NAME.release(owner(2), 60)):
-            assert it.send(command).reply == Silence("closed", sent=False)
-        await asyncio.sleep(5)
-        assert it.node.standing.state is NodeState.DOWN, "a closed node does not connect again"
-        assert len(it.door.attempts) == 1
 
 
 @virtual
