@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -162,39 +161,6 @@ def test_unix_sockets(make_nodes: Callable[..., LocalNodes]) -> None:
     nodes = make_nodes(2, options={"port": 0, "unixsocket": "{dir}/socket"}, url="unix://{dir}/socket")
     assert [ask(url, "PING") for url in nodes.urls] == [True, True]
     assert len(set(nodes.urls)) == 2
-
-
-def test_tls_port(make_nodes: Callable[..., LocalNodes], certificate: tuple[Path, Path]) -> None:
-    """{port} is the server's port; the plain one is off."""
-    key, cert = certificate
-    options = {
-        "port": 0,
-        "tls-port": "{port}",
-        "tls-cert-file": str(cert),
-        "tls-key-file": str(key),
-        "tls-ca-cert-file": str(cert),
-        "tls-auth-clients": "no",
-    }
-    try:
-        nodes = make_nodes(1, options=options, url=f"rediss://127.0.0.1:{{port}}?ssl_ca_certs={cert}")
-    except ServerStartError as error:
-        if not re.search("Bad directive|Missing implement of connection type tls", str(error)):
-            raise
-        pytest.skip("this server was built without TLS")
-    assert ask(nodes.urls[0], "PING") is True
-
-
-@pytest.fixture
-def certificate(tmp_path: Path) -> tuple[Path, Path]:
-    """Make a key and a self-signed certificate for 127.0.0.1."""
-    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
-    command += f" -days 1 -subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1 -keyout {key} -out {cert}"
-    try:
-        subprocess.run(command.split(), check=True, capture_output=True)
-    except FileNotFoundError:
-        pytest.skip("openssl is not installed")
-    return key, cert
 
 
 @pytest.mark.parametrize("n", [0, -1, 101])
@@ -355,51 +321,10 @@ async def test_a_taken_port_is_replaced_by_another(monkeypatch: pytest.MonkeyPat
             assert all(map(answers, nodes.ports))
 
 
-TAKES_ALL_PORTS = """
-import sys
-from aioredlock_ng.testing import LocalNodes, ServerStartError, _ports
-
-first = int(sys.argv[1])
-_ports.PORTS = range(first, first + 6)
-took = []
-try:
-    for _ in _ports.PORTS:
-        took.append(LocalNodes(1, server=sys.argv[2]))
-except ServerStartError:
-    pass
-for nodes in took:
-    nodes.start()
-print(*(nodes.ports[0] for nodes in took), flush=True)
-sys.stdin.read()
-for nodes in took:
-    nodes.close()
-"""
-
-
-@pytest.mark.heavy
-async def test_the_port_of_a_dead_server_stays_its_own(make_nodes: Callable[..., LocalNodes]) -> None:
-    """Another process, such as a worker of pytest-xdist, takes every port that it can get: it comes back."""
-    nodes = make_nodes(1)
-    (port,) = nodes.ports
-    nodes.kill(0)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", TAKES_ALL_PORTS, str(port), fastest_arm()),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    taken = (await process.stdout.readline()).split()
-    await nodes.restart(0)
-    assert nodes.ports == [port]
-    assert answers(port)
-    await process.communicate(b"")  # else its input stays open
-    assert process.returncode == 0
-    assert str(port).encode() not in taken
-
-
 async def test_a_port_is_reserved_until_it_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
     """When nothing else is left to choose from, that is an error that says so; what others on this machine
-    listen on is left to them, and closed servers give their ports back, also if they never ran.
+    listen on is left to them.  The port of a dead server stays its own; closed ones give theirs back, also if
+    they never ran.
     """
     nodes = LocalNodes(1, server=fastest_arm())
     (port,) = nodes.ports
@@ -414,7 +339,12 @@ async def test_a_port_is_reserved_until_it_is_released(monkeypatch: pytest.Monke
     again.release()
     again.release()
     async with local_nodes(1, server=fastest_arm()) as nodes:
+        nodes.kill(0)
+        with pytest.raises(ServerStartError, match="is free"):
+            ReservedPort()
+        await nodes.restart(0)
         assert nodes.ports == [port]
+        assert answers(port)
 
 
 async def test_a_restart_keeps_its_port_or_fails(nodes3: LocalNodes) -> None:
@@ -433,12 +363,8 @@ async def test_a_restart_keeps_its_port_or_fails(nodes3: LocalNodes) -> None:
 async def test_cancellation_leaves_no_process(monkeypatch: pytest.MonkeyPatch, turns: int) -> None:
     """Cancelled at any moment of the start, or in the block: every process is ended."""
     made: list[LocalNodes] = []
-
-    def make(*args: Any, **options: Any) -> LocalNodes:
-        made.append(LocalNodes(*args, **options))
-        return made[-1]
-
-    monkeypatch.setattr(module, "LocalNodes", make)
+    start = LocalNodes.starting
+    monkeypatch.setattr(LocalNodes, "starting", lambda nodes: (made.append(nodes), start(nodes))[1])
 
     async def use() -> None:
         async with local_nodes(3, server=fastest_arm()) as nodes:
@@ -446,10 +372,9 @@ async def test_cancellation_leaves_no_process(monkeypatch: pytest.MonkeyPatch, t
             await asyncio.Event().wait()
 
     task = asyncio.create_task(use())
-    while not made:
+    while not made or None in made[0].pids:
         await asyncio.sleep(0)
-    for _ in range(turns * 2):
-        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.002 * turns)
     pids = made[0].pids
     assert all(map(alive, pids))
     task.cancel()

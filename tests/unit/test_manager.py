@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import os
+import re
 import traceback
 import warnings
 import weakref
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
@@ -31,7 +31,6 @@ from aioredlock_ng.events import (
     Acquired,
     Extended,
     GaveUp,
-    LoopStalled,
     Lost,
     NodeChanged,
     Refused,
@@ -47,7 +46,6 @@ from tests.unit.worlds import (
     TTL,
     World,
     count,
-    ending,
     in_task,
     is_ours_to_stay,
     locks,
@@ -188,23 +186,6 @@ async def test_two_addresses_of_one_server_are_found_at_the_start():
     await manager.aclose()
     await asyncio.sleep(0.1)
     assert background() == set()
-
-
-@virtual
-async def test_two_addresses_of_one_server_that_are_found_later():
-    """A second node that turns out to be the first one is an error of every acquire from then on."""
-    nodes = [MemoryNode("left"), MemoryNode("right"), MemoryNode("other")]
-    nodes[1].crash()
-    async with make(nodes) as manager:
-        async with manager.lock("a"):
-            pass
-        nodes[1].restart()
-        nodes[1]._server.run_id = nodes[0]._server.run_id
-        await asyncio.sleep(1)
-        lock = manager.lock("a")
-        for use in (lock.acquire, manager.lock("b", blocking_timeout=0).acquire, lock.try_acquire):
-            with pytest.raises(ConfigurationError, match=r"left.*right"):
-                await use()
 
 
 # -- aclose ------------------------------------------------------------------------------------------
@@ -351,21 +332,9 @@ async def test_aclose_waits_for_bodies():
         assert None not in w.holders("a")
         await closing
         assert 3 <= sim().time() - began < 3.1
-        end = await body
-        assert isinstance(end.error, LockLostError)
-        assert end.error.reason is LossReason.MANAGER_CLOSED
-
-
-@virtual
-async def test_aclose_hears_of_the_releases_of_its_bodies():
-    """When aclose() returns, what its bodies released on their way out has been acknowledged."""
-    async with world(latency=0.02) as w:
-        bodies = [in_task(lambda n=number: hold(w.manager, f"lock-{n}")) for number in range(3)]
-        await asyncio.sleep(1)
-        await w.manager.aclose()
-        assert w.keys == [()] * 3
-        assert [node.owed for node in w.manager.statistics().nodes] == [0] * 3
-        await asyncio.gather(*bodies)
+        error = (await body).error
+        assert isinstance(error, LockLostError)
+        assert error.reason is LossReason.MANAGER_CLOSED
 
 
 @pytest.mark.parametrize("on_lost", ["cancel", "raise"])
@@ -439,12 +408,10 @@ async def test_a_cancelled_aclose_still_closes():
         closing = in_task(w.manager.aclose)
         await asyncio.sleep(0.5)
         closing.cancel()
-        end = await closing
-        assert isinstance(end.error, asyncio.CancelledError)
+        assert isinstance((await closing).error, asyncio.CancelledError)
         await body
         await asyncio.sleep(TTL)
-        assert w.keys == [()] * 3
-        assert background() == set()
+        assert (w.keys, background()) == ([()] * 3, set())
 
 
 @virtual
@@ -600,23 +567,6 @@ async def test_a_second_call_waits_for_the_nodes_as_the_first_did():
     await manager.aclose()
 
 
-def test_a_loop_that_is_torn_down_while_it_starts():
-    """Ended in the middle of the first connects, it leaves no warning either."""
-    nodes = masters()
-    for node in nodes:
-        node.freeze()
-    manager = LockManager(nodes)
-
-    async def main() -> None:
-        task = asyncio.create_task(hold(manager, "a"))
-        await asyncio.sleep(0.5)
-        assert not task.done()
-
-    SimLoop.run(main())
-    gc.collect()
-    assert [left(node) for node in nodes] == [[]] * 3
-
-
 # -- hooks -------------------------------------------------------------------------------------------
 
 
@@ -627,9 +577,9 @@ class Everything:
         self.events: list[Any] = []
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("on_"):
-            return self.events.append
-        raise AttributeError(name)
+        if not name.startswith("on_"):
+            raise AttributeError(name)
+        return self.events.append
 
     def of(self, kind: type) -> list[Any]:
         """Return the events of one kind."""
@@ -661,37 +611,10 @@ async def test_hooks_hear_of_everything():
             await hold(w.manager, "b", extension=PLAIN, label="other")
         assert [type(event) for event in hook.events] == [Acquired, Lost, Released]
         (lost,) = hook.of(Lost)
+        with pytest.raises(FrozenInstanceError):
+            lost.names = ()
         assert (lost.names, lost.label, lost.reason) == (("b",), "other", LossReason.EXPIRED)
         assert lost.held_for == pytest.approx(0.94 * TTL, abs=0.01)
-
-
-@virtual
-async def test_hooks_hear_of_nodes_and_stalls():
-    """Nodes that go down, tries that find no quorum, nodes that come back, and a loop that stood still."""
-    hook = Everything()
-    async with world(hooks=[hook]) as w:
-        hook.events.clear()
-        for node in w.nodes[:2]:
-            node.crash()
-        await asyncio.sleep(0.1)
-        down = {(event.node, event.state) for event in hook.of(NodeChanged) if event.reason}
-        assert down == {(node.name, NodeState.DOWN) for node in w.nodes[:2]}
-        end = await in_task(w.manager.lock("c", blocking_timeout=0).acquire)
-        assert isinstance(end.error, QuorumUnavailableError)
-        assert [event.taken for event in hook.of(Refused)] == [False]
-        for node in w.nodes[:2]:
-            node.restart()
-        await asyncio.sleep(1)
-        assert [event.state for event in hook.of(NodeChanged)].count(NodeState.UP) == 2
-        async with w.manager.lock("d"):
-            await asyncio.sleep(1)
-            sim().advance(3)
-            await asyncio.sleep(1)
-        assert [round(event.seconds) for event in hook.of(LoopStalled)] == [3]
-        for event in hook.events:
-            if not isinstance(event, Acquired | Released):  # made for each cycle: frozen, they would be slow
-                with pytest.raises(FrozenInstanceError):
-                    setattr(event, fields(event)[0].name, None)
 
 
 @virtual
@@ -754,60 +677,14 @@ async def test_statistics():
 
 
 @virtual
-async def test_statistics_of_nodes_in_trouble():
-    """A dead node shows its state, the reason, and the releases that it still owes an answer to."""
-    async with world() as w:
-        lease = await w.manager.lock("a").acquire()
-        w.nodes[0].crash()
-        await asyncio.sleep(0.1)
-        await lease.release()
-        nodes = w.manager.statistics().nodes
-        assert (nodes[0].state, [node.owed for node in nodes]) == (NodeState.DOWN, [1, 0, 0])
-        assert nodes[0].reason
-        w.nodes[0].restart()
-        await asyncio.sleep(2)
-        node = w.manager.statistics().nodes[0]
-        assert (node.state, node.owed) == (NodeState.UP, 0)
-
-
-@virtual
-async def test_no_repr_log_or_error_shows_an_owner_value(caplog):
-    """Neither reprs, nor messages, nor tracebacks, nor the log tell a value that would let others release."""
-    caplog.set_level(logging.DEBUG, "aioredlock_ng")
-    hook = Everything()
-    seen: list[object] = []
-    async with world(hooks=[hook], holder="some host") as w, w.process() as other:
-        lock = w.manager.lock("a", "b")
-        async with lock as lease:
-            seen += [repr(one) for one in (w.manager, lock, lease, lease.votes, w.manager.statistics())]
-            for run in (other.lock("a", blocking_timeout=0).acquire, w.manager.lock("b").acquire):
-                error = (await ending(run)).error
-                assert error is not None
-                seen += [repr(error), *traceback.format_exception(error)]
-            seen += [await other.inspect("a"), await lease.release()]
-        with pytest.raises(LockLostError) as caught:
-            await hold(w.manager, "c", extension=PLAIN)
-        seen += [repr(caught.value), *traceback.format_exception(caught.value)]
-        seen += [await w.manager.force_release("c"), repr(w.manager), hook.events]
-        owners = {one.owner[:40].decode() for node in w.nodes for one in sent(node) if len(one.owner) > 40}
-    text = "\n".join([*map(str, seen), caplog.text])
-    assert len(owners) >= 3
-    assert not [owner for owner in owners if owner in text]
-    assert "some host" in text, "the label, though, may be seen"
-
-
-@virtual
 async def test_reprs_show_state():
     """What a manager, a lock and a lease are shows in their reprs, names quoted and escaped."""
     async with world() as w:
         lock = w.manager.lock("invoice:42\n", ttl=8)
-        assert "'invoice:42\\n'" in repr(lock)
-        assert "8s" in repr(lock)
+        assert re.search(r"'invoice:42\\n'.*8s", repr(lock))
         lease = await lock.acquire()
         await asyncio.sleep(1)
-        assert repr(lease).startswith("<Lease 'invoice:42\\n' ")
-        assert "valid 6.9s" in repr(lease)
-        assert repr(lease).endswith("3/3>") or repr(lease).endswith("2/3>")
+        assert re.fullmatch(r"<Lease 'invoice:42\\n' .*valid 6\.9s [23]/3>", repr(lease))
         assert "running, 1 held" in repr(w.manager)
         assert all(f"{node.name} up" in repr(w.manager) for node in w.nodes)
         sim().advance(20)

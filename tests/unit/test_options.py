@@ -129,29 +129,17 @@ def test_a_quarantine_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     "options",
     [
-        {"ttl": 1},
-        {"ttl": timedelta(seconds=30), "node_timeout": timedelta(milliseconds=50)},
-        {"ttl": DAY},
-        {"ttl": timedelta(days=1)},
-        {"ttl": 0.005, "node_timeout": 0.0049},
-        {"connect_timeout": timedelta(seconds=2)},
-        {"prefix": "müll:"},
-        {"holder": ""},
-        {"holder": "x" * 200},
-        {"on_lost": "raise"},
-        {"extension": ExtensionPolicy.off()},
+        {"ttl": 1}, {"ttl": timedelta(seconds=30), "node_timeout": timedelta(milliseconds=50)}, {"ttl": DAY},
+        {"ttl": timedelta(days=1)}, {"ttl": 0.005, "node_timeout": 0.0049},
+        {"connect_timeout": timedelta(seconds=2)}, {"prefix": "müll:"}, {"holder": ""}, {"holder": "x" * 200},
+        {"on_lost": "raise"}, {"extension": ExtensionPolicy.off()},
         {"fencing": False, "restart_quarantine": 0},
-        {"restart_quarantine": None},
-        {"restart_quarantine": timedelta(0)},
-        {"restart_quarantine": timedelta(minutes=1)},
-        {"restart_quarantine": 10, "ttl": 10},
-        {"restart_quarantine": DAY, "ttl": DAY},
-        {"fencing": True, "restart_quarantine": 0},
-        {"fencing": False, "restart_quarantine": 60.0},
-        {"fence_ttl": 300},
-        {"fence_ttl": timedelta(days=30)},
+        {"restart_quarantine": None}, {"restart_quarantine": timedelta(0)},
+        {"restart_quarantine": timedelta(minutes=1)}, {"restart_quarantine": 10, "ttl": 10},
+        {"restart_quarantine": DAY, "ttl": DAY}, {"fencing": True, "restart_quarantine": 0},
+        {"fencing": False, "restart_quarantine": 60.0}, {"fence_ttl": 300}, {"fence_ttl": timedelta(days=30)},
     ],
-)
+)  # fmt: skip
 def test_right_settings_are_taken(options: dict[str, Any]) -> None:
     """The edges of what is allowed are allowed; times may be a timedelta."""
     manager(**options)
@@ -314,21 +302,16 @@ def test_what_cannot_be_a_list_of_nodes_is_named(nodes: Any, words: tuple[str, .
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ("redis://h", "redis://h"),
-        ("redis://h/0", "redis://h/1"),
-        ("redis://h", "redis://h:6379"),
-        ("redis://h:7000", "redis://h:7000/3"),
-        ("redis://h", "redis://H"),
-        ("redis://h", "valkey://h"),
-        ("redis://h", "rediss://h"),
-        ("redis://h", "redis://user:s3chunt3r@h"),
-        ("redis://one:s3chunt3r@h", "redis://two:t0phunt3r@h"),
+        *(("redis://h", other) for other in (
+            "redis://h", "redis://h:6379", "redis://H", "valkey://h", "rediss://h", "redis://user:s3chunt3r@h",
+        )),
+        ("redis://h/0", "redis://h/1"), ("redis://h:7000", "redis://h:7000/3"),
         ("redis://h?db=1", "redis://h?db=2"),
+        ("redis://one:s3chunt3r@h", "redis://two:t0phunt3r@h"), ("redis://[::1]:6379", "redis://[::1]"),
         ("unix:///tmp/s.sock", "unix:///tmp/s.sock?db=1"),
         ("unix:///tmp/s.sock", "unix://user:s3chunt3r@/tmp/s.sock"),
-        ("redis://[::1]:6379", "redis://[::1]"),
     ],
-)
+)  # fmt: skip
 def test_one_server_given_twice_is_named(one: str, other: str) -> None:
     """Another database, scheme or user does not make another server; the message names it, without secrets
     (A4).
@@ -361,8 +344,7 @@ def test_one_client_or_master_given_twice_is_named() -> None:
     fails(lambda: LockManager([memory, memory]), ConfigurationError, "twice", "alpha")
     client = Redis(host="h", password="s3chunt3r")
     for twin in (client, Redis(host="h", port=6379, db=3), "redis://h", "redis://user:s3chunt3r@h/5"):
-        message = fails(lambda twin=twin: LockManager([client, twin]),
-        ConfigurationError, "twice", "h")  # type: ignore[misc]
+        message = fails(lambda twin=twin: LockManager([client, twin]), ConfigurationError, "twice", "h")  # type: ignore[misc]
         assert not has_secret(message)
     LockManager([client, Redis(host="h", port=6380), Redis(host="g")])
 

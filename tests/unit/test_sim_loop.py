@@ -165,18 +165,6 @@ def test_the_loop_goes_on_after_a_deadlock() -> None:
     assert cleaned == [1001.0]
 
 
-def test_a_busy_wait_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that spins until time passes would spin for ever."""
-    monkeypatch.setattr(sim_loop, "MAX_TURNS_AT_ONE_INSTANT", 100)
-
-    async def main() -> None:
-        while loop_now() < 1001:
-            await asyncio.sleep(0)
-
-    with pytest.raises(DeadlockError, match="no time passed in 100 turns"):
-        SimLoop.run(main())
-
-
 @virtual
 async def test_what_runs_on_real_time_is_refused() -> None:
     """Threads, connections, and a call from another thread, which would bring its own timing; finalisers make
@@ -327,26 +315,6 @@ def test_run_ready_runs_what_is_due_and_no_more() -> None:
     loop.run_ready(1001.0)
     assert seen[2:] == [("later", 1003.0, True), ("back", 1003.0, True)]
     loop.close()
-
-
-def test_tasks_of_two_loops_take_turns() -> None:
-    """Neither sees the other's loop, and each keeps its own time."""
-    loops = [SimLoop(), SimLoop(start=5.0)]
-    seen: list[tuple[int, float]] = []
-
-    async def tick(number: int) -> None:
-        for _ in range(2):
-            seen.append((number, loop_now()))
-            await asyncio.sleep(1)
-
-    tasks = [loop.create_task(tick(number)) for number, loop in enumerate(loops)]
-    for _ in range(3):
-        for loop in loops:
-            loop.run_ready(loop.next_turn)
-    assert seen == [(0, 1000.0), (1, 5.0), (0, 1001.0), (1, 6.0)]
-    assert all(task.done() for task in tasks)
-    for loop in loops:
-        loop.close()
 
 
 def test_a_busy_wait_in_run_ready_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

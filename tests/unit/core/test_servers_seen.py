@@ -11,17 +11,10 @@ from aioredlock_ng._core.servers_seen import MAX_SERVERS, ServersSeen
 @pytest.mark.parametrize(
     ("answers", "returned"),
     [
-        ("", ""),
-        ("aaaa", ""),
-        ("abcd", ""),
-        ("aba", "a"),
-        ("aabba", "a"),
-        ("abab", "ab"),
-        ("abbcb", "b"),
-        ("a-a-a", ""),
-        ("a-b-a", "a"),
+        ("", ""), ("aaaa", ""), ("abcd", ""), ("aba", "a"), ("aabba", "a"), ("abab", "ab"), ("abbcb", "b"),
+        ("a-a-a", ""), ("a-b-a", "a"),
     ],
-)
+)  # fmt: skip
 def test_a_server_that_answers_again_after_another_was_alive(answers: str, returned: str) -> None:
     """Restarts and failovers only make new ones; a server that tells nothing of itself proves nothing."""
     assert UNKNOWN_IDENTITY == b"-"

@@ -138,23 +138,6 @@ async def test_a_waiter_that_goes_takes_no_place_with_it(together: bool) -> None
     await turns(3)
 
 
-@virtual
-async def test_waiters_that_have_gone_are_out_of_the_line() -> None:
-    """Also while what goes first keeps others from being called: their line does not grow with each."""
-    server, calls = made()
-    tasks = [calls.start(command(Purpose.EXTEND)) for _ in range(2 * AT_ONCE)]
-    await turns(3)
-    for _ in range(AT_ONCE):
-        late = calls.start(command(Purpose.ACQUIRE))
-        await turns(2)
-        assert calls.cancel_if_queued(late)
-        server.answer()
-        await turns(3)
-    assert not calls._turnstile._others
-    server.answer(AT_ONCE)
-    await asyncio.gather(*tasks)
-
-
 @pytest.mark.parametrize(
     ("connections", "calls"), [(1, 1), (5, 2), (40, 20), (100, AT_ONCE), (2**31, AT_ONCE)]
 )

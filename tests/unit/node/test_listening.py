@@ -18,7 +18,7 @@ from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node import Node, NodeEnv, NodeState
 from aioredlock_ng._node.client_node import ClientNode
 from aioredlock_ng._node.pipe import MAX_IN_FLIGHT
-from aioredlock_ng._node.redis_node import HEARTBEAT, RedisNode
+from aioredlock_ng._node.redis_node import HEARTBEAT
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import sim, virtual
 
@@ -175,22 +175,6 @@ async def test_a_full_backlog_delays_a_subscription() -> None:
         assert listeners(server) == 0
         await asyncio.sleep(HEARTBEAT)
         assert it.node.hears(KEY)
-
-
-@virtual
-async def test_a_connection_that_is_given_up_hears_nothing_from_that_moment() -> None:
-    """Though no caller has been told of it yet; the same holds in a child that was forked."""
-    server = MemoryNode(latency=LATENCY)
-    async with hearing(server, KEY) as it:
-        assert isinstance(it.node, RedisNode)
-        assert it.node._link is not None
-        it.node._link.pipe.close()
-        assert not it.node.hears(KEY)
-        it.node.subscribe(OTHER)
-        server.execute([b"PUBLISH", KEY, b""])
-        await asyncio.sleep(0.01)
-        assert it.notices == []
-        assert listeners(server, OTHER) == 0
 
 
 @pytest.mark.parametrize("frozen", [False, True], ids=["quarantined", "suspect"])
