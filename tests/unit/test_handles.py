@@ -80,10 +80,10 @@ def test_what_nox_calls_exists(noxfile: dict[str, Any], name: str, monkeypatch: 
 
 def test_pre_commit_needs_no_other_repository():
     """Each hook is a tool of the project's environment, in one of the groups of a contributor."""
-    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
-    assert [repo["repo"] for repo in config["repos"]] == ["local"]
+    (repo,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert repo["repo"] == "local"
     dev = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["dev"]
-    for hook in config["repos"][0]["hooks"]:
+    for hook in repo["hooks"]:
         tool = Path(hook["entry"].split()[0])
         assert (hook["language"], tool.parent) == ("system", Path(".venv/bin"))
         assert any(each.startswith(tool.name) for each in dev), tool

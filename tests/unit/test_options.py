@@ -324,13 +324,11 @@ def test_one_server_given_twice_is_named(one: str, other: str) -> None:
 @pytest.mark.parametrize(
     "nodes",
     [
-        ["redis://h:1", "redis://h:2", "redis://g:1"],
-        ["unix:///tmp/a", "unix:///tmp/b"],
+        ["redis://h:1", "redis://h:2", "redis://g:1"], ["unix:///tmp/a", "unix:///tmp/b"],
         ["rediss://a", "valkeys://b", "valkey://c", "redis://d:7000/3"],
-        ["redis://user:s3chunt3r@h:1", "redis://user:s3chunt3r@h:2"],
-        ["redis://h"],
+        ["redis://user:s3chunt3r@h:1", "redis://user:s3chunt3r@h:2"], ["redis://h"],
     ],
-)
+)  # fmt: skip
 def test_different_servers_are_taken(nodes: list[str]) -> None:
     """Another host, port or path is another server; any iterable will do."""
     LockManager(nodes)

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from tests.tiers import QUICK, SHARED, TIERS, Share, tier_of
 
@@ -46,42 +45,12 @@ def test_shares_are_a_whole(tier: str) -> None:
     assert all(any(share.has(str(test), tier) for test in range(100)) for share in shares)
 
 
-@pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/b", ""])
-def test_what_is_no_share(text: str) -> None:
-    """It is refused before anything runs."""
-    with pytest.raises(ValueError, match=r"share|literal"):
-        Share.parse(text)
-
-
-def collected(*arguments: str) -> list[str]:
-    """Return what a child pytest would run."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n0", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [*command, *arguments], cwd=ROOT, env=ours, capture_output=True, text=True, check=False
-    )
-    assert done.returncode in (0, 5), done.stdout + done.stderr
-    return [line for line in done.stdout.splitlines() if "::" in line]
-
-
 @pytest.mark.process
 def test_every_folder_has_quick_tests() -> None:
     """The README's command runs something of each folder that has tests."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n0", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=ROOT, env=ours, capture_output=True, text=True, check=True)
     folders = {path.parent.relative_to(ROOT).as_posix() for path in TESTS.rglob("test_*.py")}
-    assert {name.partition("::")[0].rpartition("/")[0] for name in collected()} == folders
-
-
-@pytest.mark.process
-def test_what_is_named_runs() -> None:
-    """Tiers choose from folders; a file that is named runs wholly, unless -m is given, too."""
-    file = "tests/environments/test_readme_commands.py"
-    everything = collected(file)
-    assert everything
-    assert collected("-m", "", "tests/environments")[-len(everything) :] == everything
-    assert len(collected("tests/environments")) < len(collected("-m", "", "tests/environments"))
-    assert collected("-m", "mutation", file) == []
-
-
-def test_examples_are_given_time() -> None:
-    """Hypothesis' own limit of 200 ms for an example would fail tests where other work goes on."""
-    assert settings.default.deadline is None
+    collected = [line for line in done.stdout.splitlines() if "::" in line]
+    assert {name.partition("::")[0].rpartition("/")[0] for name in collected} == folders

@@ -406,14 +406,10 @@ def test_another_server_at_the_address_starts_from_nothing() -> None:
 @pytest.mark.parametrize(
     ("offsets", "expected"),
     [
-        ({}, None),
-        ({3: 7.0}, 7.0),
-        ({0: 7.0, 4: 9.0}, 7.0),
-        ({0: 9.0, 1: 1e9, 4: 7.0}, 9.0),
-        ({0: -1e9, 1: 9.0, 2: 8.0, 3: 7.0}, 7.0),
-        ({0: 1.0, 1: 1e9, 2: 3.0, 3: -1e9, 4: 2.0}, 2.0),
+        ({}, None), ({3: 7.0}, 7.0), ({0: 7.0, 4: 9.0}, 7.0), ({0: 9.0, 1: 1e9, 4: 7.0}, 9.0),
+        ({0: -1e9, 1: 9.0, 2: 8.0, 3: 7.0}, 7.0), ({0: 1.0, 1: 1e9, 2: 3.0, 3: -1e9, 4: 2.0}, 2.0),
     ],
-)
+)  # fmt: skip
 def test_the_median_is_over_the_nodes_that_have_samples(
     offsets: dict[int, float], expected: float | None
 ) -> None:

@@ -18,7 +18,7 @@ from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node import NodeEnv, NodeState, base
 from aioredlock_ng._node.handshake import Identity
 from aioredlock_ng._node.link import Link
-from aioredlock_ng._node.pipe import MAX_IN_FLIGHT, RESERVED_FOR_RELEASES
+from aioredlock_ng._node.pipe import MAX_IN_FLIGHT
 from aioredlock_ng._node.redis_node import GIVE_UP_AFTER, HEARTBEAT, RECONNECT, RESP3_LOOK, RedisNode
 from aioredlock_ng.testing import MemoryNode, _memory_server, memory_node
 from tests.unit.worlds import sent, sim, virtual
@@ -244,19 +244,6 @@ async def test_a_replica_has_no_vote() -> None:
         await it.reach(NodeState.UP)
 
 
-@virtual
-async def test_a_master_that_says_readonly_is_left() -> None:
-    """The connection that met READONLY is dropped, and the next one sees what the server has become."""
-    async with running() as (it, server):
-        server.refuse("READONLY You can't write against a read only replica.")
-        it.door.role = "slave"
-        reply = await it.send(NAME.acquire(owner(1), 10)).wait()
-        assert reply.reason.startswith("READONLY")
-        await it.reach(NodeState.DOWN)
-        await asyncio.sleep(1)
-        assert it.node.standing.reason == "the server is a slave, not a master"
-
-
 # -- commands ------------------------------------------------------------------------------------
 
 
@@ -408,26 +395,6 @@ CHECKS: dict[str, Callable[..., bool]] = {
 
 
 @virtual
-async def test_the_backlog_is_bounded() -> None:
-    """At the bound acquires are silent; releases, beyond their own, are owed."""
-    async with running() as (it, server):
-        await asyncio.sleep(0.1)  # the first heartbeat is answered
-        server.freeze()
-        for build, number, owed in (
-            (NAME.acquire, MAX_IN_FLIGHT, 0),
-            (NAME.release, RESERVED_FOR_RELEASES, 1),
-        ):
-            most = it.node.standing.in_flight + number
-            sinks = [it.send(build(owner(one), 10)) for one in range(number + 1)]
-            assert not any(sink.replies for sink in sinks[:-1])
-            assert sinks[-1].reply == Silence(f"more than {most} commands in flight", sent=False)
-            assert it.node.standing.owed == owed
-        server.thaw()
-        await asyncio.sleep(2 * HEARTBEAT)
-        assert (it.node.standing.in_flight, it.node.standing.owed, server.keys) == (0, 0, ())
-
-
-@virtual
 async def test_a_plain_vote_needs_room_for_its_look_at_the_sentinel() -> None:
     """Where only the SET fits, it is sent and undone as ever, but does not count (R12, R15)."""
     sentinel = b"redlock:{meta}"
@@ -550,32 +517,32 @@ async def test_the_release_of_an_unanswered_acquire_is_repeated_for_its_ttl(when
     """Whenever the release came: the acquire may be executed behind it until the ttl has passed."""
     ttl = 6.0
     async with running() as (it, server):
+
+        def release(now: str) -> None:
+            if when == now:
+                it.send(NAME.release(owner(1), ttl))
+
         server.freeze()
         acquired = it.send(NAME.acquire(owner(1), ttl))
-        if when == "queued":
-            it.send(NAME.release(owner(1), ttl))
+        release("queued")
         await it.break_off()
         await it.reach(NodeState.DOWN)
         died = sim().time()
-        assert isinstance(acquired.reply, Silence)
         assert acquired.reply.sent
-        if when == "down":
-            it.send(NAME.release(owner(1), ttl))
+        release("down")
         await it.reach(NodeState.UP)
-        if when == "up again":
-            await asyncio.sleep(0.7)
-            assert verbs(server) == [], "perhaps it is held: only a release is repeated"
-            it.send(NAME.release(owner(1), ttl))
+        await asyncio.sleep(0.7)
+        assert verbs(server) == [] or when != "up again", "perhaps it is held: only a release is repeated"
+        release("up again")
         await asyncio.sleep(died + ttl / 2 - sim().time())
         assert len(verbs(server)) >= 3
         server.set(KEY, owner(1), ttl)  # the network delivers the acquire after all
         await asyncio.sleep(1.1 * HEARTBEAT)
         assert server.keys == (), "a ghost does not outlive a heartbeat"
-        repeated = len(verbs(server))
         assert it.node.standing.owed == 0
+        repeated = verbs(server)
         await asyncio.sleep(ttl)
-        assert len(verbs(server)) == repeated
-        assert set(verbs(server)) == {"release 1"}
+        assert verbs(server) == repeated == ["release 1"] * len(repeated)
 
 
 @virtual
