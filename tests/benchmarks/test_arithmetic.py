@@ -15,17 +15,13 @@ from benchmarks.report import percentile
 from benchmarks.slices import schedule
 
 
-def by_counting(values: list[float], share: float) -> float:
-    """Return the least value that `share` of them do not exceed: slowly, by trying each."""
-    return min(v for v in values if sum(other <= v for other in values) >= share * len(values))
-
-
 @pytest.mark.parametrize("size", [1, 2, 3, 10, 99, 100, 101, 1000])
 def test_percentile(size):
     """A percentile is the least value that so many do not exceed, as a slow count finds it, too."""
     values = [random.Random(size).random() for _ in range(size)]
     for percent in (1, 25, 50, 75, 99, 100):
-        assert percentile(values, percent / 100) == by_counting(values, percent / 100)
+        enough = [v for v in values if sum(other <= v for other in values) >= percent / 100 * len(values)]
+        assert percentile(values, percent / 100) == min(enough)
 
 
 def test_poisson_schedule():
@@ -40,22 +36,6 @@ def test_poisson_schedule():
     mean = sum(gaps) / len(gaps)
     spread = math.sqrt(sum((gap - mean) ** 2 for gap in gaps) / len(gaps))
     assert spread == pytest.approx(mean, rel=0.1)  # of an exponential distribution they are equal
-
-
-async def test_turns_rotate():
-    """Every peer has a turn in every round, and another one begins each time."""
-    order: list[str] = []
-
-    def turn(name: str) -> object:
-        async def take() -> Figures:
-            order.append(name)
-            return {"rate": 1.0}
-
-        return take
-
-    taken = await take_turns({name: turn(name) for name in "abc"}, seconds=0, at_least=3)
-    assert "".join(order) == "abcbcacab"
-    assert [len(taken[name].figures) for name in "abc"] == [3, 3, 3]
 
 
 async def test_a_peer_in_trouble_has_no_more_turns():

@@ -19,10 +19,9 @@ MODES = [
     pytest.param({"fencing": False}, id="plain"),
     pytest.param({"fencing": False, "restart_quarantine": 60}, id="plain, with a quarantine"),
 ]
-SIZES = [1, 3]
 
 
-@pytest.fixture(params=SIZES, ids="N={}".format)
+@pytest.fixture(params=[1, 3], ids="N={}".format)
 def urls(request, any_nodes):
     """Give that many servers, of which every manager knows."""
     chosen = any_nodes.urls[: request.param]

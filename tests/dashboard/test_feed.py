@@ -228,18 +228,6 @@ async def test_a_lock_that_no_node_tells_of_is_unknown():
 
 
 @virtual
-async def test_a_manager_that_is_closed_is_a_problem_not_an_end():
-    """The page says so, for as long as it is open."""
-    async with world() as w:
-        with watched(w) as (page, stream):
-            await hear(page, stream)
-            await w.manager.aclose()
-            await hear(page, stream)
-            assert page.problem is not None
-            assert "closed" in page.problem
-
-
-@virtual
 async def test_streams_and_pages_are_so_many():
     """More are refused, and take nothing from those that are open."""
     async with world() as w:

@@ -21,7 +21,7 @@ from aioredlock_ng._core.hash_tag import hash_tag, tagged
 from aioredlock_ng._node import NodeState
 from aioredlock_ng.testing import LocalNodes
 from tests.clusters import OPTIONS, Cluster
-from tests.nodes.tools import becomes, run_id, server_of
+from tests.nodes.tools import becomes, run_id, running, server_of
 from tests.servers import ask, eventually, fastest_arm, lock_keys
 
 PATIENT = 1.0
@@ -190,6 +190,22 @@ async def test_a_failover_is_noticed(six, client, how):
         await six.nodes.restart(old)
     six.nodes.resume(old)
     await asyncio.to_thread(six.settle)
+
+
+async def test_a_search_does_not_go_on_on_another_server(six, client):
+    """Its cursor would skip keys there, and `init` would believe that no lock is alive."""
+    prefix = "{search}:"
+    source = six.master_of(prefix)
+    async with running([client()], prefix=prefix, node_timeout=PATIENT) as manager:
+        ask(six.urls[source], "EVAL", "for i = 1, 2000 do redis.call('SET', KEYS[1] .. i, '') end", 1, prefix)
+        caller = manager._life.nodes[0]._caller
+        cursor, _ = await caller.call((b"SCAN", b"0", b"COUNT", b"10"))
+        cursor, _ = await caller.call((b"SCAN", cursor, b"COUNT", b"10"))
+        six.move(prefix, six.another(source))
+        await manager.inspect("x")  # by which the client learns of it
+        with pytest.raises(Exception, match="went to another server"):
+            await caller.call((b"SCAN", cursor, b"COUNT", b"10"))
+    six.settle()
 
 
 # -- URLs ----------------------------------------------------------------------------------------

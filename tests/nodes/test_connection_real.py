@@ -215,22 +215,6 @@ async def test_passwords(make_nodes, caplog, login, words):
     assert f"127.0.0.1:{nodes.ports[0]}" in text
 
 
-async def test_a_password_that_is_changed_while_a_lock_is_held(make_nodes):
-    """The connection stays; the next one is refused with the reason, and the manager goes on."""
-    nodes = make_nodes(1, options={"requirepass": PASSWORD}, url=f"redis://:{PASSWORD}@127.0.0.1:{{port}}")
-    (url,) = nodes.urls
-    async with running([url]) as manager:
-        ask(url, "CONFIG SET", "requirepass", "an0ther")
-        await works(manager)
-        with contextlib.suppress(redis.ConnectionError):
-            kill_connections(url.replace(PASSWORD, "an0ther"))
-        await eventually(lambda: state(manager) is NodeState.DOWN)
-        await eventually(lambda: "password" in manager.statistics().nodes[0].reason)
-        assert "password" in await denied_because(manager)
-        ask(url.replace(PASSWORD, "an0ther"), "CONFIG SET", "requirepass", PASSWORD)
-        await up(manager)
-
-
 async def test_unix_sockets(make_nodes):
     """A socket in the file system is an address like any, also when it is gone and comes back."""
     nodes = make_nodes(3, options={"unixsocket": "{dir}/socket"}, url="unix://{dir}/socket")

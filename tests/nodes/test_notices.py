@@ -358,13 +358,6 @@ async def test_a_login_that_is_refused_is_told_without_the_password(make_nodes, 
     assert PASSWORD not in shown
 
 
-async def test_a_password_that_is_a_word_of_every_day_hides_no_reason():
-    """What redis-py itself says of hosts has no password in it, whatever the words are."""
-    async with LockManager(["redis://:127.0.0.1@127.0.0.1:1"]) as manager:
-        node = manager.statistics().nodes[0]
-    assert "connect" in node.reason
-
-
 async def test_a_server_that_knows_no_bare_hello_speaks_resp3(make_nodes, caplog):
     """Redis 6.0 and 6.1 do: HELLO needs a version there."""
     (url,) = make_nodes(1).urls

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from redis.exceptions import ResponseError
@@ -122,11 +123,11 @@ async def test_a_master_that_its_sentinels_have_given_up_is_left(run, nodes3, mo
     await eventually(lambda: len(asyncio.all_tasks()) == 1, what="a closed connection is not followed")
 
 
-async def odd(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Be a Sentinel whose answer breaks a parser: a list as a map's key."""
+async def odd(answer: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Be a Sentinel with that answer to the question where a master is."""
     with contextlib.suppress(ConnectionError):
         while data := await reader.read(4096):
-            writer.write(b"%1\r\n*0\r\n:1\r\n" if b"GET-MASTER" in data else b"+OK\r\n" * data.count(b"*"))
+            writer.write(answer if b"GET-MASTER" in data else b"+OK\r\n" * data.count(b"*"))
     writer.close()
 
 
@@ -135,7 +136,8 @@ async def test_sentinels_that_do_not_answer_are_passed_over(run, nodes3, make_no
     frozen = make_nodes(1)
     frozen.pause(0)
     port = run(*watching("main", nodes3.ports[0]))
-    server = await asyncio.start_server(odd, "127.0.0.1")
+    a_list_as_a_key = b"%1\r\n*0\r\n:1\r\n"  # which breaks a parser
+    server = await asyncio.start_server(partial(odd, a_list_as_a_key), "127.0.0.1")
     ports = (free_port(), frozen.ports[0], server.sockets[0].getsockname()[1], run(), port)
     url = f"redis+sentinel://{','.join(f'127.0.0.1:{one}' for one in ports)}/main"
     async with running([url], node_timeout=PATIENT, prefix=PREFIX) as manager:
@@ -178,19 +180,24 @@ async def test_passwords_of_both(run, make_nodes, caplog):
     assert OTHER_PASSWORD not in text
 
 
-@pytest.mark.parametrize("fault", ["nothing there", "another service", "no Sentinel"])
-async def test_why_there_is_no_master(run, nodes3, fault):
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("nothing there", "onnect"),
+        ("another service", "it knows no service 'main'"),
+        ("no Sentinel", "unknown command"),
+        ("no address", "its reply is malformed"),
+    ],
+)
+async def test_why_there_is_no_master(run, nodes3, fault, words):
     """The reason names each Sentinel with its own, and the doctor has advice."""
+    server = await asyncio.start_server(partial(odd, b"*1\r\n$1\r\nx\r\n"), "127.0.0.1")
     port = {
         "nothing there": free_port,
         "another service": lambda: run(*watching("other", nodes3.ports[0])),
         "no Sentinel": lambda: nodes3.ports[0],
+        "no address": lambda: server.sockets[0].getsockname()[1],
     }[fault]()
-    words = {
-        "nothing there": "onnect",
-        "another service": "it knows no service 'main'",
-        "no Sentinel": "unknown command",
-    }[fault]
     async with LockManager(
         [f"redis+sentinel://127.0.0.1:{port}/main"], node_timeout=PATIENT, prefix=PREFIX
     ) as manager:
@@ -201,6 +208,7 @@ async def test_why_there_is_no_master(run, nodes3, fault):
         assert words in reason
         (finding,) = [one for one in await manager.diagnose() if one.node is not None]
         assert "Redis Sentinels" in finding.advice
+    server.close()
 
 
 def test_the_same_service_twice_is_refused():
