@@ -1,4 +1,4 @@
-"""Tells the log, and the hooks of one manager, what happens to locks; hooks are checked when they are given."""
+"""Tells the log and the hooks of one manager what happens to locks; hooks are checked when they are given."""
 
 from __future__ import annotations
 
