@@ -287,52 +287,43 @@ async def cancel_at(
 @pytest.mark.parametrize("waking", [False, True], ids=["asleep", "waking"])
 @pytest.mark.parametrize("condition", CONDITIONS)
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_cancelled_at_every_pause(operation, condition, waking):
+@virtual
+async def test_cancelled_at_every_pause(operation, condition, waking):
     """Cancelled at its first pause, at its second, … : whatever it had under way is undone on every node."""
-
-    async def main() -> None:
-        at = 1
-        while await cancel_at(operation, condition, at, waking=waking):
-            at += 1
-            assert at < MAX_PAUSES
-
-    virtual(main)()
+    at = 1
+    while await cancel_at(operation, condition, at, waking=waking):
+        at += 1
+        assert at < MAX_PAUSES
 
 
 @pytest.mark.parametrize("waking", [False, True], ids=["asleep", "waking"])
 @pytest.mark.parametrize("condition", [healthy, slow, frozen, mostly_frozen, dead])
-def test_cancelled_at_every_pause_of_a_first_use(condition, waking):
+@virtual
+async def test_cancelled_at_every_pause_of_a_first_use(condition, waking):
     """Also the start of a manager, its first lock and its closing leave neither a key nor a task behind."""
-
-    async def main() -> None:
-        at = 1
-        while await cancel_at(first_use, condition, at, waking=waking):
-            at += 1
-            assert at < MAX_PAUSES
-        assert at > 3
-
-    virtual(main)()
+    at = 1
+    while await cancel_at(first_use, condition, at, waking=waking):
+        at += 1
+        assert at < MAX_PAUSES
+    assert at > 3
 
 
 @pytest.mark.parametrize("turn", range(1, 40))
-def test_cancelled_after_so_many_turns_of_the_loop(turn):
+@virtual
+async def test_cancelled_after_so_many_turns_of_the_loop(turn):
     """Not only at the task's own pauses: cancelled in any turn of the loop around a win and a release."""
-
-    async def main() -> None:
-        async with world(latency=0.0) as w:
-            case = Case(w)
-            async with clean(case):
-                for operation in (acquire, nested_blocks, queue):
-                    if OPERATIONS[operation]:
-                        case.leases.insert(0, await w.manager.lock("a").acquire())
-                    task = in_task(lambda operation=operation: operation(case))
-                    await turns(turn)
-                    task.cancel()
-                    await task
-                    for lease in case.leases:
-                        await lease.release()
-
-    virtual(main)()
+    async with world(latency=0.0) as w:
+        case = Case(w)
+        async with clean(case):
+            for operation in (acquire, nested_blocks, queue):
+                if OPERATIONS[operation]:
+                    case.leases.insert(0, await w.manager.lock("a").acquire())
+                task = in_task(lambda operation=operation: operation(case))
+                await turns(turn)
+                task.cancel()
+                await task
+                for lease in case.leases:
+                    await lease.release()
 
 
 @virtual
@@ -495,24 +486,21 @@ class Chaos:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("seed", [1, 2])
-def test_five_thousand_random_cancellations(seed):
+@virtual
+async def test_five_thousand_random_cancellations(seed):
     """Random operations on unreliable nodes, cancelled at random: never two inside, nothing left behind."""
-
-    async def main() -> None:
-        dice = random.Random(seed)
-        async with world(5) as w:
-            before = asyncio.all_tasks()
-            chaos = Chaos(w, dice)
-            await chaos.run()
-            async with clean(Case(w)):
-                pass
-            assert chaos.cancelled >= Chaos.CANCELLATIONS
-            assert chaos.entered > 300
-            assert set(chaos.inside.values()) == {0}
-            assert asyncio.all_tasks() == before
-            for name in Chaos.NAMES:  # and every name can still be locked
-                async with w.manager.lock(name, blocking_timeout=0):
-                    holding = [node for node in w.nodes if node.get(PREFIX + name.encode()) is not None]
-                    assert len(holding) >= 3
-
-    virtual(main)()
+    dice = random.Random(seed)
+    async with world(5) as w:
+        before = asyncio.all_tasks()
+        chaos = Chaos(w, dice)
+        await chaos.run()
+        async with clean(Case(w)):
+            pass
+        assert chaos.cancelled >= Chaos.CANCELLATIONS
+        assert chaos.entered > 300
+        assert set(chaos.inside.values()) == {0}
+        assert asyncio.all_tasks() == before
+        for name in Chaos.NAMES:  # and every name can still be locked
+            async with w.manager.lock(name, blocking_timeout=0):
+                holding = [node for node in w.nodes if node.get(PREFIX + name.encode()) is not None]
+                assert len(holding) >= 3

@@ -81,41 +81,38 @@ def ready_in(node: MemoryNode, ahead: float) -> float:
 
 
 @MODES
-def test_a_node_that_jumps_ahead_loses_its_vote(fencing: bool, caplog: pytest.LogCaptureFixture) -> None:
+@virtual
+async def test_a_node_that_jumps_ahead_loses_its_vote(
+    fencing: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """An hour ahead under a held lease: reported by event, log and statistics, its wait restarts, it has
     no vote for one quarantine; the lease goes on with the others, which give its key back (R9, R14).
     """
+    async with watched(fencing=fencing) as (w, listener), w.manager.lock("a") as lease:
+        w.nodes[1].step_clock(HOUR)
+        assert w.holders("a")[1] is None, "the lock has ended there"
+        stepped_at = sim().time()
+        await asyncio.sleep(NOTICED)
+        (event,) = listener.heard
+        assert event.node == w.nodes[1].name
+        assert event.seconds == pytest.approx(HOUR, abs=0.05)
+        assert states(w) == [UP, OUT, UP]
+        statistics = w.manager.statistics()
+        assert (statistics.steps, statistics.quarantined) == (1, 1)
+        assert statistics.nodes[1].clock == pytest.approx(HOUR, abs=0.05)
+        assert ready_in(w.nodes[1], HOUR) == pytest.approx(WAIT - (sim().time() - stepped_at), abs=NOTICED)
+        (said,) = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
+        assert w.nodes[1].name in said
+        assert "jumped ahead by 3" in said
+        await asyncio.sleep(TTL)
+        assert lease.held
+        assert None not in w.holders("a"), "topped up, vote or not"
+        assert states(w) == [UP, OUT, UP]
 
-    async def main() -> None:
-        async with watched(fencing=fencing) as (w, listener), w.manager.lock("a") as lease:
-            w.nodes[1].step_clock(HOUR)
-            assert w.holders("a")[1] is None, "the lock has ended there"
-            stepped_at = sim().time()
-            await asyncio.sleep(NOTICED)
-            (event,) = listener.heard
-            assert event.node == w.nodes[1].name
-            assert event.seconds == pytest.approx(HOUR, abs=0.05)
-            assert states(w) == [UP, OUT, UP]
-            statistics = w.manager.statistics()
-            assert (statistics.steps, statistics.quarantined) == (1, 1)
-            assert statistics.nodes[1].clock == pytest.approx(HOUR, abs=0.05)
-            assert ready_in(w.nodes[1], HOUR) == pytest.approx(
-                WAIT - (sim().time() - stepped_at), abs=NOTICED
-            )
-            (said,) = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
-            assert w.nodes[1].name in said
-            assert "jumped ahead by 3" in said
-            await asyncio.sleep(TTL)
-            assert lease.held
-            assert None not in w.holders("a"), "topped up, vote or not"
-            assert states(w) == [UP, OUT, UP]
-
-            await asyncio.sleep(WAIT - TTL + HEARTBEAT)
-            assert states(w) == [UP] * 3
-            assert lease.held
-            assert len(listener.heard) == 1
-
-    virtual(main)()
+        await asyncio.sleep(WAIT - TTL + HEARTBEAT)
+        assert states(w) == [UP] * 3
+        assert lease.held
+        assert len(listener.heard) == 1
 
 
 @pytest.mark.parametrize(
@@ -127,60 +124,52 @@ def test_a_node_that_jumps_ahead_loses_its_vote(fencing: bool, caplog: pytest.Lo
     ],  # the plain SET answers without the node's time
     ids=["fenced, between two heartbeats", "fenced, noticed", "plain, noticed"],
 )
-def test_there_is_no_second_holder_while_a_majority_is_right(fencing: bool, noticed: float) -> None:
+@virtual
+async def test_there_is_no_second_holder_while_a_majority_is_right(fencing: bool, noticed: float) -> None:
     """A lock is held on two of three, and one of these jumps a minute ahead: a client that asks then gets
     a vote there that does not count (R14).
     """
-
-    async def main() -> None:
-        async with watched(fencing=fencing) as (w, _):
-            options = {"fencing": fencing, "restart_quarantine": QUARANTINE}
-            async with w.process(**options) as other:
-                w.occupy("a", 0.01, 2)
-                lease = await other.lock("a", extension=PLAIN).acquire()
-                await asyncio.sleep(0.1)
-                w.nodes[0].step_clock(MINUTE)
-                assert [value is None for value in w.holders("a")] == [True, False, True]
-                await asyncio.sleep(noticed)
-                asked = [count(node, "acquire") for node in w.nodes]
-                end = await in_task(w.manager.lock("a", blocking_timeout=0).acquire)
-                assert type(end.error) is (LockTakenError if noticed else QuorumUnavailableError)
-                assert lease.held
-                asked_now = [
-                    count(node, "acquire") - before for node, before in zip(w.nodes, asked, strict=True)
-                ]
-                assert asked_now == [0 if noticed else 1, 1, 1]
-                await asyncio.sleep(3 * LATENCY)
-                assert [value is None for value in w.holders("a")] == [True, False, True], "undone"
-                await lease.release()
-
-    virtual(main)()
+    async with watched(fencing=fencing) as (w, _):
+        options = {"fencing": fencing, "restart_quarantine": QUARANTINE}
+        async with w.process(**options) as other:
+            w.occupy("a", 0.01, 2)
+            lease = await other.lock("a", extension=PLAIN).acquire()
+            await asyncio.sleep(0.1)
+            w.nodes[0].step_clock(MINUTE)
+            assert [value is None for value in w.holders("a")] == [True, False, True]
+            await asyncio.sleep(noticed)
+            asked = [count(node, "acquire") for node in w.nodes]
+            end = await in_task(w.manager.lock("a", blocking_timeout=0).acquire)
+            assert type(end.error) is (LockTakenError if noticed else QuorumUnavailableError)
+            assert lease.held
+            asked_now = [count(node, "acquire") - before for node, before in zip(w.nodes, asked, strict=True)]
+            assert asked_now == [0 if noticed else 1, 1, 1]
+            await asyncio.sleep(3 * LATENCY)
+            assert [value is None for value in w.holders("a")] == [True, False, True], "undone"
+            await lease.release()
 
 
 @pytest.mark.parametrize("counters", [None, (4, 2, 3)], ids=["they agree", "they are raised"])
-def test_a_grant_with_a_time_that_is_ahead_is_no_part_of_a_certificate(
+@virtual
+async def test_a_grant_with_a_time_that_is_ahead_is_no_part_of_a_certificate(
     counters: tuple[float, ...] | None,
 ) -> None:
     """Whether the fence takes one round or two, the node that has just jumped does not count (R10, R14)."""
-
-    async def main() -> None:
-        async with watched() as (w, _):
-            if counters is not None:
-                put(w, "a", *map(ago, counters))
-            async with w.manager.lock("a", blocking_timeout=0):
-                pass
-            w.nodes[2].freeze()
-            w.nodes[0].step_clock(MINUTE)
-            if counters is not None:
-                put(w, "a", *map(ago, counters))
-            end = await in_task(w.manager.lock("a", blocking_timeout=0).acquire)
-            assert isinstance(end.error, QuorumUnavailableError)
-            assert w.manager.statistics().uncertified == 1
-            w.nodes[2].thaw()
-            async with w.manager.lock("a", blocking_timeout=0) as lease:
-                assert sum(vote.vote is Vote.GRANTED for vote in lease.votes) >= 2
-
-    virtual(main)()
+    async with watched() as (w, _):
+        if counters is not None:
+            put(w, "a", *map(ago, counters))
+        async with w.manager.lock("a", blocking_timeout=0):
+            pass
+        w.nodes[2].freeze()
+        w.nodes[0].step_clock(MINUTE)
+        if counters is not None:
+            put(w, "a", *map(ago, counters))
+        end = await in_task(w.manager.lock("a", blocking_timeout=0).acquire)
+        assert isinstance(end.error, QuorumUnavailableError)
+        assert w.manager.statistics().uncertified == 1
+        w.nodes[2].thaw()
+        async with w.manager.lock("a", blocking_timeout=0) as lease:
+            assert sum(vote.vote is Vote.GRANTED for vote in lease.votes) >= 2
 
 
 class Interrupted:
@@ -222,29 +211,26 @@ async def test_a_node_that_is_suspected_after_its_grant_is_no_part_of_a_certific
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("frozen", [(), (2,)], ids=["all answer", "one does not"])
-def test_the_vote_is_not_back_before_the_restart(frozen: tuple[int, ...]) -> None:
+@virtual
+async def test_the_vote_is_not_back_before_the_restart(frozen: tuple[int, ...]) -> None:
     """From the suspicion until the quarantine is over, the node has no vote at any moment (R14)."""
-
-    async def main() -> None:
-        async with watched() as (w, listener):
-            for index in frozen:
-                w.nodes[index].freeze()
-            w.nodes[1].step_clock(HOUR)
-            deadline = sim().time() + NOTICED
-            while states(w)[1] is UP:
-                assert sim().time() < deadline, "it is not suspected"
-                await asyncio.sleep(LATENCY / 4)
-            suspected_at = sim().time()
-            while sim().time() < suspected_at + PATIENCE + 2 * HEARTBEAT:
-                assert states(w)[1] is OUT
-                await asyncio.sleep(LATENCY / 4)
-            assert len(listener.heard) == 1
-            assert ready_in(w.nodes[1], HOUR) > QUARANTINE - 2 * PATIENCE
-            assert w.manager.statistics().quarantined == 1
-            for index in frozen:
-                w.nodes[index].thaw()
-
-    virtual(main)()
+    async with watched() as (w, listener):
+        for index in frozen:
+            w.nodes[index].freeze()
+        w.nodes[1].step_clock(HOUR)
+        deadline = sim().time() + NOTICED
+        while states(w)[1] is UP:
+            assert sim().time() < deadline, "it is not suspected"
+            await asyncio.sleep(LATENCY / 4)
+        suspected_at = sim().time()
+        while sim().time() < suspected_at + PATIENCE + 2 * HEARTBEAT:
+            assert states(w)[1] is OUT
+            await asyncio.sleep(LATENCY / 4)
+        assert len(listener.heard) == 1
+        assert ready_in(w.nodes[1], HOUR) > QUARANTINE - 2 * PATIENCE
+        assert w.manager.statistics().quarantined == 1
+        for index in frozen:
+            w.nodes[index].thaw()
 
 
 @virtual
@@ -379,28 +365,25 @@ def test_a_clock_that_comes_back_makes_no_fence_fall(back: str) -> None:
 
 @pytest.mark.parametrize(("number", "alike"), [(3, 3), (3, 2), (5, 5), (5, 3), (4, 2), (1, 1)], ids=str)
 @pytest.mark.parametrize("seconds", [HOUR, -HOUR])
-def test_when_half_of_the_nodes_jump_alike_our_own_clock_did(
+@virtual
+async def test_when_half_of_the_nodes_jump_alike_our_own_clock_did(
     number: int, alike: int, seconds: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Then the client distrusts itself: no quarantine restarts, all votes count, and it is said (R14)."""
-
-    async def main() -> None:
-        async with watched(number) as (w, listener):
-            before = [node.get(META) for node in w.nodes]
-            for node in w.nodes[:alike]:
-                node.step_clock(seconds)
-            await asyncio.sleep(NOTICED)
-            assert [event.node for event in listener.heard] == [None]
-            assert listener.heard[0].seconds == pytest.approx(-seconds, abs=0.05)
-            assert [node.get(META) for node in w.nodes] == before
-            assert states(w) == [UP] * number
-            assert w.manager.statistics().steps == 0
-            assert [one.levelno for one in caplog.records if "alike" in one.getMessage()] == [logging.WARNING]
-            if alike == number:
-                async with w.manager.lock("a", blocking_timeout=5):
-                    pass
-
-    virtual(main)()
+    async with watched(number) as (w, listener):
+        before = [node.get(META) for node in w.nodes]
+        for node in w.nodes[:alike]:
+            node.step_clock(seconds)
+        await asyncio.sleep(NOTICED)
+        assert [event.node for event in listener.heard] == [None]
+        assert listener.heard[0].seconds == pytest.approx(-seconds, abs=0.05)
+        assert [node.get(META) for node in w.nodes] == before
+        assert states(w) == [UP] * number
+        assert w.manager.statistics().steps == 0
+        assert [one.levelno for one in caplog.records if "alike" in one.getMessage()] == [logging.WARNING]
+        if alike == number:
+            async with w.manager.lock("a", blocking_timeout=5):
+                pass
 
 
 @virtual
@@ -435,17 +418,14 @@ async def test_a_jump_back_is_worth_a_word(caplog: pytest.LogCaptureFixture) -> 
 
 @MODES
 @pytest.mark.parametrize("seconds", [0.9 * drift(TTL), -0.9 * drift(TTL)])
-def test_what_the_drift_margin_pays_for_is_no_jump(seconds: float, fencing: bool) -> None:
+@virtual
+async def test_what_the_drift_margin_pays_for_is_no_jump(seconds: float, fencing: bool) -> None:
     """A step that no holder's validity depends on is not reported (R3, R14)."""
-
-    async def main() -> None:
-        async with watched(fencing=fencing) as (w, listener):
-            w.nodes[1].step_clock(seconds)
-            await asyncio.sleep(5 * HEARTBEAT)
-            assert listener.heard == []
-            assert states(w) == [UP] * 3
-
-    virtual(main)()
+    async with watched(fencing=fencing) as (w, listener):
+        w.nodes[1].step_clock(seconds)
+        await asyncio.sleep(5 * HEARTBEAT)
+        assert listener.heard == []
+        assert states(w) == [UP] * 3
 
 
 @virtual

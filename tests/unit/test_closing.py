@@ -33,31 +33,27 @@ from tests.unit.worlds import (
 
 @pytest.mark.parametrize("extension", [None, PLAIN])
 @pytest.mark.parametrize("asked_before", [False, True])
-def test_closing_tells_leases_without_a_body(extension, asked_before):
+@virtual
+async def test_closing_tells_leases_without_a_body(extension, asked_before):
     """aclose() sets `lost` of a lease from acquire(), and check() gives the reason, for ever."""
-
-    @virtual
-    async def main() -> None:
-        async with world() as w:
-            lease = await w.manager.lock("a", extension=extension).acquire()
-            watcher = asyncio.create_task(lease.lost.wait()) if asked_before else None
-            await asyncio.sleep(1)
-            began = sim().time()
-            await w.manager.aclose()
-            assert sim().time() - began < 0.1, "there is no body to wait for"
-            assert lease.lost.is_set()
-            if watcher is not None:
-                assert await asyncio.wait_for(watcher, 0) is True
-            for _ in range(2):
-                assert not lease.held
-                with pytest.raises(LockLostError) as caught:
-                    lease.check()
-                assert caught.value.reason is LossReason.MANAGER_CLOSED
-                await asyncio.sleep(30)
-            assert w.manager.statistics().lost == 1
-            assert w.keys == [()] * 3
-
-    main()
+    async with world() as w:
+        lease = await w.manager.lock("a", extension=extension).acquire()
+        watcher = asyncio.create_task(lease.lost.wait()) if asked_before else None
+        await asyncio.sleep(1)
+        began = sim().time()
+        await w.manager.aclose()
+        assert sim().time() - began < 0.1, "there is no body to wait for"
+        assert lease.lost.is_set()
+        if watcher is not None:
+            assert await asyncio.wait_for(watcher, 0) is True
+        for _ in range(2):
+            assert not lease.held
+            with pytest.raises(LockLostError) as caught:
+                lease.check()
+            assert caught.value.reason is LossReason.MANAGER_CLOSED
+            await asyncio.sleep(30)
+        assert w.manager.statistics().lost == 1
+        assert w.keys == [()] * 3
 
 
 @virtual
@@ -146,42 +142,38 @@ class ThrownAway:
 
 
 @pytest.mark.parametrize("how", ["lock", "lease", "nested"])
-def test_a_coroutine_that_is_thrown_away_inside_a_block(how):
+@virtual
+async def test_a_coroutine_that_is_thrown_away_inside_a_block(how):
     """close() of a coroutine under a lock is not refused, and its keys are released all the same."""
+    async with world() as w:
+        inside = asyncio.Event()
+        leases: list[Lease] = []
 
-    @virtual
-    async def main() -> None:
-        async with world() as w:
-            inside = asyncio.Event()
-            leases: list[Lease] = []
+        async def body() -> None:
+            if how == "lease":
+                block = await w.manager.lock("a").acquire()
+                async with block as lease:
+                    await wait(lease)
+            elif how == "nested":
+                async with w.manager.lock("b"), w.manager.lock("a") as lease:
+                    await wait(lease)
+            else:
+                async with w.manager.lock("a") as lease:
+                    await wait(lease)
 
-            async def body() -> None:
-                if how == "lease":
-                    block = await w.manager.lock("a").acquire()
-                    async with block as lease:
-                        await wait(lease)
-                elif how == "nested":
-                    async with w.manager.lock("b"), w.manager.lock("a") as lease:
-                        await wait(lease)
-                else:
-                    async with w.manager.lock("a") as lease:
-                        await wait(lease)
+        async def wait(lease: Lease) -> None:
+            leases.append(lease)
+            inside.set()
+            await asyncio.sleep(100)
 
-            async def wait(lease: Lease) -> None:
-                leases.append(lease)
-                inside.set()
-                await asyncio.sleep(100)
-
-            await ThrownAway(body(), inside)
-            assert [lease.held for lease in leases] == [False]
-            assert w.manager.statistics().held == 0
-            await asyncio.sleep(3 * LATENCY)
-            assert w.keys == [()] * 3
-            async with w.manager.lock("a", "b", blocking_timeout=0):
-                pass
-            gc.collect()
-
-    main()
+        await ThrownAway(body(), inside)
+        assert [lease.held for lease in leases] == [False]
+        assert w.manager.statistics().held == 0
+        await asyncio.sleep(3 * LATENCY)
+        assert w.keys == [()] * 3
+        async with w.manager.lock("a", "b", blocking_timeout=0):
+            pass
+        gc.collect()
 
 
 # -- forked children ---------------------------------------------------------------------------------------

@@ -31,31 +31,27 @@ class Thing:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_each_ends_in_its_own_time(seed: int) -> None:
+@virtual
+async def test_each_ends_in_its_own_time(seed: int) -> None:
     """Limits of every length, begun at any moment, some over before: none ends early, late or twice."""
-
-    @virtual
-    async def main() -> None:
-        draw = random.Random(seed)
-        deadlines = Deadlines()
-        due: list[tuple[Thing, float | None]] = []
-        for _ in range(200):
-            if draw.random() < 0.3:
-                await asyncio.sleep(draw.random() * 0.2)
-            thing, timeout = Thing(), draw.choice((0.0, 0.1, 0.1, 0.1, draw.random()))
-            deadlines.watch(thing, timeout)
-            ends = sim().time() + timeout
-            if draw.random() < 0.5:  # it is over before its time, or at once
-                over_at = sim().time() + draw.random() * timeout
-                if over_at < ends:
-                    sim().call_at(over_at, setattr, thing, "over", True)
-                    due.append((thing, None))
-                    continue
-            due.append((thing, ends))
-        await asyncio.sleep(2)
-        assert [thing.ended_at for thing, _ in due] == [ends for _, ends in due]
-
-    main()
+    draw = random.Random(seed)
+    deadlines = Deadlines()
+    due: list[tuple[Thing, float | None]] = []
+    for _ in range(200):
+        if draw.random() < 0.3:
+            await asyncio.sleep(draw.random() * 0.2)
+        thing, timeout = Thing(), draw.choice((0.0, 0.1, 0.1, 0.1, draw.random()))
+        deadlines.watch(thing, timeout)
+        ends = sim().time() + timeout
+        if draw.random() < 0.5:  # it is over before its time, or at once
+            over_at = sim().time() + draw.random() * timeout
+            if over_at < ends:
+                sim().call_at(over_at, setattr, thing, "over", True)
+                due.append((thing, None))
+                continue
+        due.append((thing, ends))
+    await asyncio.sleep(2)
+    assert [thing.ended_at for thing, _ in due] == [ends for _, ends in due]
 
 
 @virtual

@@ -85,26 +85,23 @@ class Diary:
         pytest.param(0.5, 600.0, marks=pytest.mark.heavy),
     ],
 )
-def test_a_lease_is_extended_at_its_share_of_the_ttl(every, ttl):
+@virtual
+async def test_a_lease_is_extended_at_its_share_of_the_ttl(every, ttl):
     """Each extension is asked `every` of the ttl after the one before it, and won in a round trip."""
-
-    async def main() -> None:
-        diary = Diary()
-        async with world(hooks=[diary]) as w:
-            asked_at = sim().time()
-            lock = w.manager.lock("a", ttl=ttl, extension=ExtensionPolicy(every=every, grace=0.01))
-            async with lock as lease:
-                await asyncio.sleep(10 * every * ttl)
-                assert lease.extensions in (9, 10)
-        times = [asked_at] + [when - ROUND_TRIP for when, _ in diary.extended]
-        steps = [later - before for before, later in itertools.pairwise(times)]
-        assert all(every * ttl - 1e-6 <= step <= every * ttl + 0.002 for step in steps), steps
-        for number, (when, event) in enumerate(diary.extended, start=1):
-            assert event.extensions == number
-            assert event.names == ("a",)
-            assert event.remaining == pytest.approx(ttl - 0.01 * ttl - 0.002 - ROUND_TRIP), when
-
-    virtual(main)()
+    diary = Diary()
+    async with world(hooks=[diary]) as w:
+        asked_at = sim().time()
+        lock = w.manager.lock("a", ttl=ttl, extension=ExtensionPolicy(every=every, grace=0.01))
+        async with lock as lease:
+            await asyncio.sleep(10 * every * ttl)
+            assert lease.extensions in (9, 10)
+    times = [asked_at] + [when - ROUND_TRIP for when, _ in diary.extended]
+    steps = [later - before for before, later in itertools.pairwise(times)]
+    assert all(every * ttl - 1e-6 <= step <= every * ttl + 0.002 for step in steps), steps
+    for number, (when, event) in enumerate(diary.extended, start=1):
+        assert event.extensions == number
+        assert event.names == ("a",)
+        assert event.remaining == pytest.approx(ttl - 0.01 * ttl - 0.002 - ROUND_TRIP), when
 
 
 @virtual
@@ -359,58 +356,52 @@ async def test_a_failed_extension_never_releases():
 
 @pytest.mark.parametrize("before", [None, 0.0, 1.0])
 @pytest.mark.parametrize("seconds", [3.0, 6.5, 8.0])
-def test_a_stall_that_ends_in_time(seconds, before):
+@virtual
+async def test_a_stall_that_ends_in_time(seconds, before):
     """A loop that stood still for less than the validity extends as soon as it runs, and tells the length."""
-
-    async def main() -> None:
-        diary = Diary()
-        async with world(hooks=[diary]) as w, w.manager.lock("a") as lease:
-            if before is not None:  # else the body blocks before any other task has run
-                await asyncio.sleep(before)
-            sim().advance(seconds)
-            await asyncio.sleep(2 * TTL)
-            assert lease.held
-        assert not diary.lost
-        assert len(diary.stalled) == 1
-        assert seconds - 0.26 <= diary.stalled[0].seconds <= seconds
-        assert diary.stalled[0].suspended == 0
-
-    virtual(main)()
+    diary = Diary()
+    async with world(hooks=[diary]) as w, w.manager.lock("a") as lease:
+        if before is not None:  # else the body blocks before any other task has run
+            await asyncio.sleep(before)
+        sim().advance(seconds)
+        await asyncio.sleep(2 * TTL)
+        assert lease.held
+    assert not diary.lost
+    assert len(diary.stalled) == 1
+    assert seconds - 0.26 <= diary.stalled[0].seconds <= seconds
+    assert diary.stalled[0].suspended == 0
 
 
 @pytest.mark.parametrize("behind", [0.0, 1.0, 3.3])
 @pytest.mark.parametrize("seconds", [10.5, 30.0])
-def test_a_stall_past_the_deadline_is_never_extended_back_to_life(behind, seconds):
+@virtual
+async def test_a_stall_past_the_deadline_is_never_extended_back_to_life(behind, seconds):
     """A loop that stood still too long has lost the lock by the clock, whatever answers lie waiting."""
-
-    async def main() -> None:
-        diary = Diary()
-        async with world(hooks=[diary], latency=0.04) as w:
-            lease = await w.manager.lock("a").acquire()
-            await asyncio.sleep(behind)  # 3.3: with the first extension under way
-            before = [count(node, "extend") for node in w.nodes]
-            sim().advance(seconds)
-            assert not lease.held
-            with pytest.raises(LockLostError):
-                lease.check()
-            for node in w.nodes:  # as if no client had been able to take the lock meanwhile
-                node.set(KEY, sent(node)[0].owner, 100.0)
-            await asyncio.sleep(TTL)
-            assert not lease.held
-            assert lease.lost.is_set()
-            assert lease.extensions == 0
-            assert [event.reason for _, event in diary.lost] == [LossReason.EXPIRED]
-            assert [count(node, "extend") - n for node, n in zip(w.nodes, before, strict=True)] in (
-                [0] * 3,
-                [1] * 3,  # on its way when the loop stopped
-            )
-            assert len(diary.stalled) == 1
-            assert seconds - 0.26 <= diary.stalled[0].seconds <= seconds
-            with pytest.raises(LockLostError):
-                await lease.extend()
-            await lease.release()
-
-    virtual(main)()
+    diary = Diary()
+    async with world(hooks=[diary], latency=0.04) as w:
+        lease = await w.manager.lock("a").acquire()
+        await asyncio.sleep(behind)  # 3.3: with the first extension under way
+        before = [count(node, "extend") for node in w.nodes]
+        sim().advance(seconds)
+        assert not lease.held
+        with pytest.raises(LockLostError):
+            lease.check()
+        for node in w.nodes:  # as if no client had been able to take the lock meanwhile
+            node.set(KEY, sent(node)[0].owner, 100.0)
+        await asyncio.sleep(TTL)
+        assert not lease.held
+        assert lease.lost.is_set()
+        assert lease.extensions == 0
+        assert [event.reason for _, event in diary.lost] == [LossReason.EXPIRED]
+        assert [count(node, "extend") - n for node, n in zip(w.nodes, before, strict=True)] in (
+            [0] * 3,
+            [1] * 3,  # on its way when the loop stopped
+        )
+        assert len(diary.stalled) == 1
+        assert seconds - 0.26 <= diary.stalled[0].seconds <= seconds
+        with pytest.raises(LockLostError):
+            await lease.extend()
+        await lease.release()
 
 
 @virtual
@@ -521,17 +512,14 @@ async def test_extend_never_shortens():
 
 
 @pytest.mark.parametrize("ttl", [0.5, 1.0, 3.0, 9.0])
-def test_short_extensions_do_not_keep_the_watchdog_from_its_work(ttl):
+@virtual
+async def test_short_extensions_do_not_keep_the_watchdog_from_its_work(ttl):
     """A body that calls extend() with a short ttl all the time is extended no later than another."""
-
-    async def main() -> None:
-        async with world() as w, w.manager.lock("a") as lease:
-            for _ in range(100):
-                await asyncio.sleep(0.5)
-                await lease.extend(ttl)
-                assert lease.remaining > TTL / 2
-
-    virtual(main)()
+    async with world() as w, w.manager.lock("a") as lease:
+        for _ in range(100):
+            await asyncio.sleep(0.5)
+            await lease.extend(ttl)
+            assert lease.remaining > TTL / 2
 
 
 @virtual
@@ -629,28 +617,24 @@ async def test_extend_of_a_released_lease():
 
 
 @pytest.mark.parametrize("reason", [LossReason.EXPIRED, LossReason.RELEASED])
-def test_an_extend_that_is_overtaken_by_the_end(reason):
+@virtual
+async def test_an_extend_that_is_overtaken_by_the_end(reason):
     """A majority grants it, but the lease has been lost meanwhile, valid by the clock or not, or released."""
-
-    @virtual
-    async def main() -> None:
-        async with world(latency=0.02, extension=PLAIN) as w:
-            lease = await w.manager.lock("a").acquire()
-            if reason is LossReason.EXPIRED:
-                await until(deadline(lease) - 0.01)
-            extend = in_task(lease.extend)
-            await asyncio.sleep(0.015)
-            if reason is LossReason.RELEASED:
-                await lease.release()
-            else:
-                assert lease.held, "lost at its deadline, which is before the end of validity"
-                assert lease.lost.is_set()
-            error = (await extend).error
-            assert isinstance(error, LockLostError)
-            assert error.reason is reason
+    async with world(latency=0.02, extension=PLAIN) as w:
+        lease = await w.manager.lock("a").acquire()
+        if reason is LossReason.EXPIRED:
+            await until(deadline(lease) - 0.01)
+        extend = in_task(lease.extend)
+        await asyncio.sleep(0.015)
+        if reason is LossReason.RELEASED:
             await lease.release()
-
-    main()
+        else:
+            assert lease.held, "lost at its deadline, which is before the end of validity"
+            assert lease.lost.is_set()
+        error = (await extend).error
+        assert isinstance(error, LockLostError)
+        assert error.reason is reason
+        await lease.release()
 
 
 @virtual
@@ -677,18 +661,15 @@ async def test_extend_without_a_quorum():
 
 
 @pytest.mark.parametrize("ttl", [0, -1, 24 * 3600 + 1, TIMEOUT, float("nan")])
-def test_extend_checks_its_ttl(ttl):
+@virtual
+async def test_extend_checks_its_ttl(ttl):
     """A ttl that cannot work is a ValueError with the value in it; nothing is sent, nothing changes."""
-
-    async def main() -> None:
-        async with world() as w, w.manager.lock("a", extension=PLAIN) as lease:
-            before = lease.valid_until
-            with pytest.raises(ValueError, match=repr(ttl)):
-                await lease.extend(ttl)
-            assert lease.valid_until == before
-            assert [count(node, "extend") for node in w.nodes] == [0] * 3
-
-    virtual(main)()
+    async with world() as w, w.manager.lock("a", extension=PLAIN) as lease:
+        before = lease.valid_until
+        with pytest.raises(ValueError, match=repr(ttl)):
+            await lease.extend(ttl)
+        assert lease.valid_until == before
+        assert [count(node, "extend") for node in w.nodes] == [0] * 3
 
 
 @virtual
@@ -753,33 +734,27 @@ async def test_a_node_that_lost_the_key_gets_it_back_in_a_won_round():
 
 
 @pytest.mark.parametrize("index", range(5))
-def test_every_node_that_lost_the_key_gets_it_back(index):
+@virtual
+async def test_every_node_that_lost_the_key_gets_it_back(index):
     """Whether it answers before or after the others: the verdict may come first, the top-up follows."""
-
-    async def main() -> None:
-        async with world(5) as w, w.manager.lock("a"):
-            w.vacate("a", index)
-            await asyncio.sleep(TTL / 3 + 0.02)
-            assert None not in w.holders("a")
-
-    virtual(main)()
+    async with world(5) as w, w.manager.lock("a"):
+        w.vacate("a", index)
+        await asyncio.sleep(TTL / 3 + 0.02)
+        assert None not in w.holders("a")
 
 
 @pytest.mark.parametrize(("index", "told"), [(0, 1), (4, 0)])
-def test_the_event_tells_of_nodes_that_are_topped_up(index, told):
+@virtual
+async def test_the_event_tells_of_nodes_that_are_topped_up(index, told):
     """Those that have answered by then; the statistics count the others, too."""
-
-    async def main() -> None:
-        diary = Diary()
-        async with world(5, hooks=[diary]) as w, w.manager.lock("a", extension=PLAIN) as lease:
-            w.vacate("a", index)
-            await lease.extend()
-            await lease.extend()
-            await asyncio.sleep(0.01)
-            assert [event.topped_up for _, event in diary.extended] == [told, 0]
-            assert w.manager.statistics().topped_up == 1
-
-    virtual(main)()
+    diary = Diary()
+    async with world(5, hooks=[diary]) as w, w.manager.lock("a", extension=PLAIN) as lease:
+        w.vacate("a", index)
+        await lease.extend()
+        await lease.extend()
+        await asyncio.sleep(0.01)
+        assert [event.topped_up for _, event in diary.extended] == [told, 0]
+        assert w.manager.statistics().topped_up == 1
 
 
 @virtual
@@ -793,31 +768,28 @@ async def test_a_slow_node_that_lost_the_key_gets_it_back():
 
 
 @pytest.mark.parametrize("release", [True, False])
-def test_a_missing_key_that_is_heard_of_too_late_is_not_set_again(release):
+@virtual
+async def test_a_missing_key_that_is_heard_of_too_late_is_not_set_again(release):
     """A slow node's "missing" that comes after the release, or after the loss, tops no node up."""
-
-    async def main() -> None:
-        async with world() as w:
-            lease = await w.manager.lock("a", extension=PLAIN).acquire()
-            w.nodes[0].latency = 0.04
-            w.vacate("a", 0)
-            await until(deadline(lease) - 0.02)
-            if release:
-                await lease.extend()
-                await lease.release()
-            else:
-                lease_extends = in_task(lease.extend)
-                await asyncio.sleep(0.01)
-                w.vacate("a", 1, 2)
-                await lease_extends
-                with pytest.raises(LockLostError):
-                    await lease.extend()
-            await asyncio.sleep(1)
-            assert count(w.nodes[0], "top-up") == 0
-            assert w.holders("a")[0] is None
+    async with world() as w:
+        lease = await w.manager.lock("a", extension=PLAIN).acquire()
+        w.nodes[0].latency = 0.04
+        w.vacate("a", 0)
+        await until(deadline(lease) - 0.02)
+        if release:
+            await lease.extend()
             await lease.release()
-
-    virtual(main)()
+        else:
+            lease_extends = in_task(lease.extend)
+            await asyncio.sleep(0.01)
+            w.vacate("a", 1, 2)
+            await lease_extends
+            with pytest.raises(LockLostError):
+                await lease.extend()
+        await asyncio.sleep(1)
+        assert count(w.nodes[0], "top-up") == 0
+        assert w.holders("a")[0] is None
+        await lease.release()
 
 
 @virtual
@@ -832,20 +804,17 @@ async def test_a_rolling_loss_of_keys_is_survived():
 
 
 @pytest.mark.parametrize("gone", [(0, 1), (0, 1, 2)])
-def test_a_lost_majority_is_never_resurrected(gone):
+@virtual
+async def test_a_lost_majority_is_never_resurrected(gone):
     """A key that is gone from a majority is not set again anywhere."""
-
-    async def main() -> None:
-        async with world() as w:
-            lease = await w.manager.lock("a").acquire()
-            w.vacate("a", *gone)
-            await lease.lost.wait()
-            await asyncio.sleep(TTL)
-            assert [count(node, "top-up") for node in w.nodes] == [0] * 3
-            assert w.keys == [()] * 3
-            await lease.release()
-
-    virtual(main)()
+    async with world() as w:
+        lease = await w.manager.lock("a").acquire()
+        w.vacate("a", *gone)
+        await lease.lost.wait()
+        await asyncio.sleep(TTL)
+        assert [count(node, "top-up") for node in w.nodes] == [0] * 3
+        assert w.keys == [()] * 3
+        await lease.release()
 
 
 @virtual

@@ -89,29 +89,26 @@ class Listener:
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 5])
-def test_nodes_that_agree_make_a_fence_in_one_round(number: int) -> None:
+@virtual
+async def test_nodes_that_agree_make_a_fence_in_one_round(number: int) -> None:
     """The answers to the acquire are the certificate: every counter equals the fence, after one round trip
     (R10).
     """
-
-    async def main() -> None:
-        listener = Listener()
-        async with world(number, hooks=[listener]) as w:
-            for _ in range(3):
-                began = sim().time()
-                lease = await w.manager.lock("a").acquire()
-                assert sim().time() - began <= ROUND_TRIP + EPSILON
-                await asyncio.sleep(LATENCY)
-                assert isinstance(lease.fence, int)
-                assert stands(w, "a") == [lease.fence] * number
-                assert f"fence={lease.fence}" in repr(lease)
-                assert listener.fences[-1] == lease.fence
-                await lease.release()
-            assert listener.fences == sorted(set(listener.fences))
-            assert tries(w) == (3, 0, 0)
-            assert all(count(node, "raise") == 0 for node in w.nodes)
-
-    virtual(main)()
+    listener = Listener()
+    async with world(number, hooks=[listener]) as w:
+        for _ in range(3):
+            began = sim().time()
+            lease = await w.manager.lock("a").acquire()
+            assert sim().time() - began <= ROUND_TRIP + EPSILON
+            await asyncio.sleep(LATENCY)
+            assert isinstance(lease.fence, int)
+            assert stands(w, "a") == [lease.fence] * number
+            assert f"fence={lease.fence}" in repr(lease)
+            assert listener.fences[-1] == lease.fence
+            await lease.release()
+        assert listener.fences == sorted(set(listener.fences))
+        assert tries(w) == (3, 0, 0)
+        assert all(count(node, "raise") == 0 for node in w.nodes)
 
 
 @virtual
@@ -271,24 +268,21 @@ async def _top_up(w: World, lease: Lease) -> None:
 
 @pytest.mark.parametrize("then", [_extend, _top_up])
 @pytest.mark.parametrize("by", [None, -1000, 500])
-def test_a_node_that_is_late_is_raised_in_passing(
+@virtual
+async def test_a_node_that_is_late_is_raised_in_passing(
     then: Callable[[World, Lease], Awaitable[None]], by: int | None
 ) -> None:
     """Extension and top-up carry the fence: counters below it follow, none is ever lowered (R10)."""
-
-    async def main() -> None:
-        async with world() as w, w.manager.lock("a", extension=PLAIN) as lease:
-            assert lease.fence is not None
-            await asyncio.sleep(1)
-            if by is None:
-                w.nodes[2].delete(counter("a"))
-            else:
-                w.nodes[2].set(counter("a"), b"%d" % (lease.fence + by), 600.0)
-            await then(w, lease)
-            await asyncio.sleep(ROUND_TRIP)
-            assert stands(w, "a") == [lease.fence, lease.fence, lease.fence + max(0, by or 0)]
-
-    virtual(main)()
+    async with world() as w, w.manager.lock("a", extension=PLAIN) as lease:
+        assert lease.fence is not None
+        await asyncio.sleep(1)
+        if by is None:
+            w.nodes[2].delete(counter("a"))
+        else:
+            w.nodes[2].set(counter("a"), b"%d" % (lease.fence + by), 600.0)
+        await then(w, lease)
+        await asyncio.sleep(ROUND_TRIP)
+        assert stands(w, "a") == [lease.fence, lease.fence, lease.fence + max(0, by or 0)]
 
 
 @pytest.mark.parametrize("by", [None, -1000, 500])
@@ -381,24 +375,21 @@ async def test_a_fence_stays_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("heights", [(0, 0, 0), (1, 2, 3), (3, 1, 2), (5, 5, 0)])
-def test_several_names_share_one_fence(heights: tuple[int, ...]) -> None:
+@virtual
+async def test_several_names_share_one_fence(heights: tuple[int, ...]) -> None:
     """It is greater than all that their counters had, they all stand at it, and each name goes on above it
     (R10).
     """
-
-    async def main() -> None:
-        async with world() as w:
-            before = [0]
-            for name, height in zip("abc", heights, strict=True):
-                before += [await fence_of(w.manager, name) for _ in range(height)]
-            async with w.manager.lock("c", "a", "b") as lease:
-                await asyncio.sleep(LATENCY)
-                assert lease.fence is not None
-                assert lease.fence > max(before)
-                assert [stands(w, name) for name in "abc"] == [[lease.fence] * 3] * 3
-            assert [await fence_of(w.manager, name) > lease.fence for name in "abc"] == [True] * 3
-
-    virtual(main)()
+    async with world() as w:
+        before = [0]
+        for name, height in zip("abc", heights, strict=True):
+            before += [await fence_of(w.manager, name) for _ in range(height)]
+        async with w.manager.lock("c", "a", "b") as lease:
+            await asyncio.sleep(LATENCY)
+            assert lease.fence is not None
+            assert lease.fence > max(before)
+            assert [stands(w, name) for name in "abc"] == [[lease.fence] * 3] * 3
+        assert [await fence_of(w.manager, name) > lease.fence for name in "abc"] == [True] * 3
 
 
 @virtual
@@ -468,20 +459,17 @@ LOSSES = [
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_fences_grow_whatever_is_lost(loss: Callable[[World], Awaitable[None]]) -> None:
+@virtual
+async def test_fences_grow_whatever_is_lost(loss: Callable[[World], Awaitable[None]]) -> None:
     """Whichever of two processes comes next, whatever the nodes forgot: its fence is greater (R10, R11)."""
-
-    async def main() -> None:
-        fences: list[int] = []
-        async with world(fence_ttl=300) as w, w.process(fence_ttl=300) as other:
-            put(w, "a", *[ago(-9.9)] * 3)  # as high as they can be raised
-            for number in range(8):
-                manager = (w.manager, other)[number % 2]
-                fences.append(await fence_of(manager, "a", blocking_timeout=5))
-                await loss(w)
-        assert fences == sorted(set(fences))
-
-    virtual(main)()
+    fences: list[int] = []
+    async with world(fence_ttl=300) as w, w.process(fence_ttl=300) as other:
+        put(w, "a", *[ago(-9.9)] * 3)  # as high as they can be raised
+        for number in range(8):
+            manager = (w.manager, other)[number % 2]
+            fences.append(await fence_of(manager, "a", blocking_timeout=5))
+            await loss(w)
+    assert fences == sorted(set(fences))
 
 
 @virtual
@@ -540,32 +528,29 @@ OFFSETS = [
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(("offsets", "available"), OFFSETS)
-def test_nodes_whose_clocks_are_apart(offsets: tuple[float, ...], available: bool) -> None:
+@virtual
+async def test_nodes_whose_clocks_are_apart(offsets: tuple[float, ...], available: bool) -> None:
     """A majority within ten seconds of each other can agree; else there may be no lock, but never a wrong
     order (R10).
     """
-
-    async def main() -> None:
-        nodes = [MemoryNode(latency=LATENCY, clock_offset=offset) for offset in offsets]
-        fences: list[int] = []
-        async with opened(nodes) as manager, opened(nodes, seed=2) as other:
-            for number in range(12):
-                lock = (manager, other)[number % 2].lock("a", blocking_timeout=0)
-                end = await ending(lock.acquire)
-                assert (end.error is None) is available, end.error
-                if end.error is not None:
-                    assert isinstance(end.error, QuorumUnavailableError)
-                    assert "did not agree on a fence" in str(end.error)
-                else:
-                    fences.append(await fence_of(other, "a", blocking_timeout=5))
-                await asyncio.sleep(number)
-            for node, offset in zip(nodes, offsets, strict=True):
-                node.step_clock(max(offsets) - offset)  # set right, as far as it can be done going forward
-            await asyncio.sleep(SETTLED)
-            fences.append(await fence_of(manager, "a", blocking_timeout=10))
-        assert fences == sorted(set(fences))
-
-    virtual(main)()
+    nodes = [MemoryNode(latency=LATENCY, clock_offset=offset) for offset in offsets]
+    fences: list[int] = []
+    async with opened(nodes) as manager, opened(nodes, seed=2) as other:
+        for number in range(12):
+            lock = (manager, other)[number % 2].lock("a", blocking_timeout=0)
+            end = await ending(lock.acquire)
+            assert (end.error is None) is available, end.error
+            if end.error is not None:
+                assert isinstance(end.error, QuorumUnavailableError)
+                assert "did not agree on a fence" in str(end.error)
+            else:
+                fences.append(await fence_of(other, "a", blocking_timeout=5))
+            await asyncio.sleep(number)
+        for node, offset in zip(nodes, offsets, strict=True):
+            node.step_clock(max(offsets) - offset)  # set right, as far as it can be done going forward
+        await asyncio.sleep(SETTLED)
+        fences.append(await fence_of(manager, "a", blocking_timeout=10))
+    assert fences == sorted(set(fences))
 
 
 def test_a_counter_that_has_expired_is_behind_where_a_missing_one_starts() -> None:
@@ -578,25 +563,22 @@ def test_a_counter_that_has_expired_is_behind_where_a_missing_one_starts() -> No
 
 
 @pytest.mark.parametrize("number", [1, pytest.param(3, marks=pytest.mark.heavy)])
-def test_a_counter_outlives_a_clock_that_was_ahead(number: int) -> None:
+@virtual
+async def test_a_counter_outlives_a_clock_that_was_ahead(number: int) -> None:
     """A majority's clocks are an hour ahead for a lock's turn and come back: after one more turn and more
     than a `fence_ttl` of rest, what counters start with would be below what they were (R11).
     """
-
-    async def main() -> None:
-        async with world(number) as w:
-            ahead = w.nodes[: number // 2 + 1]
-            fences = [await fence_of(w.manager, "a")]
-            for seconds, rest in ((HOUR, 5), (-HOUR, 5), (0, 700)):
-                for node in ahead:
-                    node.step_clock(seconds)
-                await asyncio.sleep(5)
-                fences.append(await fence_of(w.manager, "a", blocking_timeout=30))
-                await asyncio.sleep(rest)
+    async with world(number) as w:
+        ahead = w.nodes[: number // 2 + 1]
+        fences = [await fence_of(w.manager, "a")]
+        for seconds, rest in ((HOUR, 5), (-HOUR, 5), (0, 700)):
+            for node in ahead:
+                node.step_clock(seconds)
+            await asyncio.sleep(5)
             fences.append(await fence_of(w.manager, "a", blocking_timeout=30))
-        assert fences == sorted(set(fences))
-
-    virtual(main)()
+            await asyncio.sleep(rest)
+        fences.append(await fence_of(w.manager, "a", blocking_timeout=30))
+    assert fences == sorted(set(fences))
 
 
 class WrongClock:

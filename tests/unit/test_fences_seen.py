@@ -158,21 +158,18 @@ async def test_a_node_that_is_ahead_or_behind_is_in_the_minority() -> None:
 
 
 @pytest.mark.parametrize("said", [b"nonsense", b"-7", b"1e400", b"9" * 100, None, [b"a list"]])
-def test_what_is_no_number_is_no_fence(said: bytes | list[bytes] | None) -> None:
+@virtual
+async def test_what_is_no_number_is_no_fence(said: bytes | list[bytes] | None) -> None:
     """Another program's value under the counter's name hides neither the holder nor other nodes' counters."""
-
-    async def main() -> None:
-        async with world(3) as w:
-            w.occupy(NAME, 60.0, value=ANOTHER)
-            for node in w.nodes[1:]:
-                stand(node, 42)
-            if said is not None:
-                w.nodes[0]._server.data[counter(NAME)] = said, None
-            seen = await look(w.manager)
-            assert [node.fence_counter for node in seen.nodes] == [None, 42, 42]
-            assert (seen.state, seen.held_by, seen.highest_fence) == ("held", 3, 42)
-
-    virtual(main)()
+    async with world(3) as w:
+        w.occupy(NAME, 60.0, value=ANOTHER)
+        for node in w.nodes[1:]:
+            stand(node, 42)
+        if said is not None:
+            w.nodes[0]._server.data[counter(NAME)] = said, None
+        seen = await look(w.manager)
+        assert [node.fence_counter for node in seen.nodes] == [None, 42, 42]
+        assert (seen.state, seen.held_by, seen.highest_fence) == ("held", 3, 42)
 
 
 @virtual
@@ -211,26 +208,23 @@ async def try_once(random: Random, manager: LockManager) -> Lease | None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_no_fence_is_above_what_is_seen(seed: int) -> None:
+@virtual
+async def test_no_fence_is_above_what_is_seen(seed: int) -> None:
     """Whatever becomes of nodes: none that was given out so far; and nearly always it is the holder's."""
-
-    async def main() -> None:
-        random, given, told, exact = Random(seed), [0], 0, 0
-        async with world(3, restart_quarantine=0) as w, w.process(restart_quarantine=0) as other:
-            for _ in range(60):
-                disturbing = asyncio.create_task(disturb(random, w))
-                tries = await asyncio.gather(*(try_once(random, each) for each in (w.manager, other)))
-                leases = [lease for lease in tries if lease is not None]
-                given += [lease.fence or 0 for lease in leases]
-                seen = await look(random.choice((w.manager, other)))
-                if seen.highest_fence is not None:
-                    told += 1
-                    exact += seen.highest_fence == given[-1]
-                    assert seen.highest_fence >= max(given)
-                for lease in leases:
-                    await lease.release()
-                await disturbing
-        assert told > 20
-        assert exact > 0.9 * told
-
-    virtual(main)()
+    random, given, told, exact = Random(seed), [0], 0, 0
+    async with world(3, restart_quarantine=0) as w, w.process(restart_quarantine=0) as other:
+        for _ in range(60):
+            disturbing = asyncio.create_task(disturb(random, w))
+            tries = await asyncio.gather(*(try_once(random, each) for each in (w.manager, other)))
+            leases = [lease for lease in tries if lease is not None]
+            given += [lease.fence or 0 for lease in leases]
+            seen = await look(random.choice((w.manager, other)))
+            if seen.highest_fence is not None:
+                told += 1
+                exact += seen.highest_fence == given[-1]
+                assert seen.highest_fence >= max(given)
+            for lease in leases:
+                await lease.release()
+            await disturbing
+    assert told > 20
+    assert exact > 0.9 * told

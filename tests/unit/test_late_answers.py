@@ -41,23 +41,19 @@ def assert_silent(error: LockNotAcquiredError) -> None:
 
 @pytest.mark.parametrize("names", [("a",), ("a", "b")], ids=str)
 @pytest.mark.parametrize("how", ["try", "zero", "some"])
-def test_late_grants_are_no_holder(names, how):
+@virtual
+async def test_late_grants_are_no_holder(names, how):
     """When the lock is free and every grant comes too late, it is not said to be held."""
-
-    @virtual
-    async def main() -> None:
-        hook = Hook()
-        async with world(latency=JUST_TOO_LATE, hooks=[hook]) as w:
-            lock = w.manager.lock(*names, blocking_timeout={"zero": 0, "some": 0.5}.get(how))
-            with pytest.raises(QuorumUnavailableError) as caught:
-                await (lock.try_acquire() if how == "try" else lock.acquire())
-            assert_silent(caught.value)
-            assert hook.refused
-            assert not any(event.taken for event in hook.refused)
-            await asyncio.sleep(1)
-            assert w.keys == [()] * 3, "what was granted late was not undone"
-
-    main()
+    hook = Hook()
+    async with world(latency=JUST_TOO_LATE, hooks=[hook]) as w:
+        lock = w.manager.lock(*names, blocking_timeout={"zero": 0, "some": 0.5}.get(how))
+        with pytest.raises(QuorumUnavailableError) as caught:
+            await (lock.try_acquire() if how == "try" else lock.acquire())
+        assert_silent(caught.value)
+        assert hook.refused
+        assert not any(event.taken for event in hook.refused)
+        await asyncio.sleep(1)
+        assert w.keys == [()] * 3, "what was granted late was not undone"
 
 
 @virtual
@@ -75,35 +71,31 @@ async def test_waiters_behind_late_grants_hear_the_same():
 
 
 @pytest.mark.parametrize("how", ["try", "zero"])
-def test_a_verdict_is_not_older_than_the_last_holder(how):
+@virtual
+async def test_a_verdict_is_not_older_than_the_last_holder(how):
     """Once a lease of this process is released, a silent quorum is no "held by this process" any more."""
-
-    @virtual
-    async def main() -> None:
-        async with world() as w:
-            lease = await w.manager.lock("a").acquire()
-            waiter = asyncio.create_task(w.manager.lock("a").acquire())
-            await asyncio.sleep(WINDOW / 2)  # else the waiter would keep still, and ask nobody
-            for node in w.nodes:
-                node.freeze()
-            release = asyncio.create_task(lease.release())
-            await turns(5)
-            run = (
-                w.manager.lock("a").try_acquire
-                if how == "try"
-                else w.manager.lock("a", blocking_timeout=0).acquire
-            )
-            end = await in_task(run)
-            assert isinstance(end.error, QuorumUnavailableError)
-            assert "held by this process" not in str(end.error)
-            waiter.cancel()
-            await asyncio.wait((waiter, release))
-            for node in w.nodes:
-                node.thaw()
-            await asyncio.sleep(TTL)
-            assert w.keys == [()] * 3
-
-    main()
+    async with world() as w:
+        lease = await w.manager.lock("a").acquire()
+        waiter = asyncio.create_task(w.manager.lock("a").acquire())
+        await asyncio.sleep(WINDOW / 2)  # else the waiter would keep still, and ask nobody
+        for node in w.nodes:
+            node.freeze()
+        release = asyncio.create_task(lease.release())
+        await turns(5)
+        run = (
+            w.manager.lock("a").try_acquire
+            if how == "try"
+            else w.manager.lock("a", blocking_timeout=0).acquire
+        )
+        end = await in_task(run)
+        assert isinstance(end.error, QuorumUnavailableError)
+        assert "held by this process" not in str(end.error)
+        waiter.cancel()
+        await asyncio.wait((waiter, release))
+        for node in w.nodes:
+            node.thaw()
+        await asyncio.sleep(TTL)
+        assert w.keys == [()] * 3
 
 
 @virtual
@@ -154,45 +146,38 @@ async def test_a_release_called_again_knows_a_late_answer():
 
 
 @pytest.mark.parametrize("keep_data", [True, False])
-def test_a_release_called_again_knows_what_the_ledger_has_learnt(keep_data):
+@virtual
+async def test_a_release_called_again_knows_what_the_ledger_has_learnt(keep_data):
     """A node that was down is told when it is back: it still had the key, or had lost it."""
-
-    @virtual
-    async def main() -> None:
-        async with world() as w:
-            lease = await w.manager.lock("a").acquire()
-            await asyncio.sleep(ROUND_TRIP)
-            w.nodes[2].crash(keep_data=keep_data)
-            w.nodes[0].disconnect()
-            assert (await outcomes(lease))[2] == "unknown"
-            w.nodes[2].start()
-            await asyncio.sleep(2)
-            assert await outcomes(lease) == ["released"] * 2 + ["released" if keep_data else "was not held"]
-            assert w.keys == [()] * 3
-
-    main()
+    async with world() as w:
+        lease = await w.manager.lock("a").acquire()
+        await asyncio.sleep(ROUND_TRIP)
+        w.nodes[2].crash(keep_data=keep_data)
+        w.nodes[0].disconnect()
+        assert (await outcomes(lease))[2] == "unknown"
+        w.nodes[2].start()
+        await asyncio.sleep(2)
+        assert await outcomes(lease) == ["released"] * 2 + ["released" if keep_data else "was not held"]
+        assert w.keys == [()] * 3
 
 
 @pytest.mark.parametrize("forgets", [1, 2])
-def test_a_body_leaves_when_a_majority_has_answered_and_no_majority_released(forgets):
+@virtual
+async def test_a_body_leaves_when_a_majority_has_answered_and_no_majority_released(forgets):
     """One node is down and one has lost its key: the last answer is a grant, or a refusal."""
 
-    @virtual
-    async def main() -> None:
-        async def use() -> float:
-            async with w.manager.lock("a"):
-                w.nodes[0].crash()
-                w.vacate("a", forgets)
-                await asyncio.sleep(ROUND_TRIP)
-                return asyncio.get_running_loop().time()
+    async def use() -> float:
+        async with w.manager.lock("a"):
+            w.nodes[0].crash()
+            w.vacate("a", forgets)
+            await asyncio.sleep(ROUND_TRIP)
+            return asyncio.get_running_loop().time()
 
-        async with world() as w:
-            task = asyncio.create_task(use())
-            await asyncio.wait((task,), timeout=1.0)
-            assert task.done(), "it waits for ever"
-            assert asyncio.get_running_loop().time() - task.result() == pytest.approx(ROUND_TRIP)
-
-    main()
+    async with world() as w:
+        task = asyncio.create_task(use())
+        await asyncio.wait((task,), timeout=1.0)
+        assert task.done(), "it waits for ever"
+        assert asyncio.get_running_loop().time() - task.result() == pytest.approx(ROUND_TRIP)
 
 
 @virtual

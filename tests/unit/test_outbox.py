@@ -580,34 +580,30 @@ def test_an_error_while_a_turn_is_put_keeps_nothing_from_leaving():
 
 
 @pytest.mark.parametrize("frozen", [0, 1, 3])
-def test_closing_waits_for_what_was_put_in_its_turn(frozen: int):
+@virtual
+async def test_closing_waits_for_what_was_put_in_its_turn(frozen: int):
     """For the answers, and never longer than their time; no key stays on a node that answers."""
-
-    @virtual
-    async def main() -> None:
-        async with world() as w:
-            held = [await w.manager.lock(name, extension=PLAIN).acquire() for name in "ab"]
-            for node in w.nodes[:frozen]:
-                node.freeze()
-            forget(w)
-            tasks = [
-                asyncio.create_task(w.manager.lock("c").try_acquire()),
-                asyncio.create_task(held[0].extend()),
-                asyncio.create_task(held[1].release()),
-            ]
-            began = sim().time()
-            await asyncio.create_task(w.manager.aclose())
-            assert sim().time() - began <= 2 * TIMEOUT + 0.01
-            await asyncio.wait(tasks, timeout=1)
-            assert all(task.done() for task in tasks)
-            for task in tasks:
-                task.cancelled() or task.exception()
-            for node in w.nodes[:frozen]:
-                node.thaw()
-            await asyncio.sleep(1)
-            assert w.keys == [()] * 3
-
-    main()
+    async with world() as w:
+        held = [await w.manager.lock(name, extension=PLAIN).acquire() for name in "ab"]
+        for node in w.nodes[:frozen]:
+            node.freeze()
+        forget(w)
+        tasks = [
+            asyncio.create_task(w.manager.lock("c").try_acquire()),
+            asyncio.create_task(held[0].extend()),
+            asyncio.create_task(held[1].release()),
+        ]
+        began = sim().time()
+        await asyncio.create_task(w.manager.aclose())
+        assert sim().time() - began <= 2 * TIMEOUT + 0.01
+        await asyncio.wait(tasks, timeout=1)
+        assert all(task.done() for task in tasks)
+        for task in tasks:
+            task.cancelled() or task.exception()
+        for node in w.nodes[:frozen]:
+            node.thaw()
+        await asyncio.sleep(1)
+        assert w.keys == [()] * 3
 
 
 def test_releases_of_a_loops_end_still_leave():
@@ -723,42 +719,38 @@ async def test_extensions_begin_by_their_own_readings():
 
 @pytest.mark.parametrize("restart_quarantine", [0, 60])
 @pytest.mark.parametrize("executed", range(4))
-def test_half_of_the_plain_answers_were_read(executed: int, restart_quarantine: int):
+@virtual
+async def test_half_of_the_plain_answers_were_read(executed: int, restart_quarantine: int):
     """None of them is a vote, and what was granted there is undone by the ledger: no ghost stays (R5)."""
+    async with world(fencing=False, restart_quarantine=restart_quarantine) as w:
+        await asyncio.sleep(0.01)
+        breaks, master = w.nodes[0].wires[0].breaks, w.nodes[0]
+        seen = 0
+        execute = master.execute
 
-    @virtual
-    async def main() -> None:
-        async with world(fencing=False, restart_quarantine=restart_quarantine) as w:
-            await asyncio.sleep(0.01)
-            breaks, master = w.nodes[0].wires[0].breaks, w.nodes[0]
-            seen = 0
-            execute = master.execute
+        def until_it_breaks(words: list[bytes], client: Any = None) -> bytes:
+            nonlocal seen
+            if words[0] == b"SET":
+                seen += 1
+                if seen == executed:
+                    breaks.append(Break(after=True))
+            return execute(words, client)
 
-            def until_it_breaks(words: list[bytes], client: Any = None) -> bytes:
-                nonlocal seen
-                if words[0] == b"SET":
-                    seen += 1
-                    if seen == executed:
-                        breaks.append(Break(after=True))
-                return execute(words, client)
-
-            master.execute = until_it_breaks  # type: ignore[method-assign]
-            if not executed:
-                breaks.append(Break(after=True))
-            rounds = [acquire(w, name, ballot=0) for name in "abcd"]
-            await asyncio.sleep(ROUND_TRIP)
-            lost = executed < 3 or restart_quarantine > 0
-            if lost:
-                assert [votes(asked) for asked in rounds] == [[SILENT, GRANTED, GRANTED]] * 4
-                assert set(linked(w, 0)._ledger.unresolved) == set(map(owner, "abcd"))
-                assert len(locks(master)) == executed + 1, "they were granted, and are ghosts if left"
-            for name in "abcd":
-                release(w, name)
-            await asyncio.sleep(1)
-            assert states(w) == [NodeState.UP] * 3
-            assert w.keys == [()] * 3
-
-    main()
+        master.execute = until_it_breaks  # type: ignore[method-assign]
+        if not executed:
+            breaks.append(Break(after=True))
+        rounds = [acquire(w, name, ballot=0) for name in "abcd"]
+        await asyncio.sleep(ROUND_TRIP)
+        lost = executed < 3 or restart_quarantine > 0
+        if lost:
+            assert [votes(asked) for asked in rounds] == [[SILENT, GRANTED, GRANTED]] * 4
+            assert set(linked(w, 0)._ledger.unresolved) == set(map(owner, "abcd"))
+            assert len(locks(master)) == executed + 1, "they were granted, and are ghosts if left"
+        for name in "abcd":
+            release(w, name)
+        await asyncio.sleep(1)
+        assert states(w) == [NodeState.UP] * 3
+        assert w.keys == [()] * 3
 
 
 @virtual

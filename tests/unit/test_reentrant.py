@@ -230,31 +230,27 @@ async def test_a_lease_has_one_body():
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-def test_the_last_release_releases_whatever_the_order(order):
+@virtual
+async def test_the_last_release_releases_whatever_the_order(order):
     """Each lease ends with its own release, once; the lock ends with the last one."""
-
-    @virtual
-    async def main() -> None:
-        async with world() as w:
-            lock = w.manager.lock("a", reentrant=True)
-            leases: list[Lease] = []
-            async with AsyncExitStack() as stack:
-                leases.append(await stack.enter_async_context(lock))
-                leases += [await lock.acquire(), await lock.acquire()]
-                for place, index in enumerate(order, 1):
-                    lease = leases[index]
-                    for _ in range(2):  # idempotent: it lowers the count once
-                        last = place == len(order)
-                        expected = ReleaseOutcome.RELEASED if last else ReleaseOutcome.STILL_HELD
-                        assert await outcomes(lease) == {expected}
-                    assert [one.held for one in leases] == [i not in order[:place] for i in range(3)]
-                    with pytest.raises(LockLostError) as told:
-                        lease.check()
-                    assert told.value.reason is LossReason.RELEASED
-                    assert (w.keys == [()] * 3) is last
-                assert await outcomes(leases[order[0]]) == {ReleaseOutcome.RELEASED}, "what is known by now"
-
-    main()
+    async with world() as w:
+        lock = w.manager.lock("a", reentrant=True)
+        leases: list[Lease] = []
+        async with AsyncExitStack() as stack:
+            leases.append(await stack.enter_async_context(lock))
+            leases += [await lock.acquire(), await lock.acquire()]
+            for place, index in enumerate(order, 1):
+                lease = leases[index]
+                for _ in range(2):  # idempotent: it lowers the count once
+                    last = place == len(order)
+                    expected = ReleaseOutcome.RELEASED if last else ReleaseOutcome.STILL_HELD
+                    assert await outcomes(lease) == {expected}
+                assert [one.held for one in leases] == [i not in order[:place] for i in range(3)]
+                with pytest.raises(LockLostError) as told:
+                    lease.check()
+                assert told.value.reason is LossReason.RELEASED
+                assert (w.keys == [()] * 3) is last
+            assert await outcomes(leases[order[0]]) == {ReleaseOutcome.RELEASED}, "what is known by now"
 
 
 @virtual

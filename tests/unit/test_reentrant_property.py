@@ -169,19 +169,15 @@ class Trees:
 @pytest.mark.heavy
 @settings(max_examples=150)
 @given(st.lists(PROGRAMS, min_size=1, max_size=3))
-def test_at_most_one_task_is_inside_and_its_last_release_frees_the_nodes(programs):
+@virtual
+async def test_at_most_one_task_is_inside_and_its_last_release_frees_the_nodes(programs):
     """Whatever tasks go in and out, fail, keep leases, start others, or end blocks in another order."""
-
-    @virtual
-    async def main() -> None:
-        async with world() as w:
-            trees = Trees(w)
-            await trees.grow(programs)
-            await asyncio.sleep(0.1)
-            assert trees.most == 1
-            assert not any(trees.leases.values())
-            assert w.keys == [()] * 3
-            assert w.manager.statistics().held == 0
-            assert not w.manager._life.session.queue.entries
-
-    main()
+    async with world() as w:
+        trees = Trees(w)
+        await trees.grow(programs)
+        await asyncio.sleep(0.1)
+        assert trees.most == 1
+        assert not any(trees.leases.values())
+        assert w.keys == [()] * 3
+        assert w.manager.statistics().held == 0
+        assert not w.manager._life.session.queue.entries
