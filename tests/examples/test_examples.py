@@ -43,8 +43,8 @@ PROGRAMS: Final = {
 
 # Examples that need a visitor, and where the tests stand that visit them.
 OWN_TESTS: Final = {
-    "fastapi_app.py": "tests/contrib/fastapi",
-    "aiohttp_app.py": "tests/contrib/aiohttp",
+    "fastapi_app.py": "tests/contrib",
+    "aiohttp_app.py": "tests/contrib",
     "cron_singleton.py": "tests/cli",
 }
 

@@ -68,6 +68,7 @@ class Import:
     file: str
     line: int
     module: str
+    at_run_time: bool
 
     @property
     def part(self) -> str | None:
@@ -103,17 +104,24 @@ def is_module(dotted: str) -> bool:
 def imports_of(file: str, tree: ast.Module) -> Iterator[Import]:
     """Yield the imports of one file, made absolute, those inside functions included."""
     package = [PACKAGE, *file.split("/")[:-1]]
+    for_types = {
+        node
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test)
+        for statement in block.body
+        for node in ast.walk(statement)
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield Import(file, node.lineno, alias.name)
+                yield Import(file, node.lineno, alias.name, node not in for_types)
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*base, *(node.module or "").split(".")]).strip(".")
             for alias in node.names:
                 name = f"{module}.{alias.name}"
                 inside = name.startswith(f"{PACKAGE}.") and is_module(name)
-                yield Import(file, node.lineno, name if inside else module)
+                yield Import(file, node.lineno, name if inside else module, node not in for_types)
 
 
 @cache
