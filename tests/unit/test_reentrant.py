@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import sys
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 
 from aioredlock_ng import (
     Lease,
+    Lock,
     LockLostError,
     LockTakenError,
     LossReason,
@@ -20,7 +23,6 @@ from aioredlock_ng import (
     ReleaseOutcome,
     WouldDeadlockError,
 )
-from aioredlock_ng._hold.count import MAX_DEPTH
 from aioredlock_ng.events import Hooks
 from aioredlock_ng.testing import lose
 from tests.unit.worlds import (
@@ -40,11 +42,20 @@ from tests.unit.worlds import (
 )
 
 ROUND_TRIP = 2 * LATENCY
+MAX_DEPTH = 100
 
 
 def asked(w: World) -> list[int]:
     """Return how many commands each node has executed."""
     return [len(node.executed) for node in w.nodes]
+
+
+@contextlib.asynccontextmanager
+async def reentrant(**options: Any) -> AsyncIterator[tuple[World, Lock]]:
+    """Open a world with a reentrant lock; at the end no node has a key."""
+    async with world() as w:
+        yield w, w.manager.lock("a", reentrant=True, **options)
+        assert w.keys == [()] * 3
 
 
 def lock_of(w: World, kind: str, *names: str, **options: Any) -> Any:
@@ -144,8 +155,7 @@ async def test_a_function_that_calls_itself():
 @virtual
 async def test_the_right_is_the_task_s_and_not_the_context_s():
     """A child inherits the context of the block, and waits until the block has ended."""
-    async with world() as w:
-        lock = w.manager.lock("a", reentrant=True)
+    async with reentrant() as (_, lock):
         async with lock as outer:
             child = asyncio.create_task(lock.acquire())
             async with lock:
@@ -163,8 +173,7 @@ async def test_the_right_is_the_task_s_and_not_the_context_s():
 @virtual
 async def test_an_eager_child_is_another_task():
     """Its first steps run inside those of the task that starts it, and are its own all the same."""
-    async with world() as w:
-        lock = w.manager.lock("a", reentrant=True)
+    async with reentrant() as (_, lock):
         loop = asyncio.get_running_loop()
         async with lock as outer:
             loop.set_task_factory(getattr(asyncio, "eager_task_factory"))  # noqa: B009 (unknown to 3.11)
@@ -196,8 +205,7 @@ async def test_a_lease_that_no_task_has_entered_is_not_reentrant():
 @virtual
 async def test_leases_are_entered_by_the_task_that_is_inside():
     """Another task is refused, and may release; when the blocks have ended, it may enter what is left."""
-    async with world() as w:
-        lock = w.manager.lock("a", reentrant=True)
+    async with reentrant() as (_, lock):
 
         async def enter(lease: Lease) -> None:
             async with lease, lock as inner:
@@ -212,18 +220,6 @@ async def test_leases_are_entered_by_the_task_that_is_inside():
             outer.check()
         assert (await in_task(lambda: enter(one))).error is None
         assert not one.held
-        assert w.keys == [()] * 3
-
-
-@virtual
-async def test_a_lease_has_one_body():
-    """The same lease is not entered twice, by its own task either."""
-    async with world() as w, w.manager.lock("a", reentrant=True) as lease:
-        with pytest.raises(RuntimeError, match="one body"):
-            await lease.__aenter__()
-        async with w.manager.lock("a", reentrant=True) as inner:
-            with pytest.raises(RuntimeError, match="one body"):
-                await inner.__aenter__()
 
 
 # -- the count ---------------------------------------------------------------------------------------
@@ -233,8 +229,7 @@ async def test_a_lease_has_one_body():
 @virtual
 async def test_the_last_release_releases_whatever_the_order(order):
     """Each lease ends with its own release, once; the lock ends with the last one."""
-    async with world() as w:
-        lock = w.manager.lock("a", reentrant=True)
+    async with reentrant() as (w, lock):
         leases: list[Lease] = []
         async with AsyncExitStack() as stack:
             leases.append(await stack.enter_async_context(lock))
@@ -256,8 +251,7 @@ async def test_the_last_release_releases_whatever_the_order(order):
 @virtual
 async def test_a_released_lease_is_none():
     """Its task may hold the lock yet, or lose it, but not by this one."""
-    async with world() as w:
-        lock = w.manager.lock("a", reentrant=True, on_lost="raise")
+    async with reentrant(on_lost="raise") as (w, lock):
 
         async def body() -> None:
             async with lock as outer:
@@ -301,15 +295,12 @@ async def test_so_deep_and_no_deeper():
 @virtual
 async def test_a_lease_that_is_dropped_counts_no_more():
     """It warns, as ever, and the last one releases all the same."""
-    async with world() as w:
-        lock = w.manager.lock("a", reentrant=True)
-        async with lock as outer:
-            dropped = [await lock.acquire()]
-            with pytest.warns(ResourceWarning, match="'a' was dropped without release"):
-                dropped.clear()
-            await turns(3)
-            outer.check()
-        assert w.keys == [()] * 3
+    async with reentrant() as (_, lock), lock as outer:
+        dropped = [await lock.acquire()]
+        with pytest.warns(ResourceWarning, match="'a' was dropped without release"):
+            dropped.clear()
+        await turns(3)
+        outer.check()
 
 
 # -- several names -----------------------------------------------------------------------------------
@@ -340,7 +331,7 @@ async def test_one_lease_has_to_cover_all_of_the_names():
 @virtual
 async def test_write_covers_read_and_read_does_not_cover_write():
     """Two tasks that both want to write what they read would wait for each other (R23)."""
-    async with world() as w:
+    async with reentrant() as (w, _):
         lock = w.manager.rwlock("a", reentrant=True)
         async with lock.write() as outer:
             before = asked(w)
@@ -357,13 +348,12 @@ async def test_write_covers_read_and_read_does_not_cover_write():
                 await lock.write().acquire()
             assert await lock.write().try_acquire() is None
             outer.check()
-        assert w.keys == [()] * 3
 
 
 @virtual
 async def test_after_a_downgrade_the_task_reads():
     """What an inner block may do follows the lease; no lease is taken from an inner block that writes."""
-    async with world() as w:
+    async with reentrant() as (w, _):
         lock = w.manager.rwlock("a", reentrant=True)
         for plain in (False, True):
             async with w.manager.rwlock("a", reentrant=not plain).write() as outer:
@@ -387,13 +377,12 @@ async def test_after_a_downgrade_the_task_reads():
             await reader.downgrade()
             assert reader.mode == "read"
             await reader.release()
-        assert w.keys == [()] * 3
 
 
 @virtual
 async def test_an_inner_writer_cannot_tell_that_nothing_was_written():
     """Its own task may have; the outermost one can (R23)."""
-    async with world() as w:
+    async with reentrant() as (w, _):
         lock = w.manager.rwlock("a", reentrant=True)
         async with lock.read() as read:
             pass
@@ -412,8 +401,7 @@ async def test_an_inner_writer_cannot_tell_that_nothing_was_written():
 @virtual
 async def test_the_outermost_block_alone_converts_the_cancellation():
     """Inner blocks let it pass: what is between them is cancelled, too, and the task is not any more then."""
-    async with world() as w:
-        lock = w.manager.lock("a", reentrant=True)
+    async with reentrant() as (w, lock):
         seen: list[type[BaseException]] = []
 
         async def block(depth: int) -> None:
@@ -433,7 +421,6 @@ async def test_the_outermost_block_alone_converts_the_cancellation():
         assert end.error.reason is LossReason.REFUSED
         assert end.cancelling == 0
         assert seen == [asyncio.CancelledError] * 3
-        assert w.keys == [()] * 3
 
 
 @virtual
@@ -456,8 +443,7 @@ async def test_there_is_one_deadline():
 @virtual
 async def test_a_loss_that_disturbs_no_task_ends_an_inner_block():
     """With ``on_lost="raise"`` the innermost block tells, at its end, and the others do not repeat it."""
-    async with world() as w:
-        lock = w.manager.lock("a", reentrant=True, on_lost="raise")
+    async with reentrant(on_lost="raise") as (w, lock):
         passed: list[str] = []
 
         async def body() -> None:
@@ -477,8 +463,7 @@ async def test_a_loss_that_disturbs_no_task_ends_an_inner_block():
 @virtual
 async def test_an_inner_lease_that_is_released_after_its_validity_was_lost():
     """Also where nothing has looked at the clock before: its user may have written too late."""
-    async with world() as w:
-        lock = w.manager.lock("a", reentrant=True, on_lost="raise")
+    async with reentrant(on_lost="raise") as (_, lock):
 
         async def body() -> None:
             async with lock as outer:
@@ -497,8 +482,7 @@ async def test_an_inner_lease_that_is_released_after_its_validity_was_lost():
 @virtual
 async def test_an_error_of_an_inner_block_stays_what_it_is():
     """With a note that the lock was lost as well."""
-    async with world() as w:
-        lock = w.manager.lock("a", reentrant=True, on_lost="raise")
+    async with reentrant(on_lost="raise") as (w, lock):
 
         async def body() -> None:
             async with lock, lock:
@@ -515,8 +499,7 @@ async def test_an_error_of_an_inner_block_stays_what_it_is():
 @virtual
 async def test_a_lease_that_is_over_admits_no_inner_block(plain, way):
     """Refused by the nodes or expired, noticed or not: `LockLostError` at once, without asking the nodes."""
-    async with world() as w:
-        lock = w.manager.lock("a", reentrant=True)
+    async with reentrant() as (w, lock):
         reason = LossReason.REFUSED if way == "refused" else LossReason.EXPIRED
 
         async def body() -> None:
@@ -549,8 +532,7 @@ def sleepless(lease: Lease) -> None:
 @virtual
 async def test_a_clean_up_in_the_grace_goes_in_again():
     """The deadline has come, and the lock is ours until its validity ends: what cleans up may need it."""
-    async with world() as w:
-        lock = w.manager.lock("a", reentrant=True, extension=PLAIN)
+    async with reentrant(extension=PLAIN) as (_, lock):
         cleaned: list[float] = []
         began = sim().time()
 
@@ -576,8 +558,7 @@ async def test_a_clean_up_in_the_grace_goes_in_again():
 @virtual
 async def test_a_cancellation_of_the_user_s_own_passes_all_blocks():
     """It is no loss, and every lease is released."""
-    async with world() as w:
-        lock = w.manager.lock("a", reentrant=True)
+    async with reentrant() as (_, lock):
 
         async def body() -> None:
             async with lock, lock:
@@ -588,7 +569,6 @@ async def test_a_cancellation_of_the_user_s_own_passes_all_blocks():
         task.cancel()
         end = await task
         assert (type(end.error), end.cancelling) == (asyncio.CancelledError, 1)
-        assert w.keys == [()] * 3
 
 
 # -- blocks that end in another order ----------------------------------------------------------------
@@ -598,8 +578,8 @@ async def test_a_cancellation_of_the_user_s_own_passes_all_blocks():
 @virtual
 async def test_an_inner_block_may_end_last(lost):
     """It goes on under the deadline, and converts the cancellation; the lock is its own until it ends."""
-    async with world() as w:
-        lock, inner = (w.manager.lock("a", reentrant=True) for _ in range(2))
+    async with reentrant() as (w, lock):
+        inner = w.manager.lock("a", reentrant=True)
 
         async def body() -> None:
             async with AsyncExitStack() as later:
@@ -616,14 +596,13 @@ async def test_an_inner_block_may_end_last(lost):
         end = await in_task(body)
         assert end.at - began == pytest.approx(0 if lost else 1, abs=0.1)
         assert (type(end.error), end.cancelling) == (LockLostError if lost else type(None), 0)
-        assert w.keys == [()] * 3
 
 
 @virtual
 async def test_the_outermost_block_converts_though_an_inner_one_is_open():
     """The cancellation was for it; the inner one, which ends later, leaves the error as it is."""
-    async with world() as w:
-        lock, inner = (w.manager.lock("a", reentrant=True) for _ in range(2))
+    async with reentrant() as (w, lock):
+        inner = w.manager.lock("a", reentrant=True)
 
         async def outer(later: AsyncExitStack) -> None:
             async with lock:
@@ -641,14 +620,12 @@ async def test_the_outermost_block_converts_though_an_inner_one_is_open():
         end = await in_task(body)
         assert (type(end.error), end.cancelling) == (LockLostError, 0)
         assert left == [0]
-        assert w.keys == [()] * 3
 
 
 @virtual
 async def test_blocks_may_end_in_other_tasks():
     """As fixtures do: each lease counts, and the last one releases."""
-    async with world() as w:
-        lock = w.manager.lock("a", reentrant=True)
+    async with reentrant() as (w, lock):
         entered: list[Lease] = []
 
         async def enter() -> None:
@@ -659,7 +636,6 @@ async def test_blocks_may_end_in_other_tasks():
             assert w.keys != [()] * 3, number
             await asyncio.create_task(lock.__aexit__(None, None, None))
         assert [lease.held for lease in entered] == [False, False]
-        assert w.keys == [()] * 3
 
 
 # -- for how long ------------------------------------------------------------------------------------
@@ -730,7 +706,7 @@ async def test_hooks_and_statistics_know_the_outermost_lease_alone():
 
 @virtual
 async def test_a_task_that_may_wait_for_its_ancestor_is_warned_of(caplog):
-    """Once for each lock; not of tasks that were started elsewhere, nor of those that need not wait."""
+    """Once for each lock; not of tasks from elsewhere, that need not wait, or wait for another block."""
     caplog.set_level(logging.WARNING, "aioredlock_ng")
     async with world() as w, w.process() as other:
         lock = w.manager.lock("a", reentrant=True)
@@ -746,6 +722,15 @@ async def test_a_task_that_may_wait_for_its_ancestor_is_warned_of(caplog):
             await asyncio.create_task(lock.try_acquire())
             await asyncio.sleep(1)
         await elsewhere
+        async with lock:
+            outlives = asyncio.create_task(enter(first=1))
+        held = await asyncio.create_task(w.manager.lock("b").acquire())
+        async with lock:
+            of_another = asyncio.create_task(w.manager.lock("b", reentrant=True).acquire())
+            await asyncio.sleep(5)
+            await held.release()
+            await (await of_another).release()
+        await outlives
         assert not caplog.records
         for names in (("a",), ("a",), ("a", "b")):
             async with w.manager.lock(*names, reentrant=True):
@@ -757,65 +742,27 @@ async def test_a_task_that_may_wait_for_its_ancestor_is_warned_of(caplog):
         assert record.__dict__["lock"] == "a"
 
 
-@virtual
-async def test_no_warning_of_a_child_that_waits_for_another_lock(caplog):
-    """The block that it was started in is not what it waits for."""
-    caplog.set_level(logging.WARNING, "aioredlock_ng")
-    async with world() as w:
-        elsewhere = await asyncio.create_task(w.manager.lock("b").acquire())
-        async with w.manager.lock("a", reentrant=True):
-            child = asyncio.create_task(w.manager.lock("b", reentrant=True).acquire())
-            await asyncio.sleep(3)
-            await elsewhere.release()
-            await (await child).release()
-        assert not caplog.records
-
-
-@virtual
-async def test_no_warning_for_a_block_that_has_ended(caplog):
-    """A task that outlives the block of its ancestor waits for others like any task."""
-    caplog.set_level(logging.WARNING, "aioredlock_ng")
-    async with world() as w:
-        lock = w.manager.lock("a", reentrant=True)
-
-        async def child() -> None:
-            await asyncio.sleep(1)
-            async with lock:
-                pass
-
-        async with lock:
-            task = asyncio.create_task(child())
-        async with lock:
-            await asyncio.sleep(5)
-        await task
-        assert not caplog.records
-
-
 # -- the manager's end, and a fork -------------------------------------------------------------------
 
 
 @virtual
 async def test_a_forked_child_is_not_inside(monkeypatch):
     """It goes on in the parent's task, but the lock is the parent's: it is told so, and leaves the blocks."""
-    async with world() as w:
-        lock = w.manager.lock("a", reentrant=True)
-        async with lock as outer:
-            with monkeypatch.context() as child:
-                child.setattr("aioredlock_ng._session.session.generation", lambda: -1)
-                w.manager._life.close()  # as the hook of a fork does
-                for enter in (lock.acquire, lock.try_acquire, lock.__aenter__):
-                    with pytest.raises(RuntimeError, match="before a fork"):
-                        await enter()
-            async with lock as inner:
-                assert inner.fence == outer.fence
-        assert w.keys == [()] * 3
+    async with reentrant() as (w, lock), lock as outer:
+        with monkeypatch.context() as child:
+            child.setattr("aioredlock_ng._session.session.generation", lambda: -1)
+            w.manager._life.close()  # as the hook of a fork does
+            for enter in (lock.acquire, lock.try_acquire, lock.__aenter__):
+                with pytest.raises(RuntimeError, match="before a fork"):
+                    await enter()
+        async with lock as inner:
+            assert inner.fence == outer.fence
 
 
 @virtual
 async def test_closing_ends_all_blocks_once():
     """The body is cancelled, inner blocks let it pass, and every lease is over."""
-    async with world() as w:
-        lock = w.manager.lock("a", reentrant=True)
+    async with reentrant() as (w, lock):
         leases: list[Lease] = []
 
         async def body() -> None:
@@ -832,18 +779,14 @@ async def test_closing_ends_all_blocks_once():
         assert [lease.held for lease in leases] == [False, False]
         with pytest.raises(ManagerClosedError):
             await lock.acquire()
-        assert w.keys == [()] * 3
 
 
 @virtual
 async def test_a_block_that_closes_the_manager():
     """Its own leases are released, as by `release`."""
-    async with world() as w:
-        lock = w.manager.lock("a", reentrant=True)
-        async with lock as outer, lock as inner:
-            await w.manager.aclose()
-            for lease in (outer, inner):
-                with pytest.raises(LockLostError) as told:
-                    lease.check()
-                assert told.value.reason is LossReason.RELEASED
-        assert w.keys == [()] * 3
+    async with reentrant() as (w, lock), lock as outer, lock as inner:
+        await w.manager.aclose()
+        for lease in (outer, inner):
+            with pytest.raises(LockLostError) as told:
+                lease.check()
+            assert told.value.reason is LossReason.RELEASED
