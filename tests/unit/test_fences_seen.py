@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
 from random import Random
 
 import pytest
 
 from aioredlock_ng import Lease, LockInspection, LockManager, LockNotAcquiredError
-from aioredlock_ng._core.fencing import MAX_BLOCK, at
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import ANOTHER, PREFIX, STRANGER, World, counter, virtual, world
 
@@ -60,38 +58,20 @@ async def test_the_fence_of_a_holder_alone_is_seen() -> None:
 
 
 @virtual
-async def test_the_fence_of_several_names_is_seen_under_each() -> None:
-    """They have one, greater than what any of them had."""
-    async with world(3) as w:
-        async with w.manager.lock(NAME), w.manager.lock("b"):
-            pass
+async def test_the_fence_of_several_holders_or_names() -> None:
+    """Names that are held together have one; readers share it, or have less; permits have none here."""
+    async with world(3) as w, w.process() as other:
         async with w.manager.lock(NAME, "b") as lease:
             survey = await w.manager.survey(NAME, "b")
             assert [lock.highest_fence for lock in survey.locks] == [lease.fence] * 2
-
-
-@virtual
-async def test_readers_share_it_or_have_less() -> None:
-    """What a reader before them had is not above it."""
-    async with (
-        world(3) as w,
-        w.process() as other,
-        w.manager.rwlock(NAME).read() as first,
-        other.rwlock(NAME).read() as second,
-    ):
-        seen = await look(other)
-        assert seen.shared
-        assert seen.highest_fence == max(first.fence or 0, second.fence or 0)
-
-
-@virtual
-async def test_permits_have_none_here() -> None:
-    """Each slot has a counter of its own, and the name's is another's, if there is one."""
-    async with world(3) as w:
+        async with w.manager.rwlock(NAME).read() as first, other.rwlock(NAME).read() as second:
+            seen = await look(other)
+            assert seen.shared
+            assert seen.highest_fence == max(first.fence or 0, second.fence or 0)
         for node in w.nodes:
-            stand(node, at(1_700_000_000_000))
-        async with w.manager.semaphore(NAME, permits=3):
-            seen = await look(w.manager)
+            node.set(counter("c"), b"%d" % (1_700_000_000_000 << 10), 600.0)  # of another kind's holder
+        async with w.manager.semaphore("c", permits=3):
+            (seen,) = (await w.manager.survey("c")).locks
             assert (seen.kind, seen.highest_fence, seen.nodes[0].fence_counter) == ("semaphore", None, None)
 
 
@@ -104,7 +84,8 @@ async def test_a_process_that_hands_a_lock_on_has_one_of_the_last_64() -> None:
     async with world(3) as w, w.process() as other:
         lock = w.manager.lock(NAME)
         first = await lock.acquire()
-        waiting = [await in_task_that_waits(lock.acquire) for _ in range(3)]
+        waiting = [asyncio.create_task(lock.acquire()) for _ in range(3)]
+        await asyncio.sleep(0)
         seen = await look(other)
         assert seen.highest_fence == first.fence
         await first.release()
@@ -113,17 +94,9 @@ async def test_a_process_that_hands_a_lock_on_has_one_of_the_last_64() -> None:
             seen = await look(other)
             assert seen.highest_fence is not None
             assert lease.fence is not None
-            assert 0 <= seen.highest_fence - lease.fence < MAX_BLOCK
+            assert 0 <= seen.highest_fence - lease.fence < 64
             assert (await other.inspect(NAME))[0].fence_counter == seen.highest_fence
             await lease.release()
-        assert waiting
-
-
-async def in_task_that_waits(acquire: Callable[[], Awaitable[Lease]]) -> asyncio.Future[Lease]:
-    """Have a task wait in line."""
-    task = asyncio.ensure_future(acquire())
-    await asyncio.sleep(0)
-    return task
 
 
 @virtual
