@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -14,7 +13,7 @@ import pytest
 from aioredlock_ng import Lease, Lock, LockError, RetryPolicy
 from tests.unit.worlds import (
     PLAIN,
-    PREFIX,
+    STRANGER,
     TTL,
     Tripwire,
     World,
@@ -62,32 +61,15 @@ Operation: TypeAlias = Callable[[Case], Coroutine[Any, Any, object]]
 # -- what is cancelled -------------------------------------------------------------------------------
 
 
-async def acquire(case: Case) -> None:
-    """Acquire a free lock."""
-    case.leases.append(await case.lock("a").acquire())
+def acquiring(*names: str, **taken: tuple[float, ...]) -> Operation:
+    """Acquire names, of which a stranger holds some for so many seconds, on some nodes or on all."""
 
+    async def acquire(case: Case) -> None:
+        for name, (seconds, *nodes) in taken.items():
+            case.world.occupy(name, seconds, *map(int, nodes))
+        case.leases.append(await case.lock(*names).acquire())
 
-async def acquire_several(case: Case) -> None:
-    """Acquire three names at once."""
-    case.leases.append(await case.lock("a", "b", "c").acquire())
-
-
-async def acquire_taken(case: Case) -> None:
-    """Acquire a lock that a stranger holds for a while."""
-    case.world.occupy("a", 0.05)
-    case.leases.append(await case.lock("a").acquire())
-
-
-async def acquire_hopeless(case: Case) -> None:
-    """Acquire a lock that a stranger keeps."""
-    case.world.occupy("a", 1000.0, 0, 1)
-    case.leases.append(await case.lock("a").acquire())
-
-
-async def acquire_partly_taken(case: Case) -> None:
-    """Acquire two names, one of which a stranger holds on a majority for a while."""
-    case.world.occupy("b", 0.05, 0, 1)
-    case.leases.append(await case.lock("a", "b").acquire())
+    return acquire
 
 
 async def try_once(case: Case) -> None:
@@ -160,21 +142,24 @@ async def first_use(case: Case) -> None:
         pass
 
 
-OPERATIONS: dict[Operation, bool] = {  # and whether it begins with a lease acquired in peace
-    acquire: False,
-    acquire_several: False,
-    acquire_taken: False,
-    acquire_hopeless: False,
-    acquire_partly_taken: False,
-    try_once: False,
-    queue: True,
-    block: False,
-    nested_blocks: False,
-    lost_block: False,
-    release: True,
-    leave: True,
-    extend: True,
+OPERATIONS: dict[str, Operation] = {
+    "acquire": acquiring("a"),
+    "acquire_several": acquiring("a", "b", "c"),
+    "acquire_taken": acquiring("a", a=(0.05,)),
+    "acquire_hopeless": acquiring("a", a=(1000.0, 0, 1)),
+    "acquire_partly_taken": acquiring("a", "b", b=(0.05, 0, 1)),
+    "try_once": try_once,
+    "queue": queue,
+    "block": block,
+    "nested_blocks": nested_blocks,
+    "lost_block": lost_block,
+    "release": release,
+    "leave": leave,
+    "extend": extend,
 }
+
+WITH_A_LEASE = (queue, release, leave, extend)
+"""Those that begin with a lease acquired in peace."""
 
 
 # -- the nodes it happens on -------------------------------------------------------------------------
@@ -182,12 +167,6 @@ OPERATIONS: dict[Operation, bool] = {  # and whether it begins with a lease acqu
 
 def healthy(w: World) -> None:
     """Nothing is wrong."""
-
-
-def slow(w: World) -> None:
-    """One node is slow, another slower."""
-    w.nodes[0].latency = 0.02
-    w.nodes[2].latency = 0.04
 
 
 def late(w: World) -> None:
@@ -225,7 +204,7 @@ def dying(w: World) -> None:
     sim().call_later(0.0035, w.nodes[1].freeze)
 
 
-CONDITIONS = [healthy, slow, late, frozen, mostly_frozen, dead, breaking, dying]
+CONDITIONS = [healthy, late, frozen, mostly_frozen, dead, breaking, dying]
 
 
 # -- every step --------------------------------------------------------------------------------------
@@ -259,8 +238,7 @@ async def clean(case: Case) -> AsyncIterator[None]:
 
 def ours(w: World) -> list[bytes]:
     """Return the keys with an owner of ours, on any node."""
-    values = [(key, node.get(key)) for node in w.nodes for key in locks(node)]
-    return [key for key, value in values if value is not None and value != b"a stranger"]
+    return [key for node in w.nodes for key in locks(node) if node.get(key) not in (None, STRANGER)]
 
 
 async def cancel_at(
@@ -270,7 +248,7 @@ async def cancel_at(
     async with world(retry=RETRY) as w:
         before = asyncio.all_tasks()
         case = Case(w)
-        if OPERATIONS.get(operation):
+        if operation in WITH_A_LEASE:
             case.leases.append(await w.manager.lock("a", ttl=5).acquire())
         condition(w)
         wire = Tripwire(operation(case), at, waking=waking)
@@ -291,13 +269,13 @@ async def cancel_at(
 async def test_cancelled_at_every_pause(operation, condition, waking):
     """Cancelled at its first pause, at its second, … : whatever it had under way is undone on every node."""
     at = 1
-    while await cancel_at(operation, condition, at, waking=waking):
+    while await cancel_at(OPERATIONS[operation], condition, at, waking=waking):
         at += 1
         assert at < MAX_PAUSES
 
 
 @pytest.mark.parametrize("waking", [False, True], ids=["asleep", "waking"])
-@pytest.mark.parametrize("condition", [healthy, slow, frozen, mostly_frozen, dead])
+@pytest.mark.parametrize("condition", [healthy, frozen, mostly_frozen, dead])
 @virtual
 async def test_cancelled_at_every_pause_of_a_first_use(condition, waking):
     """Also the start of a manager, its first lock and its closing leave neither a key nor a task behind."""
@@ -315,8 +293,8 @@ async def test_cancelled_after_so_many_turns_of_the_loop(turn):
     async with world(latency=0.0) as w:
         case = Case(w)
         async with clean(case):
-            for operation in (acquire, nested_blocks, queue):
-                if OPERATIONS[operation]:
+            for operation in (OPERATIONS["acquire"], nested_blocks, queue):
+                if operation in WITH_A_LEASE:
                     case.leases.insert(0, await w.manager.lock("a").acquire())
                 task = in_task(lambda operation=operation: operation(case))
                 await turns(turn)
@@ -377,130 +355,3 @@ async def test_a_cancelled_release_has_still_released():
         assert w.keys == [()] * 3
         report = await lease.release()
         assert {node.outcome.value for node in report.nodes} == {"released"}
-
-
-# -- at random ---------------------------------------------------------------------------------------
-
-
-class Chaos:
-    """Workers over a few names, whose tasks are cancelled at random moments on unreliable nodes."""
-
-    NAMES = ("a", "b", "c")
-    CANCELLATIONS = 5000
-
-    def __init__(self, w: World, dice: random.Random) -> None:
-        self.w = w
-        self.dice = dice
-        self.inside = dict.fromkeys(self.NAMES, 0)
-        self.cancelled = 0
-        self.entered = 0
-
-    async def run(self) -> None:
-        """Run until so many tasks were cancelled that had not ended."""
-        weather = asyncio.create_task(self.weather())
-        async with asyncio.TaskGroup() as group:
-            for _ in range(12):
-                group.create_task(self.worker())
-        weather.cancel()
-        await asyncio.wait((weather,))
-
-    async def worker(self) -> None:
-        """Start one operation after the other and cancel most of them."""
-        while self.cancelled < self.CANCELLATIONS:
-            task = in_task(
-                self.dice.choice((self.block, self.block, self.acquire, self.several, self.extend))
-            )
-            if self.dice.random() < 0.5:
-                await turns(1 + self.dice.randrange(25))
-            else:
-                await asyncio.sleep(self.dice.choice((0.0005, 0.001, 0.002, 0.005, 0.02, 0.1, 0.3)))
-            self.cancelled += not task.done()
-            task.cancel()
-            end = await task
-            assert end.error is None or isinstance(end.error, (asyncio.CancelledError, LockError)), end
-            await asyncio.sleep(self.dice.choice((0, 0, 0.001)))
-
-    async def weather(self) -> None:
-        """Break, freeze and slow down one node at a time; most of the time nothing is wrong."""
-        while True:
-            await asyncio.sleep(self.dice.uniform(0, 0.5))
-            node = self.dice.choice(self.w.nodes)
-            what = self.dice.randrange(6)
-            if what == 0:
-                node.disconnect()
-            elif what == 1:
-                node.freeze()
-                await asyncio.sleep(self.dice.choice((0.05, 0.2, 1)))
-                node.thaw()
-            elif what == 2:
-                node.latency = self.dice.choice((0.0, 0.001, 0.01, 0.08, 0.15))
-            elif what == 3:
-                node.flush_scripts()
-
-    def name(self) -> str:
-        """Return one of the names."""
-        return self.dice.choice(self.NAMES)
-
-    async def block(self) -> None:
-        """Hold a lock, alone."""
-        name = self.name()
-        async with self.w.manager.lock(name, blocking_timeout=self.dice.choice((None, 0, 0.3))):
-            await self.alone(name)
-
-    async def several(self) -> None:
-        """Hold two locks at once, alone in both."""
-        names = self.dice.sample(self.NAMES, 2)
-        async with self.w.manager.lock(*names):
-            await self.alone(*names)
-
-    async def alone(self, *names: str) -> None:
-        """Be in the block, and check that no other task is."""
-        self.entered += 1
-        for name in names:
-            assert self.inside[name] == 0
-            self.inside[name] += 1
-        try:
-            await asyncio.sleep(self.dice.choice((0, 0, 0.001, 0.01)))
-        finally:
-            for name in names:
-                self.inside[name] -= 1
-
-    async def acquire(self) -> None:
-        """Acquire and release by hand."""
-        await self.finish(await self.w.manager.lock(self.name(), blocking_timeout=1).acquire())
-
-    async def finish(self, lease: Lease, then: Callable[[], Awaitable[object]] | None = None) -> None:
-        """Release at the end of whatever comes before."""
-        try:
-            await asyncio.sleep(self.dice.choice((0, 0.001)))
-            if then is not None:
-                await then()
-        finally:
-            await lease.release()
-
-    async def extend(self) -> None:
-        """Extend by hand."""
-        lease = await self.w.manager.lock(self.name(), blocking_timeout=1, ttl=1).acquire()
-        await self.finish(lease, lease.extend)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("seed", [1, 2])
-@virtual
-async def test_five_thousand_random_cancellations(seed):
-    """Random operations on unreliable nodes, cancelled at random: never two inside, nothing left behind."""
-    dice = random.Random(seed)
-    async with world(5) as w:
-        before = asyncio.all_tasks()
-        chaos = Chaos(w, dice)
-        await chaos.run()
-        async with clean(Case(w)):
-            pass
-        assert chaos.cancelled >= Chaos.CANCELLATIONS
-        assert chaos.entered > 300
-        assert set(chaos.inside.values()) == {0}
-        assert asyncio.all_tasks() == before
-        for name in Chaos.NAMES:  # and every name can still be locked
-            async with w.manager.lock(name, blocking_timeout=0):
-                holding = [node for node in w.nodes if node.get(PREFIX + name.encode()) is not None]
-                assert len(holding) >= 3
