@@ -9,16 +9,17 @@ import gc
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from aioredlock_ng import ExtensionPolicy, Lease, LockManager, NodeState, RetryPolicy, _scripts
-from aioredlock_ng._core.fencing import at
-from aioredlock_ng._settings.specs import NodeSpec
+from aioredlock_ng.events import Hooks
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from aioredlock_ng.testing.sim_loop import EPOCH
 from tests.batches import singles
+
+Event = TypeVar("Event")
 
 PLAIN = ExtensionPolicy.off()
 PREFIX = b"redlock:"
@@ -193,6 +194,23 @@ def drawn_backoffs(monkeypatch: pytest.MonkeyPatch, policy: RetryPolicy) -> list
     return seen
 
 
+class Heard(Hooks):
+    """A hook that keeps all that it is told, and when."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[float, Any]] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        """Return what keeps an event."""
+        if name.startswith("on_"):
+            return lambda event: self.told.append((sim().time(), event))
+        return super().__getattribute__(name)
+
+    def of(self, kind: type[Event]) -> list[Event]:
+        """Return the events of one kind."""
+        return [event for _, event in self.told if isinstance(event, kind)]
+
+
 def counter(name: str) -> bytes:
     """Return the key of a name's counter."""
     return PREFIX + b"fence:{" + PREFIX + name.encode() + b"}"
@@ -200,7 +218,7 @@ def counter(name: str) -> bytes:
 
 def ago(seconds: float) -> int:
     """Return the fence that belongs to some seconds ago, by a right clock."""
-    return at(round((EPOCH + sim().clock.now() - seconds) * 1000))
+    return round((EPOCH + sim().clock.now() - seconds) * 1000) << 10
 
 
 def put(w: World, name: str, *fences: int | None) -> None:
@@ -221,7 +239,7 @@ async def opened(nodes: list[MemoryNode], *, seed: int = 1, **options: Any) -> A
     assert not left, left
 
 
-def make(nodes: Sequence[NodeSpec], *, seed: int = 1, **options: Any) -> LockManager:
+def make(nodes: Sequence[Any], *, seed: int = 1, **options: Any) -> LockManager:
     """Make a manager on virtual time and with a seed; it is not started."""
     return LockManager(nodes, clock=sim().clock, random=random.Random(seed), **options)
 
