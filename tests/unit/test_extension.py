@@ -21,6 +21,7 @@ from tests.unit.worlds import (
     STRANGER,
     TIMEOUT,
     TTL,
+    Heard,
     World,
     count,
     deadline,
@@ -40,39 +41,13 @@ SHORT = 0.5
 DRIFT = 0.01 * TTL + 0.002
 
 
-class Diary:
-    """A hook that writes down what it hears, and when."""
-
-    def __init__(self) -> None:
-        self.extended: list[tuple[float, Extended]] = []
-        self.lost: list[Lost] = []
-        self.low: list[tuple[float, ExtensionsLow]] = []
-        self.stalled: list[LoopStalled] = []
-
-    def on_extended(self, event: Extended) -> None:
-        """Write it down with the time."""
-        self.extended.append((sim().time(), event))
-
-    def on_extensions_low(self, event: ExtensionsLow) -> None:
-        """Write it down with the time."""
-        self.low.append((sim().time(), event))
-
-    def on_lost(self, event: Lost) -> None:
-        """Write it down."""
-        self.lost.append(event)
-
-    def on_loop_stalled(self, event: LoopStalled) -> None:
-        """Write it down."""
-        self.stalled.append(event)
-
-
 @contextlib.asynccontextmanager
-async def held(number: int = 3, **options: Any) -> AsyncIterator[tuple[World, Lease, Diary]]:
+async def held(number: int = 3, **options: Any) -> AsyncIterator[tuple[World, Lease, Heard]]:
     """Open a world in which "a" is held; at the end all nodes answer again, and it is released."""
-    diary = Diary()
-    async with world(number, hooks=[diary], **options) as w:
+    heard = Heard()
+    async with world(number, hooks=[heard], **options) as w:
         lease = await w.manager.lock("a").acquire()
-        yield w, lease, diary
+        yield w, lease, heard
         for node in w.nodes:
             node.thaw()
         await lease.release()
@@ -104,14 +79,14 @@ async def not_extended(lease: Lease) -> LockLostError:
 @virtual
 async def test_a_lease_is_extended_at_its_share_of_the_ttl(every, ttl):
     """Each extension is asked `every` of the ttl after the one before it, and won in a round trip."""
-    async with held(ttl=ttl, extension=ExtensionPolicy(every=every, grace=0.01)) as (_, lease, diary):
+    async with held(ttl=ttl, extension=ExtensionPolicy(every=every, grace=0.01)) as (_, lease, heard):
         asked_at = sim().time() - ROUND_TRIP
         await asyncio.sleep(10 * every * ttl)
         assert lease.extensions in (9, 10)
-        times = [asked_at] + [when - ROUND_TRIP for when, _ in diary.extended]
+        times = [asked_at] + [when - ROUND_TRIP for when, event in heard.told if isinstance(event, Extended)]
         steps = [later - before for before, later in itertools.pairwise(times)]
         assert all(every * ttl - 1e-6 <= step <= every * ttl + 0.002 for step in steps), steps
-        for number, (_, event) in enumerate(diary.extended, start=1):
+        for number, event in enumerate(heard.of(Extended), start=1):
             assert (event.extensions, event.names) == (number, ("a",))
             assert event.remaining == pytest.approx(ttl - 0.01 * ttl - 0.002 - ROUND_TRIP)
 
@@ -131,18 +106,19 @@ async def test_validity_after_an_extension_counts_from_its_asking():
 async def test_a_holder_is_warned_before_its_extensions_run_out(by_hand, caplog):
     """At half and at 90 %: one warning and one event each, with the time that is left, which is right."""
     caplog.set_level(logging.WARNING, "aioredlock_ng")
-    diary = Diary()
-    async with world(hooks=[diary]) as w:
+    heard = Heard()
+    async with world(hooks=[heard]) as w:
         lease = await w.manager.lock("a", extension=ExtensionPolicy(max_extensions=10), label="x").acquire()
         for _ in range(by_hand):  # these do not count
             await lease.extend()
         await lease.lost.wait()
-        for when, event in diary.low:
-            assert when + event.remaining == pytest.approx(sim().time(), abs=0.05)
+        for when, event in heard.told:
+            if isinstance(event, ExtensionsLow):
+                assert when + event.remaining == pytest.approx(sim().time(), abs=0.05)
         with pytest.raises(LockLostError, match=r"after 10 extensions.*ExtensionPolicy\.max_extensions"):
             await lease.extend()
         await lease.release()
-    events = [event for _, event in diary.low]
+    events = heard.of(ExtensionsLow)
     assert [(event.extensions, event.max_extensions) for event in events] == [(5, 10), (9, 10)]
     assert all((event.names, event.label) == (("a",), "x") for event in events)
     warnings = [line for line in caplog.messages if "max_extensions sets" in line]
@@ -165,7 +141,7 @@ async def test_extensions_are_bounded():
 @virtual
 async def test_the_default_bound_is_a_thousand_extensions():
     """A forgotten lock of the default policy ends by itself; one without a bound goes on, unwarned."""
-    async with held(1, ttl=SHORT) as (w, lease, diary):
+    async with held(1, ttl=SHORT) as (w, lease, heard):
         forever = await w.manager.lock("b", extension=ExtensionPolicy(max_extensions=None)).acquire()
         await asyncio.wait_for(lease.lost.wait(), 1002 * SHORT / 3 + SHORT)
         assert lease.extensions == 1000
@@ -173,20 +149,20 @@ async def test_the_default_bound_is_a_thousand_extensions():
         assert loss(lease).reason is LossReason.EXTENSIONS_EXHAUSTED
         assert forever.held
         assert forever.extensions > 1000
-        assert {event.names for _, event in diary.low} == {("a",)}
+        assert {event.names for event in heard.of(ExtensionsLow)} == {("a",)}
         await forever.release()
 
 
 @virtual
 async def test_a_plain_lease_is_never_extended():
     """With extensions off nothing is sent between acquire and release, and it expires (not: exhausted)."""
-    async with held(extension=PLAIN) as (w, lease, diary):
+    async with held(extension=PLAIN) as (w, lease, heard):
         await lease.lost.wait()
         assert sim().time() == pytest.approx(deadline(lease), abs=0.002)
         await asyncio.sleep(TTL)
         assert [[one.kind for one in sent(node)] for node in w.nodes] == [["acquire"]] * 3
         assert loss(lease).reason is LossReason.EXPIRED
-        assert not diary.low
+        assert not heard.of(ExtensionsLow)
 
 
 # -- the three ends of a round -----------------------------------------------------------------------
@@ -205,6 +181,7 @@ async def test_an_unknown_round_is_tried_again_until_the_deadline():
         error = await not_extended(lease)
         assert error.reason is LossReason.EXPIRED
         assert [vote.vote for vote in error.votes] == [Vote.SILENT, Vote.SILENT, Vote.GRANTED]
+        assert "its validity ended before a majority extended it" in str(error)
 
 
 @virtual
@@ -220,7 +197,7 @@ async def test_the_deadline_comes_while_an_extension_is_under_way():
 @virtual
 async def test_a_refusal_by_a_majority_loses_at_once():
     """Q refusals end the lease with their arrival, long before its validity: `refused`, not held."""
-    async with held(5) as (w, lease, diary):
+    async with held(5) as (w, lease, heard):
         asked_at = sim().time() - ROUND_TRIP
         w.vacate("a", 0, 1)
         w.occupy("a", 100.0, 2)
@@ -229,7 +206,7 @@ async def test_a_refusal_by_a_majority_loses_at_once():
         assert sim().time() == pytest.approx(asked_at + TTL / 3 + ROUND_TRIP, abs=0.002)
         assert not lease.held
         assert lease.remaining == 0
-        (event,) = diary.lost
+        (event,) = heard.of(Lost)
         assert event.reason is LossReason.REFUSED
         assert [vote.vote for vote in event.votes].count(Vote.REFUSED) == 3
         await lease.release()
@@ -239,7 +216,7 @@ async def test_a_refusal_by_a_majority_loses_at_once():
 @virtual
 async def test_a_tie_of_refusals_and_silence_is_unknown():
     """Refused by fewer than Q with the rest silent loses nothing; an answer in time saves the lease."""
-    async with held() as (w, lease, diary):
+    async with held() as (w, lease, heard):
         w.vacate("a", 0)
         w.nodes[1].freeze()
         await until(deadline(lease) - 2)
@@ -247,7 +224,7 @@ async def test_a_tie_of_refusals_and_silence_is_unknown():
         w.nodes[1].thaw()
         await asyncio.sleep(TTL)
         assert lease.held
-        assert not diary.lost
+        assert not heard.of(Lost)
 
 
 @virtual
@@ -278,20 +255,20 @@ async def test_a_failed_extension_never_releases():
 @virtual
 async def test_a_stall_that_ends_in_time(seconds, before, caplog):
     """A loop that stood still for less than the validity extends as soon as it runs, and tells the length."""
-    diary = Diary()
-    async with world(hooks=[diary]) as w:
+    heard = Heard()
+    async with world(hooks=[heard]) as w:
         await asyncio.sleep(1)
         sim().advance(5)
         await asyncio.sleep(1)
-        assert not diary.stalled, "without a lease it does no harm"
+        assert not heard.of(LoopStalled), "without a lease it does no harm"
         async with w.manager.lock("a") as lease:
             if before is not None:  # else the body blocks before any other task has run
                 await asyncio.sleep(before)
             sim().advance(seconds)
             await asyncio.sleep(2 * TTL)
             assert lease.held
-    assert not diary.lost
-    (stall,) = diary.stalled
+    assert not heard.of(Lost)
+    (stall,) = heard.of(LoopStalled)
     assert seconds - 0.26 <= stall.seconds <= seconds
     assert stall.suspended == 0
     (line,) = (each for each in caplog.messages if "stood still" in each)
@@ -303,7 +280,7 @@ async def test_a_stall_that_ends_in_time(seconds, before, caplog):
 @virtual
 async def test_a_stall_past_the_deadline_is_never_extended_back_to_life(behind, seconds):
     """A loop that stood still too long has lost the lock by the clock, whatever answers lie waiting."""
-    async with held(latency=0.04) as (w, lease, diary):
+    async with held(latency=0.04) as (w, lease, heard):
         await asyncio.sleep(behind)  # 3.3: with the first extension under way
         before = count(w.nodes[0], "extend")
         sim().advance(seconds)
@@ -315,10 +292,10 @@ async def test_a_stall_past_the_deadline_is_never_extended_back_to_life(behind, 
         assert not lease.held
         assert lease.lost.is_set()
         assert lease.extensions == 0
-        assert [event.reason for event in diary.lost] == [LossReason.EXPIRED]
+        assert [event.reason for event in heard.of(Lost)] == [LossReason.EXPIRED]
         # one was on its way when the loop stopped, if any
         assert [number - before for number in counts(w)] in ([0] * 3, [1] * 3)
-        (stall,) = diary.stalled
+        (stall,) = heard.of(LoopStalled)
         assert seconds - 0.26 <= stall.seconds <= seconds
         await not_extended(lease)
 
@@ -335,12 +312,13 @@ async def test_an_answer_that_waited_past_the_deadline_revives_nothing():
         assert not lease.held
         assert lease.extensions == 0
         assert lease.lost.is_set()
+        assert "had ended when a majority extended it; these votes came too late" in str(loss(lease))
 
 
 @virtual
 async def test_a_suspended_machine_loses_by_the_suspend_safe_clock():
     """After a suspend the lease is not held, its body is told within a tick, and nothing is revived."""
-    async with held() as (w, lease, diary):
+    async with held() as (w, lease, heard):
         await asyncio.sleep(1)
         resumed = sim().time()
         sim().suspend(60)
@@ -351,9 +329,9 @@ async def test_a_suspended_machine_loses_by_the_suspend_safe_clock():
         assert counts(w) == [0] * 3
         await asyncio.sleep(TTL / 2)
         assert not lease.held
-        (stall,) = diary.stalled
+        (stall,) = heard.of(LoopStalled)
         assert (stall.seconds, stall.suspended) == pytest.approx((60, 60), abs=0.3)
-        assert [event.reason for event in diary.lost] == [LossReason.EXPIRED]
+        assert [event.reason for event in heard.of(Lost)] == [LossReason.EXPIRED]
 
 
 @virtual
@@ -584,13 +562,13 @@ async def test_a_node_that_lost_the_key_gets_it_back_in_a_won_round():
 @virtual
 async def test_the_event_tells_of_nodes_that_are_topped_up(index, told, latency):
     """Those that have answered by then; one whose answer comes behind the verdict is topped up, too."""
-    async with held(5, extension=PLAIN) as (w, lease, diary):
+    async with held(5, extension=PLAIN) as (w, lease, heard):
         w.nodes[index].latency = latency
         w.vacate("a", index)
         await lease.extend()
         await asyncio.sleep(0.2)
         await lease.extend()
-        assert [event.topped_up for _, event in diary.extended] == [told, 0]
+        assert [event.topped_up for event in heard.of(Extended)] == [told, 0]
         assert w.manager.statistics().topped_up == 1
         assert None not in w.holders("a")
 

@@ -1,15 +1,22 @@
-"""The lease itself: what cannot be done with it."""
+"""Leases: what cannot be done with one, which ones `statistics().leases` lists."""
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import logging
 import pickle
 
 import pytest
 
-from aioredlock_ng import LockTakenError
-from tests.unit.worlds import TTL, sim, virtual, world
+from aioredlock_ng import LeaseStatistics, LockTakenError
+from aioredlock_ng.testing import MemoryNode, lose
+from tests.unit.worlds import LATENCY, PLAIN, TTL, make, sim, virtual, world
+
+AGE = 2 * LATENCY
+"""Seconds that a lease is old when it is won."""
+MAX_LEASES = 1000
+"""How many leases the statistics list."""
 
 
 @virtual
@@ -24,13 +31,15 @@ async def test_a_lease_cannot_be_copied() -> None:
 
 @virtual
 async def test_a_lease_has_one_body() -> None:
-    """A second `async with` of the same lease is refused, and harms neither the lease nor its first body."""
+    """A second `async with` is refused, of an inner block's lease, too; it harms neither lease nor body."""
     async with world() as w:
-        lease = await w.manager.lock("a", ttl=TTL).acquire()
-        async with lease:
-            with pytest.raises(RuntimeError, match="has one already"):
-                await lease.__aenter__()
-            assert lease.held
+        lock = w.manager.lock("a", reentrant=True)
+        outer = await lock.acquire()
+        async with outer, lock as inner:
+            for lease in (outer, inner):
+                with pytest.raises(RuntimeError, match="has one already"):
+                    await lease.__aenter__()
+                assert lease.held
         assert w.keys == [()] * 3
 
 
@@ -45,9 +54,53 @@ async def test_a_key_without_expiry_is_reported_once(caplog: pytest.LogCaptureFi
             with pytest.raises(LockTakenError):
                 await w.manager.lock(name, blocking_timeout=3).acquire()
             assert sim().time() - before >= 3, "so there was more than one try"
-        assert w.manager.statistics().refused > 6
         said = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
         assert [text.partition("of lock ")[2].partition(";")[0] for text in said] == [
             "'a' ('redlock:a')",
             "'b' ('redlock:b')",
         ]
+
+
+@virtual
+async def test_what_is_held_is_listed() -> None:
+    """Names, label, fence and age, oldest first; an extension makes none younger."""
+    async with world() as w:
+        first = await w.manager.lock("b", "a", label="pair").acquire()
+        await asyncio.sleep(TTL)
+        second = await w.manager.lock("c").acquire()
+        old, new = w.manager.statistics().leases
+        assert (old.names, old.label, old.fence) == (("a", "b"), "pair", first.fence)
+        assert old.age == pytest.approx(TTL + 2 * AGE)
+        assert new == LeaseStatistics(names=("c",), label="", fence=second.fence, age=pytest.approx(AGE))
+        await first.release()
+        assert [lease.names for lease in w.manager.statistics().leases] == [("c",)]
+        await second.release()
+        assert w.manager.statistics().leases == make([MemoryNode()]).statistics().leases == ()
+    async with world(fencing=False) as w, w.manager.lock("a"):
+        assert [lease.fence for lease in w.manager.statistics().leases] == [None]
+
+
+@virtual
+async def test_what_is_not_held_any_more_is_not_listed() -> None:
+    """Lost, or past its validity: not ours, though it is not released."""
+    async with world() as w:
+        expired = await w.manager.lock("a", extension=PLAIN).acquire()
+        lost = await w.manager.lock("b").acquire()
+        lose(w.manager, "b")
+        assert [lease.names for lease in w.manager.statistics().leases] == [("a",)]
+        await asyncio.sleep(TTL)
+        assert w.manager.statistics().leases == ()
+        assert w.manager.statistics().held == 0
+        await expired.release()
+        await lost.release()
+
+
+@virtual
+async def test_of_many_the_newest_are_listed() -> None:
+    """The list has a limit; the count has none."""
+    async with world(1) as w:
+        leases = [await w.manager.lock(f"{number:04}").acquire() for number in range(MAX_LEASES + 2)]
+        statistics = w.manager.statistics()
+        assert statistics.held == MAX_LEASES + 2
+        assert [int(lease.names[0]) for lease in statistics.leases] == [*range(2, MAX_LEASES + 2)]
+        await asyncio.gather(*(lease.release() for lease in leases))
