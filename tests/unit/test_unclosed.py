@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import subprocess
 import sys
 from typing import Final
@@ -12,10 +11,12 @@ from typing import Final
 import pytest
 
 from aioredlock_ng import LockManager
-from aioredlock_ng._session.crowd import MANY
 from aioredlock_ng.sync import SyncLockManager
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import virtual
+
+MANY = 10
+"""How many managers over the same nodes are told of."""
 
 
 def nodes(world: str) -> list[MemoryNode]:
@@ -28,21 +29,16 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [words for words in caplog.messages if "run over the same nodes" in words]
 
 
-def test_many_managers_over_the_same_nodes(caplog: pytest.LogCaptureFixture) -> None:
+@virtual
+async def test_many_managers_over_the_same_nodes(caplog: pytest.LogCaptureFixture) -> None:
     """One warning, with the count, the nodes and the way out, however many there are."""
-
-    @virtual
-    async def main() -> None:
-        managers = []
-        for count in range(1, MANY + 5):
-            managers.append(LockManager(nodes("same")))
-            await managers[-1].start()
-            assert len(told(caplog)) == (count >= MANY)
-        for manager in managers:
-            await manager.aclose()
-
-    with caplog.at_level(logging.WARNING):
-        main()
+    managers = []
+    for count in range(1, MANY + 5):
+        managers.append(LockManager(nodes("same")))
+        await managers[-1].start()
+        assert len(told(caplog)) == (count >= MANY)
+    for manager in managers:
+        await manager.aclose()
     (words,) = told(caplog)
     assert words.startswith(
         f"{MANY} lock managers of this process run over the same nodes (same-0, same-1, same-2)"
@@ -54,38 +50,30 @@ def test_managers_one_after_the_other(caplog: pytest.LogCaptureFixture) -> None:
     """Those that are closed, or whose loops are, and those over other nodes do not count."""
 
     @virtual
-    async def closing() -> None:
-        for _ in range(2 * MANY):
-            async with LockManager(nodes("closed")):
-                pass
-
-    @virtual
-    async def others() -> None:
+    async def use() -> None:
         managers = [LockManager(nodes(f"other-{i}")) for i in range(2 * MANY)]
         for manager in managers:
             await manager.start()
+            async with LockManager(nodes("closed")):
+                pass
         for manager in managers:
             await manager.aclose()
 
-    left = []
-    with caplog.at_level(logging.WARNING):
-        closing()
-        others()
-        for _ in range(2 * MANY):
-            left.append(LockManager(nodes("loops")))
-            asyncio.run(left[-1].start())
+    use()
+    left = [LockManager(nodes("loops")) for _ in range(2 * MANY)]
+    for manager in left:
+        asyncio.run(manager.start())
     assert not told(caplog)
 
 
 def test_managers_of_threads_count(caplog: pytest.LogCaptureFixture) -> None:
     """Each has a loop of its own; they are counted together."""
     managers = [SyncLockManager(nodes("threads")) for _ in range(MANY)]
-    with caplog.at_level(logging.WARNING):
-        for manager in managers:
-            with manager.lock("a"):
-                pass
-        for manager in managers:
-            manager.close()
+    for manager in managers:
+        with manager.lock("a"):
+            pass
+    for manager in managers:
+        manager.close()
     assert len(told(caplog)) == 1
 
 
