@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioredlock_ng import ExtensionPolicy, Lease, LockManager
-from aioredlock_ng._node.redis_node import RedisNode
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from tests.unit.worlds import LATENCY, make
 
@@ -23,7 +22,15 @@ Step = tuple[str, int, int]
 
 TASK_STEPS: Final = ("acquire", "release", "extend", "cancel")
 
-NODE_STEPS: Final = ("crash", "start", "freeze", "thaw", "disconnect", "forget", "lose")
+NODE_STEPS: Final[dict[str, Callable[[MemoryNode], object]]] = {
+    "crash": lambda master: master.crash(keep_data=True),
+    "start": MemoryNode.start,
+    "freeze": MemoryNode.freeze,
+    "thaw": MemoryNode.thaw,
+    "disconnect": MemoryNode.disconnect,
+    "forget": MemoryNode.flush_scripts,
+    "lose": lambda master: master.wires[0].break_before(),
+}
 
 PAUSES: Final = (0.0, LATENCY / 2, LATENCY, 2 * LATENCY, 3 * LATENCY, 0.03, 0.12, 0.6, 4.0)
 
@@ -31,7 +38,7 @@ steps = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(TASK_STEPS), st.integers(0, 7), st.integers(0, 3)),
         st.tuples(st.sampled_from(("acquire", "acquire", "pass")), st.integers(0, 7), st.integers(0, 3)),
-        st.tuples(st.sampled_from(NODE_STEPS), st.integers(0, SIZE - 1), st.just(0)),
+        st.tuples(st.sampled_from([*NODE_STEPS]), st.integers(0, SIZE - 1), st.just(0)),
         st.tuples(st.just("pass"), st.just(0), st.integers(0, len(PAUSES) - 1)),
     ),
     min_size=4,
@@ -45,7 +52,7 @@ class Play:
 
     manager: LockManager
     masters: list[MemoryNode]
-    nodes: list[RedisNode]
+    nodes: list[Any]
     seen: list[Any] = field(default_factory=list)
     tasks: dict[int, asyncio.Task[Any]] = field(default_factory=dict)
     leases: dict[int, Lease] = field(default_factory=dict)
@@ -65,12 +72,12 @@ class Play:
             holding = lease._holding
             self.seen.append((task, holding.owner, lease.fence, lease.valid_until, lease.votes))
 
-    async def release(self, task: int) -> None:
+    async def release(self, task: int, _how: int) -> None:
         """Give it back."""
         if (lease := self.leases.get(task)) is not None:
             self.seen.append((task, "released", await lease.release()))
 
-    async def extend(self, task: int) -> None:
+    async def extend(self, task: int, _how: int) -> None:
         """Keep it."""
         if (lease := self.leases.get(task)) is not None and lease.held:
             try:
@@ -79,34 +86,17 @@ class Play:
                 self.seen.append((task, "extended", lease.valid_until, lease.held, lease.votes))
 
     def step(self, what: str, which: int, how: int) -> None:
-        """Let something happen in this turn of the loop."""
-        if what == "cancel":
+        """Let something happen to a task or a node in this turn of the loop."""
+        if what in NODE_STEPS:
+            NODE_STEPS[what](self.masters[which])
+        elif what == "cancel":
             if which in self.tasks:
                 self.tasks[which].cancel()
-        elif what in TASK_STEPS:
-            if which not in self.tasks or self.tasks[which].done():
-                if what == "acquire" and which not in self.leases:
-                    self.tasks[which] = asyncio.create_task(self.acquire(which, how))
-                elif what == "release":
-                    self.tasks[which] = asyncio.create_task(self.release(which))
-                elif what == "extend":
-                    self.tasks[which] = asyncio.create_task(self.extend(which))
-        else:
-            self.disturb(self.masters[which], what)
-
-    @staticmethod
-    def disturb(master: MemoryNode, what: str) -> None:
-        """Let something happen to a node."""
-        does: dict[str, Callable[[], None]] = {
-            "crash": lambda: master.crash(keep_data=True),
-            "start": master.start,
-            "freeze": master.freeze,
-            "thaw": master.thaw,
-            "disconnect": master.disconnect,
-            "forget": master.flush_scripts,
-            "lose": master.wires[0].break_before,
-        }
-        does[what]()
+        elif (which not in self.tasks or self.tasks[which].done()) and (
+            what != "acquire" or which not in self.leases
+        ):
+            run = {"acquire": self.acquire, "release": self.release, "extend": self.extend}[what]
+            self.tasks[which] = asyncio.create_task(run(which, how))
 
     def look(self) -> None:
         """Write down what the nodes have, and what is owed to them."""
@@ -159,25 +149,15 @@ def played(script: list[Step], options: dict[str, Any], *, alone: bool) -> list[
     return SimLoop.run(main())
 
 
-def assert_together_is_as_alone(script: list[Step], fencing: bool, quarantine: int) -> None:
-    """Compare everything that was seen, step by step."""
-    options = {"fencing": fencing, "restart_quarantine": quarantine}
-    together, alone = (played(script, options, alone=alone) for alone in (False, True))
-    for one, other in zip(together, alone, strict=False):
-        assert one == other
-    assert len(together) == len(alone)
-
-
-@settings(max_examples=20)
-@given(script=steps, fencing=st.booleans(), quarantine=st.sampled_from((0, 60)))
-def test_together_is_as_alone(script: list[Step], fencing: bool, quarantine: int) -> None:
+@pytest.mark.parametrize("examples", [20, pytest.param(200, marks=pytest.mark.heavy)])
+def test_together_is_as_alone(examples: int) -> None:
     """Tasks ask, extend, give back and are cancelled while nodes come and go, and answers are lost."""
-    assert_together_is_as_alone(script, fencing, quarantine)
 
+    @settings(max_examples=examples)
+    @given(script=steps, fencing=st.booleans(), quarantine=st.sampled_from((0, 60)))
+    def compare(script: list[Step], fencing: bool, quarantine: int) -> None:
+        options = {"fencing": fencing, "restart_quarantine": quarantine}
+        together, alone = (played(script, options, alone=alone) for alone in (False, True))
+        assert all(one == other for one, other in zip(together, alone, strict=True))
 
-@pytest.mark.heavy
-@settings(max_examples=200)
-@given(script=steps, fencing=st.booleans(), quarantine=st.sampled_from((0, 60)))
-def test_together_is_as_alone_often(script: list[Step], fencing: bool, quarantine: int) -> None:
-    """The same, many times."""
-    assert_together_is_as_alone(script, fencing, quarantine)
+    compare()
