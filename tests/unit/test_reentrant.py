@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import logging
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -23,13 +23,14 @@ from aioredlock_ng import (
     ReleaseOutcome,
     WouldDeadlockError,
 )
-from aioredlock_ng.events import Hooks
+from aioredlock_ng.events import Acquired, NodeChanged, Released
 from aioredlock_ng.testing import lose
 from tests.unit.worlds import (
     GRACE,
     LATENCY,
     PLAIN,
     TTL,
+    Heard,
     World,
     count,
     deadline,
@@ -56,6 +57,14 @@ async def reentrant(**options: Any) -> AsyncIterator[tuple[World, Lock]]:
     async with world() as w:
         yield w, w.manager.lock("a", reentrant=True, **options)
         assert w.keys == [()] * 3
+
+
+@contextlib.contextmanager
+def lost() -> Iterator[pytest.ExceptionInfo[LockLostError]]:
+    """Expect that the lock is lost; the task is not cancelled any more then."""
+    with pytest.raises(LockLostError) as caught:
+        yield caught
+    assert asyncio.current_task().cancelling() == 0
 
 
 def lock_of(w: World, kind: str, *names: str, **options: Any) -> Any:
@@ -135,17 +144,13 @@ async def test_only_what_asks_for_it_goes_in_again():
 async def test_a_function_that_calls_itself():
     """The decorator has the option, too, and each call is a block of its own."""
     async with world() as w:
-        fences: list[int] = []
 
         @w.manager.locked("tree:{tree}", reentrant=True)
         async def walk(tree: str, depth: int) -> None:
-            fences.extend(lease.fence or 0 for lease in w.manager.statistics().leases)
             if depth:
                 await walk(tree, depth - 1)
 
         await walk("oak", 5)
-        assert len(fences) == 6
-        assert len(set(fences)) == 1
         assert count(w.nodes[0], "acquire", "tree:oak") == 1
 
 
@@ -241,7 +246,7 @@ async def test_the_last_release_releases_whatever_the_order(order):
                     expected = ReleaseOutcome.RELEASED if last else ReleaseOutcome.STILL_HELD
                     assert await outcomes(lease) == {expected}
                 assert [one.held for one in leases] == [i not in order[:place] for i in range(3)]
-                with pytest.raises(LockLostError) as told:
+                with lost() as told:
                     lease.check()
                 assert told.value.reason is LossReason.RELEASED
                 assert (w.keys == [()] * 3) is last
@@ -252,8 +257,7 @@ async def test_the_last_release_releases_whatever_the_order(order):
 async def test_a_released_lease_is_none():
     """Its task may hold the lock yet, or lose it, but not by this one."""
     async with reentrant(on_lost="raise") as (w, lock):
-
-        async def body() -> None:
+        with lost():
             async with lock as outer:
                 async with lock as inner:
                     pass
@@ -270,8 +274,6 @@ async def test_a_released_lease_is_none():
                         lease.check()
                 with pytest.raises(LockLostError, match="does not hold it"):
                     outer.check()
-
-        assert isinstance((await in_task(body)).error, LockLostError)
 
 
 @virtual
@@ -416,28 +418,20 @@ async def test_the_outermost_block_alone_converts_the_cancellation():
                     seen.append(type(error))
                     raise
 
-        end = await in_task(lambda: block(2))
-        assert isinstance(end.error, LockLostError)
-        assert end.error.reason is LossReason.REFUSED
-        assert end.cancelling == 0
+        with lost() as told:
+            await block(2)
+        assert told.value.reason is LossReason.REFUSED
         assert seen == [asyncio.CancelledError] * 3
 
 
 @virtual
 async def test_there_is_one_deadline():
     """That of the outermost block, whatever an inner one has asked for."""
-    async with world() as w:
-        leases: list[Lease] = []
-
-        async def body() -> None:
-            async with w.manager.lock("a", reentrant=True, extension=PLAIN) as outer:
-                leases.append(outer)
-                async with w.manager.lock("a", reentrant=True, on_lost="raise", ttl=60):
-                    await asyncio.sleep(100)
-
-        end = await in_task(body)
-        assert isinstance(end.error, LockLostError)
-        assert end.at == pytest.approx(deadline(leases[0]), abs=2 * ROUND_TRIP)
+    async with reentrant(extension=PLAIN) as (w, lock):
+        with lost():
+            async with lock as outer, w.manager.lock("a", reentrant=True, on_lost="raise", ttl=60):
+                await asyncio.sleep(100)
+        assert sim().time() == pytest.approx(deadline(outer), abs=2 * ROUND_TRIP)
 
 
 @virtual
@@ -445,53 +439,53 @@ async def test_a_loss_that_disturbs_no_task_ends_an_inner_block():
     """With ``on_lost="raise"`` the innermost block tells, at its end, and the others do not repeat it."""
     async with reentrant(on_lost="raise") as (w, lock):
         passed: list[str] = []
-
-        async def body() -> None:
+        with lost() as told:
             async with lock:
                 async with lock:
                     lose(w.manager, "a")
                     await asyncio.sleep(1)
                     passed.append("the inner block")
                 passed.append("the outer block")
-
-        end = await in_task(body)
-        assert isinstance(end.error, LockLostError)
         assert passed == ["the inner block"]
-        assert not getattr(end.error, "__notes__", [])
+        assert not getattr(told.value, "__notes__", [])
 
 
 @virtual
 async def test_an_inner_lease_that_is_released_after_its_validity_was_lost():
     """Also where nothing has looked at the clock before: its user may have written too late."""
     async with reentrant(on_lost="raise") as (_, lock):
-
-        async def body() -> None:
+        with lost():
             async with lock as outer:
                 inner = await lock.acquire()
                 sleepless(outer)
                 await until(outer.valid_until + 0.001)
                 await inner.release()
                 assert inner.lost.is_set()
-                with pytest.raises(LockLostError) as lost:
+                with lost() as told:
                     inner.check()
-                assert lost.value.reason is LossReason.EXPIRED
-
-        assert isinstance((await in_task(body)).error, LockLostError)
+                assert told.value.reason is LossReason.EXPIRED
 
 
 @virtual
 async def test_an_error_of_an_inner_block_stays_what_it_is():
-    """With a note that the lock was lost as well."""
+    """With a note that the lock was lost as well; a cancellation of the user's own passes all blocks."""
     async with reentrant(on_lost="raise") as (w, lock):
 
-        async def body() -> None:
+        async def body(loses: bool) -> None:
             async with lock, lock:
-                lose(w.manager, "a")
-                raise ZeroDivisionError
+                if loses:
+                    lose(w.manager, "a")
+                    raise ZeroDivisionError
+                await asyncio.sleep(60)
 
-        end = await in_task(body)
-        assert isinstance(end.error, ZeroDivisionError)
-        assert "was lost" in end.error.__notes__[0]
+        with pytest.raises(ZeroDivisionError) as caught:
+            await body(loses=True)
+        assert "was lost" in caught.value.__notes__[0]
+        task = in_task(lambda: body(loses=False))
+        await asyncio.sleep(1)
+        task.cancel()
+        end = await task
+        assert (type(end.error), end.cancelling) == (asyncio.CancelledError, 1)
 
 
 @pytest.mark.parametrize("way", ["refused", "expired", "not noticed"])
@@ -501,8 +495,7 @@ async def test_a_lease_that_is_over_admits_no_inner_block(plain, way):
     """Refused by the nodes or expired, noticed or not: `LockLostError` at once, without asking the nodes."""
     async with reentrant() as (w, lock):
         reason = LossReason.REFUSED if way == "refused" else LossReason.EXPIRED
-
-        async def body() -> None:
+        with lost():
             async with w.manager.lock("a", reentrant=not plain, on_lost="raise") as outer:
                 if way == "not noticed":
                     sleepless(outer)
@@ -510,15 +503,12 @@ async def test_a_lease_that_is_over_admits_no_inner_block(plain, way):
                 else:
                     lose(w.manager, "a", reason)
                 before = asked(w)
-                for names in (("a",), ("a", "b")):
-                    with pytest.raises(LockLostError) as told:
-                        await w.manager.lock(*names, reentrant=True).acquire()
+                several = w.manager.lock("a", "b", reentrant=True)
+                for enter in (lock.acquire, several.acquire, lock.try_acquire):
+                    with lost() as told:
+                        await enter()
                     assert told.value.reason is reason
-                with pytest.raises(LockLostError):
-                    await lock.try_acquire()
                 assert asked(w) == before
-
-        assert isinstance((await in_task(body)).error, LockLostError)
         async with lock as lease:
             assert lease.held
 
@@ -533,107 +523,66 @@ def sleepless(lease: Lease) -> None:
 async def test_a_clean_up_in_the_grace_goes_in_again():
     """The deadline has come, and the lock is ours until its validity ends: what cleans up may need it."""
     async with reentrant(extension=PLAIN) as (_, lock):
-        cleaned: list[float] = []
         began = sim().time()
-
-        async def clean_up() -> None:
-            async with lock as inner:
-                inner.check()
-                await asyncio.sleep(GRACE * TTL / 2)  # cancelled once, not again
-                assert inner.held
-                cleaned.append(sim().time())
-
-        async def body() -> None:
+        with lost():
             async with lock:
                 try:
                     await asyncio.sleep(100)
                 finally:
-                    await clean_up()
-
-        end = await in_task(body)
-        assert (type(end.error), end.cancelling) == (LockLostError, 0)
-        assert cleaned == [pytest.approx(began + TTL * (1 - GRACE / 2), abs=0.2)]
-
-
-@virtual
-async def test_a_cancellation_of_the_user_s_own_passes_all_blocks():
-    """It is no loss, and every lease is released."""
-    async with reentrant() as (_, lock):
-
-        async def body() -> None:
-            async with lock, lock:
-                await asyncio.sleep(60)
-
-        task = in_task(body)
-        await asyncio.sleep(1)
-        task.cancel()
-        end = await task
-        assert (type(end.error), end.cancelling) == (asyncio.CancelledError, 1)
+                    async with lock as inner:
+                        inner.check()
+                        await asyncio.sleep(GRACE * TTL / 2)  # cancelled once, not again
+                        assert inner.held
+                        cleaned = sim().time()
+        assert cleaned == pytest.approx(began + TTL * (1 - GRACE / 2), abs=0.2)
 
 
 # -- blocks that end in another order ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lost", [False, True], ids=["released", "lost"])
+@pytest.mark.parametrize("is_lost", [False, True], ids=["released", "lost"])
 @virtual
-async def test_an_inner_block_may_end_last(lost):
+async def test_an_inner_block_may_end_last(is_lost):
     """It goes on under the deadline, and converts the cancellation; the lock is its own until it ends."""
     async with reentrant() as (w, lock):
-        inner = w.manager.lock("a", reentrant=True)
-
-        async def body() -> None:
+        began = sim().time()
+        with lost() if is_lost else contextlib.nullcontext():
             async with AsyncExitStack() as later:
                 async with lock:
-                    await later.enter_async_context(inner)
+                    await later.enter_async_context(w.manager.lock("a", reentrant=True))
                 assert w.keys != [()] * 3
                 async with lock as again:
                     assert again.held
-                if lost:
+                if is_lost:
                     lose(w.manager, "a")
                 await asyncio.sleep(1)
-
-        began = sim().time()
-        end = await in_task(body)
-        assert end.at - began == pytest.approx(0 if lost else 1, abs=0.1)
-        assert (type(end.error), end.cancelling) == (LockLostError if lost else type(None), 0)
+        assert sim().time() - began == pytest.approx(0 if is_lost else 1, abs=0.1)
 
 
 @virtual
 async def test_the_outermost_block_converts_though_an_inner_one_is_open():
     """The cancellation was for it; the inner one, which ends later, leaves the error as it is."""
     async with reentrant() as (w, lock):
-        inner = w.manager.lock("a", reentrant=True)
-
-        async def outer(later: AsyncExitStack) -> None:
-            async with lock:
-                await later.enter_async_context(inner)
-                lose(w.manager, "a")
-                await asyncio.sleep(1)
-
-        async def body() -> None:
+        with lost():
             async with AsyncExitStack() as later:
-                with pytest.raises(LockLostError):
-                    await outer(later)
-                left.append(asyncio.current_task().cancelling())
-
-        left: list[int] = []
-        end = await in_task(body)
-        assert (type(end.error), end.cancelling) == (LockLostError, 0)
-        assert left == [0]
+                with lost():
+                    async with lock:
+                        await later.enter_async_context(w.manager.lock("a", reentrant=True))
+                        lose(w.manager, "a")
+                        await asyncio.sleep(1)
 
 
 @virtual
 async def test_blocks_may_end_in_other_tasks():
     """As fixtures do: each lease counts, and the last one releases."""
     async with reentrant() as (w, lock):
-        entered: list[Lease] = []
 
-        async def enter() -> None:
-            entered.extend([await lock.__aenter__(), await lock.__aenter__()])
+        async def enter() -> list[Lease]:
+            return [await lock.__aenter__(), await lock.__aenter__()]
 
-        await asyncio.create_task(enter())
-        for number in range(2):
-            assert w.keys != [()] * 3, number
+        entered = await asyncio.create_task(enter())
+        for _ in entered:
+            assert w.keys != [()] * 3
             await asyncio.create_task(lock.__aexit__(None, None, None))
         assert [lease.held for lease in entered] == [False, False]
 
@@ -683,25 +632,18 @@ async def test_an_inner_at_least_is_kept_by_the_last_release():
 @virtual
 async def test_hooks_and_statistics_know_the_outermost_lease_alone():
     """Nothing was acquired inside; what is refused there was no wait for a lock either."""
-
-    class Told(Hooks):
-        def __init__(self) -> None:
-            self.events: list[object] = []
-
-        def __getattribute__(self, name: str) -> Any:
-            if name.startswith("on_") and name != "on_node_changed":
-                return self.events.append
-            return super().__getattribute__(name)
-
-    told = Told()
-    async with world(hooks=[told]) as w:
+    heard = Heard()
+    async with world(hooks=[heard]) as w:
         lock = w.manager.lock("a", reentrant=True)
         async with lock, lock:
             await (await lock.acquire()).release()
             statistics = w.manager.statistics()
             assert (statistics.held, statistics.acquired, len(statistics.leases)) == (1, 1, 1)
         assert w.manager.statistics().released == 1
-    assert [type(event).__name__ for event in told.events] == ["Acquired", "Released"]
+    assert [type(event) for _, event in heard.told if not isinstance(event, NodeChanged)] == [
+        Acquired,
+        Released,
+    ]
 
 
 @virtual
@@ -742,21 +684,19 @@ async def test_a_task_that_may_wait_for_its_ancestor_is_warned_of(caplog):
         assert record.__dict__["lock"] == "a"
 
 
-# -- the manager's end, and a fork -------------------------------------------------------------------
+# -- a fork, and the manager's end -------------------------------------------------------------------
 
 
 @virtual
 async def test_a_forked_child_is_not_inside(monkeypatch):
     """It goes on in the parent's task, but the lock is the parent's: it is told so, and leaves the blocks."""
-    async with reentrant() as (w, lock), lock as outer:
+    async with reentrant() as (w, lock), lock:
         with monkeypatch.context() as child:
             child.setattr("aioredlock_ng._session.session.generation", lambda: -1)
             w.manager._life.close()  # as the hook of a fork does
             for enter in (lock.acquire, lock.try_acquire, lock.__aenter__):
                 with pytest.raises(RuntimeError, match="before a fork"):
                     await enter()
-        async with lock as inner:
-            assert inner.fence == outer.fence
 
 
 @virtual
@@ -773,9 +713,9 @@ async def test_closing_ends_all_blocks_once():
         task = in_task(body)
         await asyncio.sleep(1)
         await w.manager.aclose()
-        end = await task
-        assert isinstance(end.error, LockLostError)
-        assert end.error.reason is LossReason.MANAGER_CLOSED
+        error = (await task).error
+        assert isinstance(error, LockLostError)
+        assert error.reason is LossReason.MANAGER_CLOSED
         assert [lease.held for lease in leases] == [False, False]
         with pytest.raises(ManagerClosedError):
             await lock.acquire()
