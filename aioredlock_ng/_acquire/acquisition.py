@@ -106,7 +106,7 @@ class Acquisition:
         if session.admission.in_flight >= session.admission.most and not budget.single_try:
             await self._stand_in_line()
         # What others may hold beside this task may still be what it would wait for, behind a writer (R20).
-        if self.names[0] in session.queue.entries and not budget.single_try:
+        if not (budget.single_try or session.queue.entries.keys().isdisjoint(self.names)):
             session.local.check_deadlock(self._primitive, reentrant=self._request.reentrant)
         # One contender per name and process: the other tasks wait here, in the order of their calls.
         await self._queue_locally()

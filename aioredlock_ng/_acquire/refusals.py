@@ -168,8 +168,8 @@ class LocalRefusals:
                 if reentrant:
                     wanted = f"{printable(names)} as a {kind.noun}"
                     why = f"reentrant, but no lease of its own covers all of {wanted}"
-                if mine > 1:
-                    why = f"all of its {mine} permits are its own"
+                if kind.permits:
+                    why = f"all of its {kind.permits} permits are its own"
                 runner = "task" if isinstance(runners[0], asyncio.Task) else "thread"
                 msg = f"this {runner} holds {printable((name,))} and would wait for itself ({why})"
                 raise WouldDeadlockError(msg, names=names)

@@ -128,7 +128,8 @@ async def test_a_holder_that_asks_again_is_told_so():
         lock = w.manager.rwlock("a")
         for mode in ("read", "write"):
             async with getattr(lock, mode)():
-                for again in (lock.read(), lock.write(), w.manager.lock("a")):
+                several = w.manager.rwlock("0", "a").read()  # of which the first is free
+                for again in (lock.read(), lock.write(), several, w.manager.lock("a")):
                     with pytest.raises(WouldDeadlockError):
                         await again.acquire()
                 single = await lock.read().try_acquire()

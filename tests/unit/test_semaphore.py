@@ -408,8 +408,12 @@ async def test_a_task_may_have_two_permits_but_waits_for_none_of_its_own() -> No
         pool = w.manager.semaphore(NAME, permits=2)
         async with pool as one, pool as two:
             assert {one.slot, two.slot} == {0, 1}
-            with pytest.raises(WouldDeadlockError):
+            with pytest.raises(WouldDeadlockError, match="all of its 2 permits are its own"):
                 await pool.acquire()
+        single = w.manager.semaphore("single", permits=1)
+        async with single:
+            with pytest.raises(WouldDeadlockError, match="all of its 1 permits are its own"):
+                await single.acquire()
         async with pool:
             other = asyncio.create_task(pool.acquire())
             await asyncio.sleep(0.1)
