@@ -132,7 +132,8 @@ async def test_extensions_are_bounded():
     """After `max_extensions` the lease runs to its deadline and is lost as `extensions_exhausted`."""
     async with held(extension=ExtensionPolicy(max_extensions=3)) as (w, lease, _):
         began = sim().time()
-        await lease.lost.wait()
+        ended = await in_task(lambda: asyncio.wait_for(lease.lost.wait(), 1000))
+        assert ended.error is None
         assert sim().time() - began == pytest.approx(TTL + TTL - DRIFT - 0.05 * TTL, abs=0.02)
         assert (await not_extended(lease)).reason is LossReason.EXTENSIONS_EXHAUSTED
         assert counts(w) == [3, 3, 3]

@@ -631,13 +631,17 @@ async def test_a_raising_hook_is_logged_once_and_affects_nothing(caplog):
             raise RuntimeError(f"broken by {type(event).__name__}")
 
     hook = Everything()
-    async with world(hooks=[Broken(), hook, Broken()]) as w:
-        for name in ("a", "b"):
-            await hold(w.manager, name, TTL)
-        with pytest.raises(LockLostError):
-            await hold(w.manager, "c", extension=PLAIN)
-        w.occupy("d", 1000.0)
-        assert await w.manager.lock("d").try_acquire() is None
+
+    async def use() -> None:
+        async with world(hooks=[Broken(), hook, Broken()]) as w:
+            for name in ("a", "b"):
+                await hold(w.manager, name, TTL)
+            with pytest.raises(LockLostError):
+                await hold(w.manager, "c", extension=PLAIN)
+            w.occupy("d", 1000.0)
+            assert await w.manager.lock("d").try_acquire() is None
+
+    assert (await in_task(use)).error is None
     heard = {Acquired, Extended, GaveUp, Lost, NodeChanged, Refused, Released}
     assert {type(event) for event in hook.events} == heard
     assert caplog.text.count("hook Broken failed") == 2
