@@ -367,7 +367,7 @@ class Acquisition:
             report_eternal_key(session.eternal, self._primitive, node)
         self._ahead = attempt.ahead
         taken, votes = isinstance(error, LockTakenError), error.votes
-        session.hooks.emit(Refused, self.about, taken=taken, votes=votes, ahead=self._ahead)
+        session.hooks.emit(Refused, self, taken=taken, votes=votes, ahead=self._ahead)
         for name in self._ticket.names:
             session.queue.handoff.end(name)
         budget.heard(error)
@@ -408,7 +408,7 @@ class Acquisition:
             session.long_waits.add(self)
             session.hooks.emit(
                 WaitingEvent,
-                self.about,
+                self,
                 waited=self._budget.used,
                 taken=error is None or isinstance(error, LockTakenError),
                 votes=() if error is None else error.votes,
@@ -421,7 +421,7 @@ class Acquisition:
         try:
             hooks.emit(
                 Acquired,
-                holding.about,
+                holding,
                 waited=self._budget.used,
                 attempts=attempts,
                 fence=holding.fence or None,
@@ -444,7 +444,7 @@ class Acquisition:
         refusal = why if isinstance(why, LockNotAcquiredError) else None
         session.hooks.emit(
             GaveUp,
-            self.about,
+            self,
             error=error,
             waited=self._budget.used,
             attempts=self._attempts,

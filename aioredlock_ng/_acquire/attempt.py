@@ -270,8 +270,10 @@ class Attempt:
     @property
     def seat(self) -> Seat:
         """The call's seat with its place in line, the greatest that a node proposed (R28)."""
+        if self._seat.ticket or not self._seat.name:
+            return self._seat
         proposed = (answer.ticket for answer in self.asked.answers if answer is not None)
-        return self._seat if self._seat.ticket else self._seat._replace(ticket=max(proposed, default=0))
+        return self._seat._replace(ticket=max(proposed, default=0))
 
     @property
     def ahead(self) -> int:

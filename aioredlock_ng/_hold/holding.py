@@ -327,7 +327,7 @@ class Holding:
             # A majority does not hold it: lost at once, whatever the clock says.
             self._blame = round_
             self.lose(LossReason.REFUSED)
-            hooks.emit(NotExtended, self.about, refused=True, remaining=left, votes=round_.votes)
+            hooks.emit(NotExtended, self, refused=True, remaining=left, votes=round_.votes)
             return
         if outcome is Extension.EXTENDED:
             self._by_watchdog += by_watchdog
@@ -342,7 +342,7 @@ class Holding:
             self._retries += 1
         self._session.watchdog.watch(self)
         if outcome is not Extension.EXTENDED:
-            hooks.emit(NotExtended, self.about, refused=False, remaining=left, votes=round_.votes)
+            hooks.emit(NotExtended, self, refused=False, remaining=left, votes=round_.votes)
 
     def _won(self, round_: Round, asked_at: float, ttl: float) -> None:
         """Take over what a won extension brings: more validity, its votes, and nodes to be topped up (R9)."""
@@ -366,7 +366,7 @@ class Holding:
         remaining = self.valid_until - self._session.clock.now()
         extensions, topped_up = self.extensions, len(missing)
         self._session.hooks.emit(
-            Extended, self.about, extensions=extensions, remaining=remaining, topped_up=topped_up
+            Extended, self, extensions=extensions, remaining=remaining, topped_up=topped_up
         )
 
     def _plan_extension(self, when: float) -> None:
@@ -378,9 +378,7 @@ class Holding:
         limit, used = self._request.extension.max_extensions, self._by_watchdog
         assert limit is not None, "what has no limit does not run low"
         left = self._request.extension.time_left(used, deadline=self.deadline - now, ttl=self.wanted)
-        self._session.hooks.emit(
-            ExtensionsLow, self.about, extensions=used, max_extensions=limit, remaining=left
-        )
+        self._session.hooks.emit(ExtensionsLow, self, extensions=used, max_extensions=limit, remaining=left)
 
     def downgrade(self, ttl: float, asked: Kind | None = None) -> Round:
         """Become what lets others in, at once and here, and have the nodes follow (R23).
@@ -395,7 +393,7 @@ class Holding:
             self._ticket.becomes(weaker)
         round_ = self.extend(ttl)
         if weaker is not None:
-            self._session.hooks.emit(Downgraded, self.about, held_for=self.age)
+            self._session.hooks.emit(Downgraded, self, held_for=self.age)
         return round_
 
     def _top_up(self, missing: list[int], ttl: float) -> None:
@@ -479,7 +477,7 @@ class Holding:
         self._session.counters.lost += 1
         error = self.error()
         self._session.hooks.emit(
-            Lost, self.about, error=error, reason=error.reason, held_for=self.age, votes=error.votes
+            Lost, self, error=error, reason=error.reason, held_for=self.age, votes=error.votes
         )
 
     # -- release -------------------------------------------------------------------------------
@@ -510,7 +508,7 @@ class Holding:
         if Released in session.hooks.wanted or debugging():
             session.hooks.emit(
                 Released,
-                self.about,
+                self,
                 held_for=now - self._since,
                 stays_taken=self.stays,
                 handed_on=self.handed_on,

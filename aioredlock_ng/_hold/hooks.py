@@ -6,7 +6,7 @@ import difflib
 import inspect
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, NamedTuple, Protocol, final
 
 from .._log import Once, debugging, report
 from ..errors import LossReason, printable
@@ -60,6 +60,14 @@ class About(NamedTuple):
     lease: int = 0
     """Which lease of the process it is; 0 of a call that has none."""
     fence: int = 0
+
+
+class Subject(Protocol):
+    """A lease, or a call of `acquire`: what an event is about."""
+
+    @property
+    def about(self) -> About:
+        """Which lock it is; asked for only if the event is made."""
 
 
 class Line(NamedTuple):
@@ -160,7 +168,7 @@ class HookList:
         self._call(self._attach, statistics)
 
     def emit(
-        self, kind: type[Event], about: About, *, error: BaseException | None = None, **fields: Any
+        self, kind: type[Event], subject: Subject, *, error: BaseException | None = None, **fields: Any
     ) -> None:
         """Log what happened to a lock, and tell the hooks that listen for it.
 
@@ -170,6 +178,7 @@ class HookList:
         logged = line is not None and (line.level is not None or debugging())
         if not (logged or kind in self.wanted):
             return
+        about = subject.about
         fields = {name: value() if callable(value) else value for name, value in fields.items()}
         if about.lease:
             fields["lease"] = about.lease

@@ -180,11 +180,11 @@ class Kind:
         return other.name not in self.shares_with or self.name not in other.shares_with
 
     def full(self, holders: int) -> bool:
-        """Whether so many holders leave no room for another one."""
+        """Whether this number of holders leaves no room for another one."""
         return holders > 0
 
     def admits(self, contenders: int, holders: int) -> bool:
-        """Whether a task may ask beside so many of its process that ask, or hold: none of another kind."""
+        """Whether a task may ask beside other tasks of its process that share the name with its kind."""
         # Of those that share a name one asks first; when it has won, the others ask, all at once (R22).
         return holders > 0 or not contenders
 

@@ -253,9 +253,8 @@ class Primitive:
         command = self._script(
             Purpose.RELEASE, question, args, counters=fence > 0, keeps=keeps, behind=behind
         )
-        if again := self.kind.release_words(
-            NO_SEAT
-        ):  # by then the seat may be that of the process's next call
+        # By the time of a repetition the process's next call may have the seat.
+        if again := self.kind.release_words(NO_SEAT):
             command.repeated = (*args, *question.args, *again)
         return command
 

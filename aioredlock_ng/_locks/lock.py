@@ -11,7 +11,6 @@ from .._acquire.acquisition import Acquisition
 from .._admin.survey import survey
 from .._hold.reentry import outermost, reenter
 from .._hold.request import Request
-from .._kinds.mutex import MUTEX
 from .._kinds.primitive import Primitive
 from .._local.runner import act_for
 from .._session import lifecycle
@@ -43,7 +42,7 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
 
     def __repr__(self) -> str:
         kind = self._primitive.kind
-        of = f" permits={kind.permits}" if kind.permits else "" if kind is MUTEX else f" {kind.name}"
+        of = f" permits={kind.permits}" if kind.permits else f" {kind.name}" if kind.letter else ""
         return f"<Lock {printable(self.names)}{of} ttl={self._request.ttl:g}s>"
 
     @property

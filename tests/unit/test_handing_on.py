@@ -30,7 +30,7 @@ from aioredlock_ng import (
 from aioredlock_ng._core.fencing import MAX_BLOCK
 from aioredlock_ng._local import handoff
 from aioredlock_ng._local.handoff import WINDOW, YIELD
-from aioredlock_ng.events import Acquired, GaveUp, Hooks, Lost, Released
+from aioredlock_ng.events import Acquired, GaveUp, Lost, Released
 from aioredlock_ng.testing import MemoryNode, lose
 from tests.listening import Listener, listen_in_memory
 from tests.unit.worlds import (
@@ -38,6 +38,7 @@ from tests.unit.worlds import (
     PLAIN,
     PREFIX,
     TTL,
+    Heard,
     World,
     ago,
     count,
@@ -78,23 +79,6 @@ class Begun:
         """Go on."""
         yield self._pause
         yield from self._steps
-
-
-class Diary(Hooks):
-    """Writes down what is told of a lock."""
-
-    def __init__(self) -> None:
-        self.told: list[Any] = []
-
-    def on_acquired(self, event: Acquired) -> None:
-        """Note it."""
-        self.told.append(event)
-
-    on_gave_up = on_lost = on_released = on_acquired  # type: ignore[assignment]
-
-    def of(self, kind: type[Any]) -> list[Any]:
-        """Return what is of a kind."""
-        return [event for event in self.told if type(event) is kind]
 
 
 def commands(w: World) -> list[int]:
@@ -243,8 +227,8 @@ async def test_a_fence_dates_from_the_acquire_of_its_block():
 
     So a resource that has seen it refuses the heir of the lock that was lost, as it refuses its first holder.
     """
-    diary = Diary()
-    async with handing(hooks=[diary]) as w, w.process() as other:
+    heard = Heard()
+    async with handing(hooks=[heard]) as w, w.process() as other:
         one = await holder(w, label="one")
         w.vacate(NAME)
         elsewhere = await other.lock(NAME).acquire()
@@ -252,7 +236,7 @@ async def test_a_fence_dates_from_the_acquire_of_its_block():
         assert (one.fence or 0) < (heir.fence or 0) < (elsewhere.fence or 0)
         with pytest.raises(LockLostError):
             await heir.extend()
-        assert [event.label for event in diary.of(Lost)] == ["heir"]
+        assert [event.label for event in heard.of(Lost)] == ["heir"]
         await heir.release()
         after = in_task(w.manager.lock(NAME).acquire)
         await elsewhere.release()
@@ -481,8 +465,8 @@ async def test_an_heir_extends_by_its_own_policy():
 @virtual
 async def test_what_is_told_of_it():
     """Hooks are told of each lease; statistics list the one that is held, and count those handed on."""
-    diary = Diary()
-    async with world(hooks=[diary]) as w:
+    heard = Heard()
+    async with world(hooks=[heard]) as w:
         one = await holder(w, label="one")
         task = waits(w, label="two")
         await asyncio.sleep(0.01)
@@ -495,7 +479,7 @@ async def test_what_is_told_of_it():
         assert await w.manager.lock(NAME).try_acquire() is None
         await asyncio.sleep(0.002)
         await two.release()
-        acquired, released = diary.of(Acquired), diary.of(Released)
+        acquired, released = heard.of(Acquired), heard.of(Released)
         told = [(event.label, event.attempts, event.handed_on) for event in acquired[1:]]
         assert told == [("one", 1, False), ("two", 0, True)]
         assert acquired[-1].fence == two.fence
@@ -512,8 +496,8 @@ async def test_what_is_told_of_it():
 @virtual
 async def test_an_heir_that_is_cancelled_passes_it_on(behind: int, fencing: bool) -> None:
     """To the next in line, with the next fence: none is given twice.  To none: it is released, and told."""
-    diary = Diary()
-    async with handing(hooks=[diary], fencing=fencing) as w:
+    heard = Heard()
+    async with handing(hooks=[heard], fencing=fencing) as w:
         listener = (await listening(w))[0]
         one = await holder(w)
         heir = in_task(w.manager.lock(NAME, label="heir").acquire)
@@ -526,8 +510,8 @@ async def test_an_heir_that_is_cancelled_passes_it_on(behind: int, fencing: bool
         assert isinstance((await heir).error, asyncio.CancelledError)
         await release
         await asyncio.sleep(ROUND_TRIP)
-        assert [event.label for event in diary.of(GaveUp)] == ["heir"]
-        assert all(event.label != "heir" for event in diary.of(Acquired) + diary.of(Released))
+        assert [event.label for event in heard.of(GaveUp)] == ["heir"]
+        assert all(event.label != "heir" for event in heard.of(Acquired) + heard.of(Released))
         if not behind:
             assert commands(w) == [number + 1 for number in before]
             assert len(listener.told) == 1
@@ -570,8 +554,8 @@ async def test_what_no_heir_takes_raises_the_nodes_that_are_behind(ends):
 @virtual
 async def test_an_heir_that_wakes_late_judges_what_it_was_given(stall):
     """As after any win: what is not valid for long enough is no lock, and the heir asks the nodes (R3)."""
-    diary = Diary()
-    async with handing(hooks=[diary]) as w:
+    heard = Heard()
+    async with handing(hooks=[heard]) as w:
         one = await holder(w, extension=PLAIN)
         task, behind = (waits(w, extension=PLAIN) for _ in range(2))
         await turns(3)
@@ -584,12 +568,12 @@ async def test_an_heir_that_wakes_late_judges_what_it_was_given(stall):
         assert sim().time() - went_on <= 0.1, "its own keys are not in its way"
         inherited = stall < TTL / 2
         assert (owner(two) == owner(one)) is inherited
-        assert diary.of(Acquired)[-1].handed_on is inherited
+        assert heard.of(Acquired)[-1].handed_on is inherited
         assert two.remaining > (0 if inherited else 0.9 * TTL)
         assert not behind.done(), "it has kept its place"
         await two.release()
         await (await behind).release()
-        assert not diary.of(Lost)
+        assert not heard.of(Lost)
 
 
 @virtual
