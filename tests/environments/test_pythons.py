@@ -29,7 +29,7 @@ CANCELLED_WEB = (
     "tests/contrib/aiohttp/test_leaving.py",
 )
 
-ANSWERS = ("tests/contrib/fastapi/test_answers.py", "tests/contrib/aiohttp/test_answers.py")
+ANSWERS = ("tests/contrib/fastapi/test_answers.py", "tests/contrib/test_both.py")
 
 
 class Case(NamedTuple):
@@ -54,6 +54,14 @@ def environments(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     if request.config.pluginmanager.has_plugin("cacheprovider"):
         return request.config.cache.mkdir("environments")
     return tmp_path
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_suite_names_files_that_are_there(case: Case) -> None:
+    """A file that moved is noticed at once, not by the share of CI that makes the environment."""
+    root = Path(__file__).parents[2]
+    assert [file for file in case.suite if not (root / file).is_file()] == []
 
 
 @pytest.mark.timeout(900)  # two installation steps and the suite, each with its own limit
