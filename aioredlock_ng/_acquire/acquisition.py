@@ -27,11 +27,10 @@ from ..errors import (
 from ..events import Acquired, GaveUp, Refused
 from ..events import Waiting as WaitingEvent
 from .attempt import Attempt
+from .deadline import Deadline
 from .other_kind import other_kind
-from .quorum_watch import QuorumWatch
 from .refusals import not_asked, report_eternal_key
 from .session import AcquireSession
-from .time_budget import TimeBudget
 from .waiting import Waiting
 
 
@@ -66,10 +65,10 @@ class Acquisition:
         self._request = request
         self._since = since
         self.names = primitive.names
-        self._budget = TimeBudget(session.clock, session.node_timeout, given, began, request.quorum_timeout)
+        self._deadline = Deadline(session.clock, session.node_timeout, given, began, request.quorum_timeout)
         self._ticket = Ticket(session.queue, primitive)
         self._seat = NO_SEAT  # what says to the nodes that the call waits, if its kind does (R22)
-        if (seat_of := primitive.kind.seat) is not None and not self._budget.single_try:
+        if (seat_of := primitive.kind.seat) is not None and not self._deadline.single_try:
             self._seat = seat = seat_of(lambda: session.seat, session.owners.new)
             if seat is not SHARED_SEAT:
                 self._ticket.seat = seat
@@ -101,12 +100,12 @@ class Acquisition:
 
     async def _acquire(self) -> Holding:
         """The story of a call, from first to last."""
-        session, ticket, budget = self._session, self._ticket, self._budget
+        session, ticket, deadline = self._session, self._ticket, self._deadline
         # A burst: too many tries are in flight.  Stand in line before any other work.
-        if session.admission.in_flight >= session.admission.most and not budget.single_try:
+        if session.admission.in_flight >= session.admission.most and not deadline.single_try:
             await self._stand_in_line()
         # What others may hold beside this task may still be what it would wait for, behind a writer (R20).
-        if not (budget.single_try or session.queue.entries.keys().isdisjoint(self.names)):
+        if not (deadline.single_try or session.queue.entries.keys().isdisjoint(self.names)):
             session.local.check_deadlock(self._primitive, reentrant=self._request.reentrant)
         # One contender per name and process: the other tasks wait here, in the order of their calls.
         await self._queue_locally()
@@ -116,7 +115,7 @@ class Acquisition:
         while True:
             # Ask all nodes at once.  A first try whose time was used up before it began is still a try.
             attempt = await self._prepare()
-            grant = await attempt.ask(budget.for_answers() or session.node_timeout)
+            grant = await attempt.ask(deadline.for_answers() or session.node_timeout)
             # There are three cases.
             # 1. A majority granted, and enough of the validity is left: the lock is ours.
             if grant is not None and (holding := self._hold(grant, attempt)) is not None:
@@ -124,8 +123,8 @@ class Acquisition:
             # 2. It is not ours: undo the try everywhere, and learn from that why, and for how long.
             #    Give up if the name is something else's, or the time is up.
             error, waiting = await self._undo(attempt)
-            ticket.refused(error, budget.answered_at)
-            left = budget.left()
+            ticket.refused(error, deadline.answered_at)
+            left = deadline.left()
             if left is not None and left <= 0:
                 raise error
             # 3. There is time left: wait for a release, the end of the key or a back-off, and ask again;
@@ -138,14 +137,14 @@ class Acquisition:
                 ticket.step_back()
                 await self._queue_locally()
             await self._let_others_in(error)
-            if budget.for_answers() < session.node_timeout / 2:
+            if deadline.for_answers() < session.node_timeout / 2:
                 raise error
 
     # -- behind other tasks of this process ----------------------------------------------------
 
     async def _queue_locally(self) -> None:
         """Wait until no task of this process is in the way of any name, and let other processes ask first."""
-        session, ticket, single_try = self._session, self._ticket, self._budget.single_try
+        session, ticket, single_try = self._session, self._ticket, self._deadline.single_try
         if single_try and (error := session.local.cooling(self.names)) is not None:
             raise self._refused_here(error)
         for name in self.names:
@@ -180,7 +179,7 @@ class Acquisition:
 
     async def _queue_for(self, name: str) -> None:
         """Wait in the queue of one name until the ticket is let in; raises when the time is up before."""
-        session, budget, single_try = self._session, self._budget, self._budget.single_try
+        session, deadline, single_try = self._session, self._deadline, self._deadline.single_try
         session.local.check_kind(self._primitive, name)
         if not single_try:
             session.local.check_deadlock(self._primitive, reentrant=self._request.reentrant)
@@ -191,9 +190,7 @@ class Acquisition:
             msg = f"more than {MAX_WAITERS} tasks of this process wait for {printable((name,))}"
             raise self._refused_here(LockTakenError(msg, names=self.names))
         place = session.queue.place(name, self._ticket, single_try=single_try, wanted=self._request)
-        watch = None
-        if budget.for_quorum is not None and not single_try:
-            watch = QuorumWatch(budget, entry, place)
+        deadline.watch_quorum(entry, place)
         patience = self._patience_of_claim()
         claim = None if patience is None else PatienceInLine(patience, name, place)
         try:
@@ -201,16 +198,17 @@ class Acquisition:
             if not single_try:
                 self._tell_waiting(None)  # code of users, which may find that the lease in the way has ended
             # A single try that finds a contender without a verdict waits for that verdict, not longer.
-            if await session.pauses.wait(place.future, budget.for_answers() if single_try else budget.room()):
-                budget.goes_on_from(entry.refusal, entry.answered_at)
+            if await session.pauses.wait(
+                place.future, deadline.for_answers() if single_try else deadline.room()
+            ):
+                deadline.goes_on_from(entry.refusal, entry.answered_at)
                 return
         except BaseException:
             session.queue.step_out(name, place)
             raise
         finally:
             self._behind = None
-            if watch is not None:
-                watch.cancel()
+            deadline.watch_no_more()
             if claim is not None:
                 claim.cancel()
         session.queue.step_out(name, place)
@@ -252,7 +250,7 @@ class Acquisition:
         ticket.leave()
         if ticket.seat.name:
             session.releases.stand_up(self._primitive, ticket.seat)
-        await session.pauses.sleep(self._budget.within(LETS_IN))
+        await session.pauses.sleep(self._deadline.within(LETS_IN))
         await self._queue_locally()
 
     def _refused_here(self, error: LockNotAcquiredError) -> LockNotAcquiredError:
@@ -263,24 +261,24 @@ class Acquisition:
     def _begin_to_wait(self) -> Waiting:
         """Note that this call is not let through at once."""
         if self._waiting is None:
-            self._waiting = Waiting(self._session, self._ticket, self._budget)
+            self._waiting = Waiting(self._session, self._ticket, self._deadline)
         return self._waiting
 
     # -- a place among the tries in flight -----------------------------------------------------
 
     async def _stand_in_line(self) -> None:
         """Wait for a place among the tries in flight, in the caller's time; a single try in its own line."""
-        session, budget = self._session, self._budget
+        session, deadline = self._session, self._deadline
         admission, began = session.admission, session.clock.now()
-        place = admission.line_up(single_try=budget.single_try)
+        place = admission.line_up(single_try=deadline.single_try)
         if place is not None:
             try:
-                limit = None if budget.single_try else budget.room()
+                limit = None if deadline.single_try else deadline.room()
                 self._has_place = await session.pauses.wait(place, limit)
             finally:
                 if not self._has_place:
                     admission.step_out(place)
-            budget.stood_in_line(session.clock.now() - began)
+            deadline.stood_in_line(session.clock.now() - began)
         if not self._has_place:
             error = not_asked(self.names, session.outbox.nodes, admission.most)
             raise self._refusal or self._refused_here(error)
@@ -347,18 +345,18 @@ class Acquisition:
 
     async def _undo(self, attempt: Attempt) -> tuple[LockNotAcquiredError, Waiting | None]:
         """Undo a try that was no win; return why, and how to wait.  Raise if another one is pointless."""
-        session, budget = self._session, self._budget
+        session, deadline = self._session, self._deadline
         session.counters.refused += 1
         self._seen = max(self._seen, attempt.seen)
         waiting = None
-        if not budget.single_try and self._ticket.speaks():
+        if not deadline.single_try and self._ticket.speaks():
             waiting = self._begin_to_wait()
             waiting.lost(attempt)  # listens to releases, before those of this try are queued
         elif self._waiting is not None:
             self._waiting.over()
         self._seat = attempt.seat
-        error = await attempt.undo_and_explain(budget.for_answers())
-        misuse = await other_kind(session.outbox, self._primitive, error, budget.for_answers())
+        error = await attempt.undo_and_explain(deadline.for_answers())
+        misuse = await other_kind(session.outbox, self._primitive, error, deadline.for_answers())
         if waiting is not None:
             waiting.undone(attempt)
         if session.availability.closing:
@@ -370,7 +368,7 @@ class Acquisition:
         session.hooks.emit(Refused, self, taken=taken, votes=votes, ahead=self._ahead)
         for name in self._ticket.names:
             session.queue.handoff.end(name)
-        budget.heard(error)
+        deadline.heard(error)
         if misuse is not None:
             raise misuse from error
         return error, waiting
@@ -409,7 +407,7 @@ class Acquisition:
             session.hooks.emit(
                 WaitingEvent,
                 self,
-                waited=self._budget.used,
+                waited=self._deadline.used,
                 taken=error is None or isinstance(error, LockTakenError),
                 votes=() if error is None else error.votes,
                 ahead=self._ahead,
@@ -422,7 +420,7 @@ class Acquisition:
             hooks.emit(
                 Acquired,
                 holding,
-                waited=self._budget.used,
+                waited=self._deadline.used,
                 attempts=attempts,
                 fence=holding.fence or None,
                 votes=holding.votes if hooks.votes else (),
@@ -446,7 +444,7 @@ class Acquisition:
             GaveUp,
             self,
             error=error,
-            waited=self._budget.used,
+            waited=self._deadline.used,
             attempts=self._attempts,
             taken=None if refusal is None else isinstance(refusal, LockTakenError),
             votes=() if refusal is None else refusal.votes,

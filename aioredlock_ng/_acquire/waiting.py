@@ -13,9 +13,9 @@ from .._local.local_queue import Ticket
 from .._round.round import majority_answered
 from ..errors import LockNotAcquiredError, LockTakenError
 from .attempt import Attempt
+from .deadline import Deadline
 from .notices import ReleaseWaiter
 from .session import AcquireSession
-from .time_budget import TimeBudget
 
 SPLIT_WITHIN: Final = 4
 """Round trips after a try in which the notices of those that lost it, too, are expected."""
@@ -32,9 +32,9 @@ class Waiting:
     __slots__ = (
         "_ahead",
         "_asked_at",
-        "_budget",
         "_channels",
         "_crowd",
+        "_deadline",
         "_expires",
         "_foreign",
         "_in_vain",
@@ -49,14 +49,14 @@ class Waiting:
         "_together",
     )
 
-    def __init__(self, session: AcquireSession, ticket: Ticket, budget: TimeBudget) -> None:
+    def __init__(self, session: AcquireSession, ticket: Ticket, deadline: Deadline) -> None:
         self._session = session
         self._ticket = ticket
         self._channels = ticket.primitive.channels
         kind = ticket.primitive.kind
         self._seat = kind.channel_of(ticket.seat)
         self._together = kind.together
-        self._budget = budget
+        self._deadline = deadline
         self._release_waiter: ReleaseWaiter | None = None  # since there is something to be told of
         self._asked_at = 0.0  # of the last try
         self._round_trip = 0.0  # of the last try
@@ -120,7 +120,7 @@ class Waiting:
         """Keep still for a moment when this process has had the name for long (see `_local/handoff`)."""
         session, release = self._session, window.release
         assert release is not None, "a window ends with a release"
-        left = self._budget.left()
+        left = self._deadline.left()
         if left is not None and left <= 0:
             return
         await release.wait(majority_answered, within=left)
@@ -129,9 +129,9 @@ class Waiting:
         # Where no process can be told of the release, those that want it poll, and cannot be counted.
         untold = sum(count < 0 for count in reached) >= release.quorum or session.notices.deaf
         if others or untold:
-            await session.pauses.wait(self._listen().enough(), self._budget.within(YIELD))
+            await session.pauses.wait(self._listen().enough(), self._deadline.within(YIELD))
         else:
-            await session.pauses.sleep(self._budget.within(YIELD_WITHOUT_LISTENERS))
+            await session.pauses.sleep(self._deadline.within(YIELD_WITHOUT_LISTENERS))
 
     async def cool_down(self, names: tuple[str, ...]) -> None:
         """Wait while names stay taken that this process has released, or until the time is up (R34).
@@ -142,7 +142,7 @@ class Waiting:
         session, policy, cooldowns = self._session, self._session.retry, self._session.queue.cooldowns
         while (left := cooldowns.left(names, session.clock.now())) > 0:
             # All waiters, in other processes, too, know the same moment: come apart a little.
-            wait = self._budget.within(min(policy.cap, left + policy.backoff(0, session.random.random())))
+            wait = self._deadline.within(min(policy.cap, left + policy.backoff(0, session.random.random())))
             if wait <= 0:
                 return
             await session.pauses.sleep(wait)
@@ -152,7 +152,7 @@ class Waiting:
 
         The last try comes when the time is up, and there is no wait after it.
         """
-        session, within = self._session, self._budget.within
+        session, within = self._session, self._deadline.within
         if self._in_vain:  # that it is free is no news then: our own releases tell us so
             pause = session.retry.backoff(self._in_vain - 1, session.random.random())
             await session.pauses.sleep(within(pause))

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import final
+import asyncio
+from typing import Final, final
 
 from .._clock import Clock
+from .._local.local_queue import NameEntry, Place
+from .._round.futures import give_up
 from ..errors import LockNotAcquiredError, LockTakenError, QuorumUnavailableError
+
+CHECKS: Final = 10
+"""How often, within its time, a call checks whether the task before it misses a quorum, at most."""
 
 
 @final
-class TimeBudget:
+class Deadline:
     """How much of it is left, in seconds; `given` is None for no end, 0 for a single try.
 
     While tries end without a quorum it may be shorter: `for_quorum` seconds since `answered_at`.
@@ -17,6 +23,7 @@ class TimeBudget:
 
     _quorum_missing = False
     _in_line = 0.0
+    _timer: asyncio.TimerHandle | None = None
 
     def __init__(
         self, clock: Clock, node_timeout: float, given: float | None, began: float, for_quorum: float | None
@@ -66,11 +73,6 @@ class TimeBudget:
         left = self.left()
         return timeout if left is None else min(timeout, max(0.0, left + timeout + self._in_line))
 
-    def quorum_left(self, answered_at: float) -> float:
-        """Return the seconds that a quorum may still be missing that last answered at `answered_at`."""
-        assert self.for_quorum is not None, "only asked where there is a limit"
-        return max(answered_at, self.began) + self.for_quorum - self.clock.now()
-
     # -- what happens to it --------------------------------------------------------------------
 
     def heard(self, error: LockNotAcquiredError) -> None:
@@ -88,3 +90,33 @@ class TimeBudget:
         """Leave out of account what a single try waited for its place: it is asked once, and heard out."""
         if self.single_try:
             self._in_line += seconds
+
+    # -- behind a task of this process ---------------------------------------------------------
+
+    def watch_quorum(self, entry: NameEntry, place: Place) -> None:
+        """End the wait of `place` when the task before it has found no quorum for too long.
+
+        The task that is in for the name asks the nodes for all behind it; they go by what it was told.
+        """
+        if self.for_quorum is not None and not self.single_try:
+            self._check_quorum_in(self.for_quorum - self.used, entry, place, self.for_quorum)
+
+    def watch_no_more(self) -> None:
+        """End what `watch_quorum` began."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _check_quorum_in(self, seconds: float, entry: NameEntry, place: Place, limit: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(seconds, self._check_quorum, entry, place, limit)
+
+    def _check_quorum(self, entry: NameEntry, place: Place, limit: float) -> None:
+        left = max(entry.answered_at, self.began) + limit - self.clock.now()
+        missing = entry.held is None and isinstance(entry.refusal, QuorumUnavailableError)
+        if missing and left <= 0:
+            place.verdict = entry.refusal
+            give_up(place.future)
+            return
+        # A quorum answered not long ago, or the lock is held: check again when that may have changed.
+        least = self.node_timeout if missing else max(self.node_timeout, limit / CHECKS)
+        self._check_quorum_in(max(left, least), entry, place, limit)
