@@ -353,7 +353,7 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
             ttl, blocking, blocking_timeout, quorum_timeout, extension, on_lost, label, at_least, reentrant
         )
         kind = FAIR if checked_fair(fair, names, request.at_least) else MUTEX
-        return Lock(self._life, self._primitives.over(kind, names), request)
+        return Lock(self._life, self._primitives.for_names(kind, names), request)
 
     def _request(self, *given: Any) -> Request:
         """Check what a lock is to be asked for with, or return what was found of the same before."""
@@ -388,8 +388,8 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
         request = self._request(
             ttl, blocking, blocking_timeout, quorum_timeout, extension, on_lost, label, None, reentrant
         )
-        over = self._primitives.over
-        return ReadWriteLock(self._life, over(READ, names), over(WRITE, names), request)
+        for_names = self._primitives.for_names
+        return ReadWriteLock(self._life, for_names(READ, names), for_names(WRITE, names), request)
 
     def semaphore(
         self,
@@ -433,7 +433,7 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
         request = self._request(
             ttl, blocking, blocking_timeout, quorum_timeout, extension, on_lost, label, None, _NOT_REENTRANT
         )
-        return Lock(self._life, self._primitives.over(kind, (name,)), request)
+        return Lock(self._life, self._primitives.for_names(kind, (name,)), request)
 
     def election(
         self,
@@ -479,7 +479,7 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
         if holder is not None:
             request = dataclasses.replace(request, holder=checked_holder(holder, "holder"))
         subject = subject_of(name, request.ttl, options)
-        return Election(self._life, self._primitives.over(LEADER, (name,)), request, subject)
+        return Election(self._life, self._primitives.for_names(LEADER, (name,)), request, subject)
 
     def locked(
         self,
@@ -569,7 +569,7 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
         Raises:
             LockTakenError: a lock is alive under the prefix; its name is in the message.
             QuorumUnavailableError: it cannot be seen whether one is; the message says why.
-            ConfigurationError: nothing rests on sentinels (``fencing=False`` without a quarantine), or a node
+            ConfigurationError: nothing rests on records (``fencing=False`` without a quarantine), or a node
                 belongs to a quorum of another size; the message says whose.
         """
         return await _initialise.initialise(await self._life.start_and_hear_all(), force=force)
@@ -588,7 +588,7 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
         from ._admin.doctor.judge import judge  # here: a process that only locks need not import all this
 
         session = await self._life.start_and_hear_all()
-        if lifecycle.stand_in is not None:
+        if lifecycle.override is not None:
             return ()  # of nodes that are not asked there is nothing to find
         facts = await gather(session)
         if session.availability.closing:

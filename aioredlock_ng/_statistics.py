@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from ._core.quorum import majority
-from ._node import NodeState, Standing
+from ._node import NodeState, NodeStatus
 
 
 @final
@@ -22,7 +22,7 @@ class NodeStatistics:
     """Seconds the last heartbeat took; None before the first."""
     in_flight: int
     """Commands sent and not answered; a script for several locks counts once."""
-    owed: int
+    pending_releases: int
     """Releases that the node has not acknowledged and that will be sent again."""
     dropped: int
     """Releases given up because too many were unacknowledged; their keys end with their ttl."""
@@ -30,25 +30,25 @@ class NodeStatistics:
     """Connections dropped because a reply came that cannot belong to its request (R15)."""
     votes_in: float | None
     """Seconds until a quarantined node may vote; None when it may, or when waiting does not help."""
-    strayed: bool = False
+    belongs_elsewhere: bool = False
     """Whether a node of the list is another quorum's, or was a moment ago: `init` is no way out."""
     clock: float | None
     """Seconds that its clock is ahead of this machine's (R14); None when unknown."""
 
     @classmethod
-    def of(cls, name: str, standing: Standing, clock: float | None) -> NodeStatistics:
+    def of(cls, name: str, status: NodeStatus, clock: float | None) -> NodeStatistics:
         """Make it from a node's standing."""
         return cls(
             name=name,
-            state=standing.state,
-            reason=standing.reason,
-            round_trip=standing.round_trip,
-            in_flight=standing.in_flight,
-            owed=standing.owed,
-            dropped=standing.dropped,
-            mismatched=standing.mismatched,
-            votes_in=standing.votes_in,
-            strayed=standing.strayed,
+            state=status.state,
+            reason=status.reason,
+            round_trip=status.round_trip,
+            in_flight=status.in_flight,
+            pending_releases=status.pending_releases,
+            dropped=status.dropped,
+            mismatched=status.mismatched,
+            votes_in=status.votes_in,
+            belongs_elsewhere=status.belongs_elsewhere,
             clock=clock,
         )
 
@@ -86,7 +86,7 @@ class ManagerStatistics:
     waiting: int
     """Acquires that wait for their turn or their next try."""
     acquired: int
-    handed_on: int
+    handed_off: int
     """Of these, the ones that came from another task of this process, for which no node was asked (R43)."""
     refused: int
     """Tries that were not a win, those included that a task of this process was in the way of, for which no
@@ -126,7 +126,7 @@ class Counters:
     """Counted where it happens, by all parts of one manager."""
 
     acquired: int = 0
-    handed_on: int = 0
+    handed_off: int = 0
     """Of those acquired, the ones that another task of the process has handed on (R43)."""
     refused: int = 0
     gave_up: int = 0

@@ -37,7 +37,7 @@ class Acquired:
     """None without fencing."""
     votes: tuple[NodeVote, ...]
     """What the nodes said; empty where no hook wants to know (`Hooks.wants_votes`)."""
-    handed_on: bool = False
+    handed_off: bool = False
     """Whether it came from another task of this process, for which no node was asked: the votes are those
     that this one had (R43)."""
     kind: str = "mutex"
@@ -207,7 +207,7 @@ class Released:
     """Seconds."""
     stays_taken: float = 0.0
     """Seconds for which the names stay taken all the same: the rest of the lock's `at_least`."""
-    handed_on: bool = False
+    handed_off: bool = False
     """Whether another task of this process has the lock now: nothing was sent to the nodes (R43)."""
     lost: bool = False
     """Whether it had been lost before, which was told as `Lost`."""

@@ -1,7 +1,7 @@
 """What a fence costs: ``python -m benchmarks.fencing``, from the root of a checkout.
 
 Three managers over the same five nodes, side by side: *plain* is the ``SET NX PX`` of the Redlock page,
-*plain, quarantine* also looks at the sentinel, *fenced* is the default.  They take turns of milliseconds, so
+*plain, quarantine* also looks at the record, *fenced* is the default.  They take turns of milliseconds, so
 that a noisy machine is equally noisy for all of them: trust the ratios more than the times.
 """
 

@@ -11,7 +11,7 @@ from aioredlock_ng._core.fencing import at, ballot, certified
 from aioredlock_ng._core.quorum import Tally, Vote
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._node.pipe import TAGS, Pipe
+from aioredlock_ng._node.pipe import REQUEST_IDS, Pipe
 
 NODES: Final = 5
 QUORUM: Final = 3
@@ -23,7 +23,7 @@ KEY: Final = b"redlock:bench:0"
 FENCE: Final = at(1_763_640_000_000)
 PLAIN: Final = Primitive(MUTEX, ("bench:0",), (KEY,))
 FENCED: Final = Primitive(
-    MUTEX, ("bench:0",), (KEY,), counters=(b"fence",), sentinel=b"sentinel", fence_ttl=600.0
+    MUTEX, ("bench:0",), (KEY,), counters=(b"fence",), incarnation=b"incarnation", fence_ttl=600.0
 )
 
 
@@ -79,7 +79,7 @@ def parsing(make: Callable[[], Command], replies: Sequence[bytes]) -> Callable[[
 
 def parts() -> dict[str, Callable[[], object]]:
     """Return what is measured, by name."""
-    granted = [b"*4\r\n$3\r\n%b\r\n:1\r\n:%d\r\n:1763640000000000\r\n" % (tag, FENCE) for tag in TAGS]
+    granted = [b"*4\r\n$3\r\n%b\r\n:1\r\n:%d\r\n:1763640000000000\r\n" % (tag, FENCE) for tag in REQUEST_IDS]
     plain, fenced = (partial(mutex.acquire, OWNER, 10.0, FENCE) for mutex in (PLAIN, FENCED))
     return {
         "tally of 5 votes": tally,

@@ -86,8 +86,8 @@ class Spent:
 class Locks:
     """What the package sends for the lock number `i`, and what it could send instead."""
 
-    def __init__(self, sentinel: bytes) -> None:
-        self._stamp = (sentinel, sentinel.split(b":")[2], b"")
+    def __init__(self, incarnation: bytes) -> None:
+        self._stamp = (incarnation, incarnation.split(b":")[2], b"")
 
     def acquire(self, i: int) -> Sequence[Words]:
         """The Redlock page's command."""
@@ -141,8 +141,8 @@ class Locks:
 class Batches:
     """What the package sends for `size` locks from number `i` on, in one script."""
 
-    def __init__(self, sentinel: bytes, size: int) -> None:
-        self._stamp = (sentinel, sentinel.split(b":")[2], b"")
+    def __init__(self, incarnation: bytes, size: int) -> None:
+        self._stamp = (incarnation, incarnation.split(b":")[2], b"")
         self._size = size
 
     def acquire(self, i: int) -> Sequence[Words]:
@@ -175,8 +175,8 @@ class Batches:
 class Sharing:
     """What the package sends for read and write locks; with a `crowd` all are of one name, which it reads."""
 
-    def __init__(self, sentinel: bytes, kind: Kind, *, crowd: bool = False) -> None:
-        self._stamp = (sentinel, sentinel.split(b":")[2], b"")
+    def __init__(self, incarnation: bytes, kind: Kind, *, crowd: bool = False) -> None:
+        self._stamp = (incarnation, incarnation.split(b":")[2], b"")
         self._kind = kind
         self._crowd = crowd
 
@@ -208,7 +208,7 @@ class Sharing:
             (key,),
             counters=(PREFIX + b"fence:{" + key + b"}",),
             beside=(mark_key(PREFIX, QUEUE, key),),
-            sentinel=SENTINEL,
+            incarnation=SENTINEL,
             fence_ttl=FENCE_TTL,
         )
 
@@ -217,8 +217,8 @@ class Sharing:
 class Permits:
     """What the package sends for the last free permit of `permits`; the others are held."""
 
-    def __init__(self, sentinel: bytes, permits: int) -> None:
-        self._stamp = (sentinel, sentinel.split(b":")[2], b"")
+    def __init__(self, incarnation: bytes, permits: int) -> None:
+        self._stamp = (incarnation, incarnation.split(b":")[2], b"")
         self._permits = permits
 
     def acquire(self, i: int) -> Sequence[Words]:
@@ -249,7 +249,7 @@ class Permits:
         key = self._key(i)
         counters = (mark_key(PREFIX, SLOTS, key),)
         kind = semaphore(self._permits)
-        return Primitive(kind, ("",), (key,), counters=counters, sentinel=SENTINEL, fence_ttl=FENCE_TTL)
+        return Primitive(kind, ("",), (key,), counters=counters, incarnation=SENTINEL, fence_ttl=FENCE_TTL)
 
 
 def _owner(i: int) -> bytes:
@@ -274,7 +274,7 @@ def _mutex(i: int, *, fenced: bool) -> Primitive:
         (f"bench:{i}",),
         (_key(i),),
         counters=(_counter(i),) if fenced else (),
-        sentinel=SENTINEL if fenced else None,
+        incarnation=SENTINEL if fenced else None,
         fence_ttl=FENCE_TTL,
     )
 
@@ -285,10 +285,12 @@ def _called(evalsha: Words, function: str) -> Words:
 
 def ways(client: Redis, wire: Wire) -> Iterator[Way]:
     """Make those that the server can do."""
-    sentinel: Any = client.get(SENTINEL)
-    of = Locks(sentinel)
+    incarnation: Any = client.get(SENTINEL)
+    of = Locks(incarnation)
     yield Way(name="SET NX PX; release.lua", acquire=of.acquire, release=of.release, extend=of.extend)
-    yield Way(name="SET NX PX, GET sentinel; release.lua", acquire=of.acquire_and_look, release=of.release)
+    yield Way(
+        name="SET NX PX, GET incarnation record; release.lua", acquire=of.acquire_and_look, release=of.release
+    )
     yield Way(
         name="acquire.lua; release.lua",
         acquire=of.acquire_fenced,
@@ -297,7 +299,7 @@ def ways(client: Redis, wire: Wire) -> Iterator[Way]:
         fenced=True,
     )
     for size in BATCHES:
-        many = Batches(sentinel, size)
+        many = Batches(incarnation, size)
         yield Way(
             name=f"acquire_many.lua; release_many.lua, {size} in one",
             acquire=many.acquire,
@@ -306,17 +308,17 @@ def ways(client: Redis, wire: Wire) -> Iterator[Way]:
             fenced=True,
             batch=size,
         )
-    wire.ask(Sharing(sentinel, READ, crowd=True).others())
+    wire.ask(Sharing(incarnation, READ, crowd=True).others())
     for name, shared in (
-        ("write.lua; rw_release.lua", Sharing(sentinel, WRITE)),
-        ("read.lua; rw_release.lua", Sharing(sentinel, READ)),
-        (f"read.lua; rw_release.lua, {CROWD} readers inside", Sharing(sentinel, READ, crowd=True)),
+        ("write.lua; rw_release.lua", Sharing(incarnation, WRITE)),
+        ("read.lua; rw_release.lua", Sharing(incarnation, READ)),
+        (f"read.lua; rw_release.lua, {CROWD} readers inside", Sharing(incarnation, READ, crowd=True)),
     ):
         yield Way(
             name=name, acquire=shared.acquire, release=shared.release, extend=shared.extend, fenced=True
         )
     for permits in PERMITS:
-        last = Permits(sentinel, permits)
+        last = Permits(incarnation, permits)
         wire.ask(last.others())
         yield Way(
             name=f"slots_acquire.lua; slots_release.lua, the last of {permits} permits",

@@ -35,23 +35,23 @@ def singles(words: Sequence[bytes]) -> list[Words]:
         loud, *owners = args
         commands = [([key], [owner, b"0", b"0", loud]) for key, owner in zip(keys, owners, strict=True)]
     elif many is _scripts.ACQUIRE_MANY:
-        *keys, sentinel = keys
+        *keys, incarnation = keys
         ttl, ballot, block, keep, *owners = args[:-_STAMP]
         pairs = zip(keys[::2], keys[1::2], owners, strict=True)
         commands = [
-            ([lock, counter, sentinel], [owner, ttl, ballot, block, keep, *args[-_STAMP:]])
+            ([lock, counter, incarnation], [owner, ttl, ballot, block, keep, *args[-_STAMP:]])
             for lock, counter, owner in pairs
         ]
     else:
         ttl, keep, *of_locks = args
-        sentinels, stamp = [], []
+        incarnations, stamp = [], []
         if len(of_locks) > len(keys):  # else they are as many
-            keys, sentinels = keys[:-1], keys[-1:]
+            keys, incarnations = keys[:-1], keys[-1:]
             of_locks, stamp = of_locks[:-_STAMP], of_locks[-_STAMP:]
         each = (
             2 if keep else 1
         )  # of a lock its key, with fences its counter; its owner, with fences its fence
         for i in range(0, len(keys), each):
             owner, fence, *_ = (*of_locks[i : i + each], b"0")
-            commands.append((keys[i : i + each] + sentinels, [owner, ttl, fence, keep, *stamp]))
+            commands.append((keys[i : i + each] + incarnations, [owner, ttl, fence, keep, *stamp]))
     return [(words[0], script, b"%d" % len(own), *own, *arguments, tag) for own, arguments in commands]

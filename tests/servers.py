@@ -164,7 +164,7 @@ def answers(port: int, *, within: float = 1.0, secured: bool = False) -> bool:
 
 
 def lock_keys(url: str, prefix: str = "redlock:") -> list[bytes]:
-    """Return the keys of the locks on a server; counters and sentinels, which outlive them, are none."""
+    """Return the keys of the locks on a server; counters and records, which outlive them, are none."""
     marks = tuple((prefix + mark).encode() for mark in RESERVED_NAMES)
     return [key for key in ask(url, "KEYS", f"{prefix}*") if not key.startswith(marks)]
 

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Final, final
 
 from .._core.command import ABOVE_FENCE, GRANTED, Answer, Command
-from .._core.fencing import agreeable, ballot, block_end, certified, unchanged
+from .._core.fencing import agreeable, ballot, certified, range_end, unchanged
 from .._core.keyspace import SEATS, mark_key
 from .._core.owner import signed
 from .._core.quorum import Verdict, Vote
@@ -16,9 +16,9 @@ from .._hold.holding import HoldSession
 from .._hold.request import Request
 from .._hold.succession import Grant
 from .._kinds.primitive import Primitive
-from .._local.admission import Admission
+from .._local.attempt_limiter import AttemptLimiter
 from .._round.asked import AcquireRound, GrantRound
-from .._round.outbox import Turn
+from .._round.outbox import TickContext
 from .._round.round import Round, all_answered, verdict_known
 from .._round.slots import grant_round
 from .._settings.options import Options
@@ -40,7 +40,7 @@ class TrySession(HoldSession):
     owners: Owners
     holder: str
     """What owner values say of the holder."""
-    admission: Admission
+    attempt_limiter: AttemptLimiter
     in_flight: set[Attempt]
     """The tries that wait for their verdict."""
     _seat: Seat | None
@@ -57,7 +57,7 @@ class TrySession(HoldSession):
         name = b"%b:%b" % (self.owners.new(), self.holder.encode())
         return Seat(mark_key(self.options.prefix, SEATS, name), life=seat_life(self.options.retry.cap))
 
-    def read_clocks(self) -> Turn:
+    def read_clocks(self) -> TickContext:
         """Read what the tries of one turn of the loop have in common, before their first byte (R3)."""
         asked_at, wall, ahead = self.clock.now(), self.wall(), self.clocks.median_ahead
         # The nodes' time, as far as it is known; by the wall clock else.  It is only a hint.
@@ -66,7 +66,7 @@ class TrySession(HoldSession):
         # (`signed`), and the holder's label.  They are for people that look at a lock: no decision rests on
         # them, and the value is compared as a whole.
         ends = b":%013d:%b" % (wall * 1000, self.holder.encode())
-        return Turn(asked_at, ballot(0, int(time * 1000)), ends)
+        return TickContext(asked_at, ballot(0, int(time * 1000)), ends)
 
 
 @final
@@ -102,28 +102,30 @@ class Attempt:
         self._request = request
         self._seat = seat
         self.seen = seen
-        self.left = block - 1
+        self.fences_left = block - 1
         """How many fences of the block are left for others, below `fence`."""
-        self._alone: AcquireRound | None = None
-        self._by_itself: GrantRound | None = None
-        self.asked: Round
-        if primitive.alone:
-            self.asked = self._alone = AcquireRound(session.outbox, primitive, request.ttl, block=block)
+        self._batched: AcquireRound | None = None
+        self._single: GrantRound | None = None
+        self.acquire_round: Round
+        if primitive.batchable:
+            self.acquire_round = self._batched = AcquireRound(
+                session.outbox, primitive, request.ttl, block=block
+            )
         else:
-            self.asked = self._by_itself = grant_round(session.outbox, primitive)
+            self.acquire_round = self._single = grant_round(session.outbox, primitive)
 
     async def ask(self, timeout: float) -> Grant | None:
         """Ask all nodes; return what was won when a majority granted, and agrees on a fence.
 
         Takes `timeout` seconds at most.  What ends it otherwise undoes it, too.  The caller has taken a place
-        for it (`Admission`), which is given back with the verdict.
+        for it (`AttemptLimiter`), which is given back with the verdict.
         """
-        session, asked, primitive = self._session, self.asked, self.primitive
+        session, acquire_round, primitive = self._session, self.acquire_round, self.primitive
         try:
             self._ask(timeout)
-            if asked.verdict is Verdict.PENDING:
-                await asked.alarm(verdict_known)
-            won = asked.verdict is Verdict.WON
+            if acquire_round.verdict is Verdict.PENDING:
+                await acquire_round.alarm(verdict_known)
+            won = acquire_round.verdict is Verdict.WON
             if won and primitive.fenced:
                 if self._certified():  # the nodes agree on a fence already: one round trip
                     session.counters.certified += 1
@@ -135,9 +137,9 @@ class Attempt:
             raise
         finally:
             session.in_flight.discard(self)
-            session.admission.leave(asked)
-        if self._by_itself is not None:
-            self._by_itself.fence, self.primitive = self.fence, self._by_itself.won(primitive)
+            session.attempt_limiter.leave(acquire_round)
+        if self._single is not None:
+            self._single.fence, self.primitive = self.fence, self._single.won(primitive)
         if not won or self._undone is not None:
             return None
         asked_at, request = self.asked_at, self._request
@@ -147,37 +149,37 @@ class Attempt:
             request.ttl,
             request.holder,
             self.fence,
-            self.left,
-            asked,
+            self.fences_left,
+            acquire_round,
             asked_at,
             asked_at,
             asked_at + request.validity,
-            asked.unsent,
+            acquire_round.unsent,
         )
 
     def _ask(self, timeout: float) -> None:
         """Have the question leave in this turn of the loop."""
-        session, primitive, alone = self._session, self.primitive, self._alone
+        session, primitive, batched = self._session, self.primitive, self._batched
         outbox = session.outbox
-        if (turn := outbox.turn) is None:
-            turn = session.read_clocks()
-        self.asked_at = turn.asked_at
-        self.owner = owner = session.owners.new() + turn.owner_ends
-        proposed = max(self.seen + 1, turn.ballot) if primitive.fenced else 0
+        if (tick := outbox.tick) is None:
+            tick = session.read_clocks()
+        self.asked_at = tick.asked_at
+        self.owner = owner = session.owners.new() + tick.owner_ends
+        proposed = max(self.seen + 1, tick.ballot) if primitive.fenced else 0
         self._suspicions = session.clocks.suspicions
         session.in_flight.add(self)
-        if alone is None:
+        if batched is None:
             self.owner = owner = signed(owner, primitive.kind.letter, self._request.holder)
-            self.asked.ask(self._question(proposed), timeout)
+            self.acquire_round.ask(self._question(proposed), timeout)
             return
-        alone.owner, alone.ballot = owner, proposed
-        outbox.acquire(alone, turn)
+        batched.owner, batched.ballot = owner, proposed
+        outbox.acquire(batched, tick)
         if timeout < outbox.node_timeout:
-            alone.limit(timeout)
+            batched.limit(timeout)
 
     def _question(self, proposed: int) -> Command:
         """Build what is asked alone."""
-        ttl, block, chance = self._request.ttl, self.left + 1, self._session.random.random
+        ttl, block, chance = self._request.ttl, self.fences_left + 1, self._session.random.random
         return self.primitive.acquire(
             self.owner, ttl, proposed, block, seat=self._seat, named=self.slot, chance=chance
         )
@@ -186,16 +188,16 @@ class Attempt:
 
     def _certified(self) -> bool:
         """Whether a majority stands at one fence (R10), by the answers that have come in."""
-        alone = self._alone
+        batched = self._batched
         if (
-            alone is not None
-            and alone.agreed >= alone.quorum
+            batched is not None
+            and batched.agreed >= batched.quorum
             and self._suspicions == self._session.clocks.suspicions
         ):
-            self.fence = block_end(alone.ballot, alone.block)
+            self.fence = range_end(batched.ballot, batched.block)
             return True
         fences = map(attrgetter("fence"), self._grants().values())
-        self.fence = certified(fences, self.asked.quorum) or 0
+        self.fence = certified(fences, self.acquire_round.quorum) or 0
         return self.fence > 0
 
     def _grants(self) -> dict[int, Answer]:
@@ -203,14 +205,14 @@ class Attempt:
         clocks, now = self._session.clocks, self._session.clock.now()
         return {
             node: answer
-            for node, answer in enumerate(self.asked.answers)
+            for node, answer in enumerate(self.acquire_round.answers)
             if answer is not None and answer.vote is Vote.GRANTED and clocks.believes(node, now, answer.time)
         }
 
     async def _certify(self, timeout: float) -> bool:
         """Find the fence that a majority stands at after all, or raise the nodes to one (R10)."""
         # A node that has not answered yet is likely to agree; a round for that is saved at a small price.
-        await self.asked.wait(lambda tally: not tally.pending or self._certified(), within=STRAGGLERS)
+        await self.acquire_round.wait(lambda tally: not tally.pending or self._certified(), within=STRAGGLERS)
         if self._certified():
             self._session.counters.certified += 1
             return True
@@ -222,14 +224,14 @@ class Attempt:
 
     async def _raise(self, timeout: float) -> bool:
         """Raise the counters to one that most can follow; True when a majority stands there then."""
-        session, tally, grants = self._session, self.asked, self._grants()
+        session, tally, grants = self._session, self.acquire_round, self._grants()
         left = self.asked_at + timeout - session.clock.now()
         if len(grants) + tally.pending < tally.quorum or not grants or left <= 0:
             return False
         fence = agreeable([(answer.fence, int(answer.time * 1000)) for answer in grants.values()])
         self.seen = max(self.seen, fence)
         known: dict[int, Answer] = {}
-        for node, answer in enumerate(self.asked.answers):
+        for node, answer in enumerate(self.acquire_round.answers):
             if node in grants:
                 if grants[node].fence >= fence:
                     known[node] = GRANTED if grants[node].fence == fence else ABOVE_FENCE
@@ -248,7 +250,7 @@ class Attempt:
     def unchanged_since(self, fence: int) -> bool:
         """Whether no writer came between a lease with that fence and this win (R23)."""
         befores = [answer.before for answer in self._grants().values()]
-        return unchanged(befores, fence, self.asked.quorum)
+        return unchanged(befores, fence, self.acquire_round.quorum)
 
     # -- undone --------------------------------------------------------------------------------
 
@@ -261,7 +263,7 @@ class Attempt:
                 self.owner,
                 keeps=self._request.ttl,
                 fence=0,
-                unsent=self.asked.unsent,
+                unsent=self.acquire_round.unsent,
                 timeout=timeout,
                 seat=self.primitive.kind.seat_of_try(self.seat),
             )
@@ -272,24 +274,24 @@ class Attempt:
         """The call's seat with its place in line, the greatest that a node proposed (R28)."""
         if self._seat.ticket or not self._seat.name:
             return self._seat
-        proposed = (answer.ticket for answer in self.asked.answers if answer is not None)
+        proposed = (answer.ticket for answer in self.acquire_round.answers if answer is not None)
         return self._seat._replace(ticket=max(proposed, default=0))
 
     @property
     def ahead(self) -> int:
         """So many come before it, or fewer, at a majority of the nodes, as far as they have answered."""
-        ahead = sorted(answer.ahead for answer in self.asked.answers if answer is not None)
-        return ahead[: self.asked.quorum][-1] if ahead else 0
+        ahead = sorted(answer.ahead for answer in self.acquire_round.answers if answer is not None)
+        return ahead[: self.acquire_round.quorum][-1] if ahead else 0
 
     async def undo_and_explain(self, timeout: float) -> LockNotAcquiredError:
         """Undo, and return why it was no win."""
         undo = self.undo(timeout)
-        await undo.wait(lambda _: knows_why(self.asked, undo))
+        await undo.wait(lambda _: knows_why(self.acquire_round, undo))
         await undo.wait(all_answered, within=STRAGGLERS)
         names = self.primitive.names
-        if self.asked.verdict is Verdict.WON and self.primitive.fenced and not self.fence:
-            return without_fence(names, self.asked if self._raising is None else self._raising)
-        return refusal_by_nodes(names, self.asked, undo, ahead=self.ahead)
+        if self.acquire_round.verdict is Verdict.WON and self.primitive.fenced and not self.fence:
+            return without_fence(names, self.acquire_round if self._raising is None else self._raising)
+        return refusal_by_nodes(names, self.acquire_round, undo, ahead=self.ahead)
 
     @property
     def undone(self) -> Round:
@@ -305,7 +307,9 @@ class Attempt:
         """
         return [
             node
-            for node, (first, then) in enumerate(zip(self.asked.answers, self.undone.answers, strict=True))
+            for node, (first, then) in enumerate(
+                zip(self.acquire_round.answers, self.undone.answers, strict=True)
+            )
             if first is not None
             and (
                 first.vote is Vote.GRANTED
@@ -314,7 +318,7 @@ class Attempt:
         ]
 
     @property
-    def crowd(self) -> int:
+    def listeners(self) -> int:
         """How many listen to releases of the lock, as its own releases were told; 0 when unknown (R33)."""
         told = (answer.reached for answer in self.undone.answers if answer is not None)
         return max(0, max(told, default=0))
@@ -326,9 +330,9 @@ class Attempt:
         return frozenset(node for node, answer in answers if answer is not None and answer.foreign)
 
     @property
-    def eternal(self) -> str | None:
+    def no_expiry(self) -> str | None:
         """The node where a key without expiry is in the way, if there is one: no ttl frees it (R16)."""
-        for vote, found in zip(self.asked.votes(), self.undone.answers, strict=True):
+        for vote, found in zip(self.acquire_round.votes(), self.undone.answers, strict=True):
             refused = vote.vote is Vote.REFUSED and found is not None and found.vote is Vote.REFUSED
             if refused and found is not None and found.wait is None:
                 return vote.node

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final, final
 
 from .._clock import Clock
-from .._local.local_queue import NameEntry, Place
+from .._local.local_queue import NameQueue, QueueEntry
 from .._round.futures import give_up
 from ..errors import LockNotAcquiredError, LockTakenError, QuorumUnavailableError
 
@@ -93,7 +93,7 @@ class Deadline:
 
     # -- behind a task of this process ---------------------------------------------------------
 
-    def watch_quorum(self, entry: NameEntry, place: Place) -> None:
+    def watch_quorum(self, entry: NameQueue, place: QueueEntry) -> None:
         """End the wait of `place` when the task before it has found no quorum for too long.
 
         The task that is in for the name asks the nodes for all behind it; they go by what it was told.
@@ -106,11 +106,11 @@ class Deadline:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _check_quorum_in(self, seconds: float, entry: NameEntry, place: Place, limit: float) -> None:
+    def _check_quorum_in(self, seconds: float, entry: NameQueue, place: QueueEntry, limit: float) -> None:
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(seconds, self._check_quorum, entry, place, limit)
 
-    def _check_quorum(self, entry: NameEntry, place: Place, limit: float) -> None:
+    def _check_quorum(self, entry: NameQueue, place: QueueEntry, limit: float) -> None:
         left = max(entry.answered_at, self.began) + limit - self.clock.now()
         missing = entry.held is None and isinstance(entry.refusal, QuorumUnavailableError)
         if missing and left <= 0:

@@ -14,7 +14,7 @@ from .._core.command import WRITER_WAITS, WRONG_TYPE, Answer
 from .._core.quorum import Tally, Verdict, Vote
 from .._core.validity import free_after
 from .._kinds.primitive import Primitive
-from .._local.local_queue import Held, LocalQueue, NameEntry
+from .._local.local_queue import Held, LocalQueue, NameQueue
 from .._local.runner import current_runners
 from .._log import Once, report
 from .._node import Node
@@ -32,42 +32,42 @@ from ..errors import (
 # -- by the nodes --------------------------------------------------------------------------------------
 
 
-def knows_why(asked: Round, undo: Round) -> bool:
+def knows_why(acquire_round: Round, undo: Round) -> bool:
     """Whether it is certain why the round was lost, and how long the keys in the way will stay.
 
     Each node that refused tells that with its release.  Without a quorum every node that can
     answer is heard, so that the error shows which ones are at fault.
     """
-    tally = asked
+    tally = acquire_round
     if undo.pending == 0:
         return True
     if not tally.taken:
         return tally.taken is False and tally.pending == 0
     return all(
         then is not None
-        for first, then in zip(asked.answers, undo.answers, strict=True)
+        for first, then in zip(acquire_round.answers, undo.answers, strict=True)
         if first is not None and first.vote is Vote.REFUSED
     )
 
 
-def without_fence(names: tuple[str, ...], asked: Round) -> QuorumUnavailableError:
+def without_fence(names: tuple[str, ...], acquire_round: Round) -> QuorumUnavailableError:
     """Return the error for a try that a majority granted, without a certificate for its fence (R10)."""
     msg = (
         f"lock {printable(names)}: a majority granted it, but the nodes did not agree on a fence; "
         "after a loss of their memory that may take two seconds"
     )
-    return QuorumUnavailableError(msg, names=names, votes=asked.votes())
+    return QuorumUnavailableError(msg, names=names, votes=acquire_round.votes())
 
 
 def refusal_by_nodes(
-    names: tuple[str, ...], asked: Round, undo: Round, *, ahead: int = 0
+    names: tuple[str, ...], acquire_round: Round, undo: Round, *, ahead: int = 0
 ) -> LockNotAcquiredError:
     """Tell contention from fault, with every node's answer and the time to try again.
 
     `undo` are the releases of the try, and so many calls are `ahead` of it in line (R28).
     """
-    votes = tuple(map(_with_wait, asked.votes(), undo.answers))
-    if asked.verdict is Verdict.WON:
+    votes = tuple(map(_with_wait, acquire_round.votes(), undo.answers))
+    if acquire_round.verdict is Verdict.WON:
         msg = f"lock {printable(names)}: a majority granted it too late to be of use"
         return QuorumUnavailableError(msg, names=names, votes=votes)
     tally = Tally(len(votes))
@@ -79,7 +79,7 @@ def refusal_by_nodes(
         msg = f"lock {printable(names)}: {answered}"
         return QuorumUnavailableError(msg, names=names, votes=votes)
     waits = [0.0 if v.vote is Vote.GRANTED else v.retry_after for v in votes if v.vote is not Vote.SILENT]
-    holder = _holder(asked, undo)
+    holder = _holder(acquire_round, undo)
     msg = f"lock {printable(names)} is held by {holder or 'another client'}"
     if holder is None and sum(vote.reason == WRITER_WAITS for vote in votes) >= quorum:
         msg = f"lock {printable(names)}: {WRITER_WAITS}, and comes first"
@@ -102,15 +102,15 @@ def _with_wait(vote: NodeVote, undo: Answer | None) -> NodeVote:
     return NodeVote(vote.node, vote.vote, reason, undo.wait)
 
 
-def _holder(asked: Round, undo: Round) -> str | None:
+def _holder(acquire_round: Round, undo: Round) -> str | None:
     """Return what the holder calls itself that a majority of the nodes names; None without such."""
     labels = Counter(
         then.found
-        for first, then in zip(asked.answers, undo.answers, strict=True)
+        for first, then in zip(acquire_round.answers, undo.answers, strict=True)
         if first is not None and first.vote is Vote.REFUSED and then is not None
     )
     label, count = labels.most_common(1)[0] if labels else (None, 0)
-    if not isinstance(label, bytes) or count < asked.quorum:
+    if not isinstance(label, bytes) or count < acquire_round.quorum:
         return None
     text = label.decode(errors="replace")
     return text if text.isprintable() else ascii(text)[1:-1]
@@ -123,7 +123,7 @@ def not_asked(names: tuple[str, ...], nodes: Sequence[Node], most: int) -> Quoru
     return QuorumUnavailableError(f"lock {printable(names)}: {reason}", names=names, votes=votes)
 
 
-def report_eternal_key(once: Once, lock: Primitive, node: str) -> None:
+def report_key_without_expiry(once: Once, lock: Primitive, node: str) -> None:
     """Report a key without expiry that is in the way on a node: no ttl will ever free it (R16)."""
     if once.first(lock.keys[0]):
         report(
@@ -160,7 +160,7 @@ class LocalRefusals:
         for name in names:
             if (entry := self.queue.entries.get(name)) is None:
                 continue
-            held, runners = [ticket.held for ticket in entry.inside], current_runners()
+            held, runners = [contender.held for contender in entry.inside], current_runners()
             mine = sum(each is not None and each.task in runners for each in held)
             kind = primitive.kind
             if mine and kind.full(mine):  # of permits others may become free
@@ -176,8 +176,8 @@ class LocalRefusals:
 
     def check_kind(self, primitive: Primitive, name: str) -> None:
         """Fail if this process has the name as another kind, which no node lets both be (R19)."""
-        for ticket in self.queue.entries[name].inside:
-            other = ticket.primitive.kind
+        for contender in self.queue.entries[name].inside:
+            other = contender.primitive.kind
             if other.key_types.isdisjoint(primitive.kind.key_types):
                 raise ConfigurationError(
                     f"lock {printable((name,))} is wanted as a {primitive.kind.noun}, but this process "
@@ -202,7 +202,7 @@ class LocalRefusals:
         )
 
     def in_the_way(
-        self, names: tuple[str, ...], entry: NameEntry, verdict: LockNotAcquiredError | None = None
+        self, names: tuple[str, ...], entry: NameQueue, verdict: LockNotAcquiredError | None = None
     ) -> LockNotAcquiredError:
         """Return the error for a call behind `entry`: what the nodes told the task before it last (R13)."""
         if entry.held is not None:
@@ -216,9 +216,9 @@ class LocalRefusals:
             )
         if last is not None:
             return QuorumUnavailableError(last.args[0], names=names, votes=last.votes)
-        asked = entry.asked
-        if asked is None or asked.pending or asked.answered >= asked.quorum:
+        acquire_round = entry.acquire_round
+        if acquire_round is None or acquire_round.pending or acquire_round.answered >= acquire_round.quorum:
             msg = f"another task of this process is acquiring {printable(names)}"
             return LockTakenError(msg, names=names)
         msg = f"lock {printable(names)}: too few nodes have answered yet"
-        return QuorumUnavailableError(msg, names=names, votes=asked.votes())
+        return QuorumUnavailableError(msg, names=names, votes=acquire_round.votes())

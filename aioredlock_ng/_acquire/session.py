@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from .._core.policy import RetryPolicy
 from .._hold.ancestors import Ancestors
-from .._local.pauses import Pauses
+from .._local.sleeps import Sleeps
 from .._log import Once
 from .attempt import TrySession
 from .long_waits import LongWaits
-from .notices import Notices
+from .notifications import Notifications
 from .refusals import LocalRefusals
 
 
@@ -20,9 +20,9 @@ class AcquireSession(TrySession):
     node_timeout: float
     retry: RetryPolicy
     local: LocalRefusals
-    notices: Notices
-    pauses: Pauses
+    notifications: Notifications
+    sleeps: Sleeps
     long_waits: LongWaits
-    eternal: Once
+    no_expiry: Once
     """Keys without expiry that were reported."""
     ancestors: Ancestors

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from .._core.policy import after_expiry, follows, notice_jitter, poll, reminder, unfollowed
+from .._core.policy import after_expiry, fallback_retry, notice_jitter, poll, reminder, should_retry_now
 from .._core.quorum import Verdict
 from .._core.seats import HEAD_START, MOST_AHEAD
 from .._core.slots import ANY
 from .._local.handoff import YIELD, YIELD_WITHOUT_LISTENERS, HandoffWindow
-from .._local.local_queue import Ticket
+from .._local.local_queue import Contender
 from .._round.round import majority_answered
 from ..errors import LockNotAcquiredError, LockTakenError
 from .attempt import Attempt
 from .deadline import Deadline
-from .notices import ReleaseWaiter
+from .notifications import ReleaseListener
 from .session import AcquireSession
 
 SPLIT_WITHIN: Final = 4
@@ -33,54 +33,56 @@ class Waiting:
         "_ahead",
         "_asked_at",
         "_channels",
-        "_crowd",
+        "_contender",
         "_deadline",
         "_expires",
+        "_failed_uncontended",
         "_foreign",
-        "_in_vain",
+        "_listener",
+        "_listeners",
         "_polls",
         "_refused",
-        "_release_waiter",
         "_round_trip",
         "_seat",
         "_session",
         "_splits",
-        "_ticket",
         "_together",
     )
 
-    def __init__(self, session: AcquireSession, ticket: Ticket, deadline: Deadline) -> None:
+    def __init__(self, session: AcquireSession, contender: Contender, deadline: Deadline) -> None:
         self._session = session
-        self._ticket = ticket
-        self._channels = ticket.primitive.channels
-        kind = ticket.primitive.kind
-        self._seat = kind.channel_of(ticket.seat)
+        self._contender = contender
+        self._channels = contender.primitive.channels
+        kind = contender.primitive.kind
+        self._seat = kind.channel_of(contender.seat)
         self._together = kind.together
         self._deadline = deadline
-        self._release_waiter: ReleaseWaiter | None = None  # since there is something to be told of
+        self._listener: ReleaseListener | None = None  # since there is something to be told of
         self._asked_at = 0.0  # of the last try
         self._round_trip = 0.0  # of the last try
         self._refused = 0  # tries
         self._splits = 0  # tries in a row that no contender seems to have won
         self._ahead = 0  # seats in line before this call's (R28)
-        self._crowd = 0  # processes that listen, 0 while unknown
+        self._listeners = 0  # processes that listen, 0 while unknown
         self._foreign: frozenset[int] = frozenset()  # nodes where another program's key is in the way
         self._expires = 0.0  # when such a key expires, as was said when it was first seen
         self._polls = 0  # tries since then
-        self._in_vain = 0  # tries in a row that failed though no other client seems to hold or want the lock
+        self._failed_uncontended = (
+            0  # tries in a row that failed though no other client seems to hold or want the lock
+        )
 
-    def _listen(self) -> ReleaseWaiter:
+    def _listen(self) -> ReleaseListener:
         """Be told of releases from now on."""
-        if self._release_waiter is None:
-            self._release_waiter = self._session.notices.listen(self._channels, self._seat)
-            self._ticket.listens()
-        return self._release_waiter
+        if self._listener is None:
+            self._listener = self._session.notifications.listen(self._channels, self._seat)
+            self._contender.listens()
+        return self._listener
 
-    def over(self) -> None:
+    def stop(self) -> None:
         """Listen no more: the call has come to its end."""
-        if self._release_waiter is not None:
-            self._session.notices.rest(self._channels, self._release_waiter)
-            self._release_waiter = None
+        if self._listener is not None:
+            self._session.notifications.rest(self._channels, self._listener)
+            self._listener = None
 
     # -- the tries -----------------------------------------------------------------------------
 
@@ -90,7 +92,7 @@ class Waiting:
         Returns which slot of a semaphore is to be free, or `ANY`; None before the first try.
         """
         slot = None if not self._refused else ANY
-        if (waiter := self._release_waiter) is not None:
+        if (waiter := self._listener) is not None:
             if self._refused:
                 slot = waiter.slot
             waiter.clear()
@@ -108,11 +110,11 @@ class Waiting:
     def undone(self, attempt: Attempt) -> None:
         """Take note of what its releases have told."""
         self._listen().free(attempt.free)
-        tally = attempt.asked  # refused by no node: there is no holder to wait for
-        self._crowd, self._foreign = attempt.crowd or self._crowd, attempt.foreign
+        tally = attempt.acquire_round  # refused by no node: there is no holder to wait for
+        self._listeners, self._foreign = attempt.listeners or self._listeners, attempt.foreign
         self._ahead = min(attempt.ahead, MOST_AHEAD)
-        in_vain = tally.verdict is Verdict.WON or not tally.refused
-        self._in_vain = self._in_vain + 1 if in_vain else 0
+        failed_uncontended = tally.verdict is Verdict.WON or not tally.refused
+        self._failed_uncontended = self._failed_uncontended + 1 if failed_uncontended else 0
 
     # -- the waits between them ----------------------------------------------------------------
 
@@ -127,11 +129,11 @@ class Waiting:
         reached = [answer.reached for answer in release.answers if answer is not None]
         others = any(count > window.listened for count in reached)
         # Where no process can be told of the release, those that want it poll, and cannot be counted.
-        untold = sum(count < 0 for count in reached) >= release.quorum or session.notices.deaf
+        untold = sum(count < 0 for count in reached) >= release.quorum or session.notifications.deaf
         if others or untold:
-            await session.pauses.wait(self._listen().enough(), self._deadline.within(YIELD))
+            await session.sleeps.wait(self._listen().enough(), self._deadline.within(YIELD))
         else:
-            await session.pauses.sleep(self._deadline.within(YIELD_WITHOUT_LISTENERS))
+            await session.sleeps.sleep(self._deadline.within(YIELD_WITHOUT_LISTENERS))
 
     async def cool_down(self, names: tuple[str, ...]) -> None:
         """Wait while names stay taken that this process has released, or until the time is up (R34).
@@ -145,7 +147,7 @@ class Waiting:
             wait = self._deadline.within(min(policy.cap, left + policy.backoff(0, session.random.random())))
             if wait <= 0:
                 return
-            await session.pauses.sleep(wait)
+            await session.sleeps.sleep(wait)
 
     async def for_next_try(self, error: LockNotAcquiredError) -> None:
         """Wait for the earliest of: a release, the moment the keys expire, a back-off (R13).
@@ -153,38 +155,40 @@ class Waiting:
         The last try comes when the time is up, and there is no wait after it.
         """
         session, within = self._session, self._deadline.within
-        if self._in_vain:  # that it is free is no news then: our own releases tell us so
-            pause = session.retry.backoff(self._in_vain - 1, session.random.random())
-            await session.pauses.sleep(within(pause))
+        if self._failed_uncontended:  # that it is free is no news then: our own releases tell us so
+            pause = session.retry.backoff(self._failed_uncontended - 1, session.random.random())
+            await session.sleeps.sleep(within(pause))
             return
         waiter, now, chance = self._listen(), session.clock.now, session.random.random()
         until = now() + within(self._before_asking_again(error, chance))
-        while await session.pauses.wait(waiter.enough(), max(0.0, until - now())):
+        while await session.sleeps.wait(waiter.enough(), max(0.0, until - now())):
             if self._seat and (place := waiter.slot) > 0:  # others come first, who may be gone (R29)
                 waiter.pass_by()
                 until = min(until, now() + place * HEAD_START)
                 continue
-            crowd = waiter.crowd or self._crowd
-            if self._together or follows(crowd, session.random.random()):
-                await session.pauses.sleep(within(self._after_notice(crowd)))
+            listeners = waiter.listeners or self._listeners
+            if self._together or should_retry_now(listeners, session.random.random()):
+                await session.sleeps.sleep(within(self._after_notice(listeners)))
                 return
             waiter.pass_by()
-            until = min(until, now() + unfollowed(chance, crowd))
+            until = min(until, now() + fallback_retry(chance, listeners))
 
     def _before_asking_again(self, error: LockNotAcquiredError, chance: float) -> float:
         """Return the seconds to the earlier of the back-off and the moment the keys expire (R13)."""
-        session, crowd = self._session, self._crowd
+        session, listeners = self._session, self._listeners
         policy = session.retry
         expiry = error.retry_after if isinstance(error, LockTakenError) else None
-        if session.notices.hears(self._channels, self._foreign, self._seat):
-            wait = reminder(policy, chance, crowd=crowd + self._ahead)
+        if session.notifications.is_subscribed(self._channels, self._foreign, self._seat):
+            wait = reminder(policy, chance, listeners=listeners + self._ahead)
         elif self._foreign:
-            wait = poll(policy, self._seen_before(expiry), chance, crowd=crowd)
+            wait = poll(policy, self._seen_before(expiry), chance, listeners=listeners)
         else:
             wait = policy.backoff(self._refused - 1, chance)
         if expiry:
             random, round_trip = session.random.random(), self._round_trip
-            wait = min(wait, expiry + after_expiry(policy, random, round_trip=round_trip, crowd=crowd))
+            wait = min(
+                wait, expiry + after_expiry(policy, random, round_trip=round_trip, listeners=listeners)
+            )
         return wait
 
     def _seen_before(self, expiry: float | None) -> int:
@@ -200,10 +204,12 @@ class Waiting:
             self._polls += 1
         return self._polls
 
-    def _after_notice(self, crowd: int) -> float:
+    def _after_notice(self, listeners: int) -> float:
         """Return the seconds to wait after a notice; one right after the last try tells of a split."""
         session = self._session
         split = session.clock.now() - self._asked_at < SPLIT_WITHIN * self._round_trip
         self._splits = self._splits + 1 if split else 0
         chance, round_trip = session.random.random(), self._round_trip
-        return notice_jitter(session.retry, chance, round_trip=round_trip, splits=self._splits, crowd=crowd)
+        return notice_jitter(
+            session.retry, chance, round_trip=round_trip, splits=self._splits, listeners=listeners
+        )

@@ -44,7 +44,7 @@ class NodeInitialisation:
 
 async def initialise(session: Session, *, force: bool) -> tuple[NodeInitialisation, ...]:
     """Let every node that answers vote at once, all with one floor, unless a lock is found."""
-    if session.options.sentinel is None:
+    if session.options.incarnation is None:
         raise ConfigurationError("fencing=False and no restart_quarantine: there is nothing to initialise")
     if twins := same_server(session.nodes):
         raise ConfigurationError(twins)
@@ -67,13 +67,13 @@ async def initialise(session: Session, *, force: bool) -> tuple[NodeInitialisati
 
 def _command(session: Session, *, floor: int) -> Command:
     options = session.options
-    assert options.sentinel is not None, "the caller has looked"
+    assert options.incarnation is not None, "the caller has looked"
     quarantine_ms = milliseconds(options.restart_quarantine) if options.restart_quarantine else 0
     return Command(
         Purpose.OTHER,
         owner=b"",
         fits=lambda reply: isinstance(reply, bytes),
-        keys=(options.sentinel,),
+        keys=(options.incarnation,),
         args=(b"%d" % len(session.nodes), b"%d" % quarantine_ms, b"%d" % floor, session.holder.encode()),
         script=_scripts.INIT,
     )
@@ -81,14 +81,14 @@ def _command(session: Session, *, floor: int) -> Command:
 
 def _floor(answer: Answer) -> int | None:
     """Return the floor of a node that was initialised."""
-    sentinel = parse(answer.found) if isinstance(answer.found, bytes) else None
-    return None if sentinel is None else sentinel.floor
+    incarnation = parse(answer.found) if isinstance(answer.found, bytes) else None
+    return None if incarnation is None else incarnation.floor
 
 
 def _why_not(answer: Answer) -> str:
     if answer.found is None or _floor(answer) is not None:
         return answer.reason
-    return "its sentinel was written by another version, which has to do this"
+    return "its incarnation record was written by another version, which has to do this"
 
 
 # -- what forbids it ---------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ def _why_not(answer: Answer) -> str:
 def _refuse_another_quorums(session: Session) -> None:
     """Refuse when a node is known by another size: its clients would all be stopped (R12a)."""
     for node in session.nodes:
-        if conflict := node.standing.conflict:
+        if conflict := node.status.conflict:
             raise ConfigurationError(f"node {node.name}: {conflict}; nothing was changed: {_FORCE}")
 
 
@@ -121,9 +121,9 @@ async def _refuse_live_locks(session: Session) -> None:
 def _unseen(session: Session, found: Survey) -> Sequence[str]:
     """Say what could not be looked at, but for nodes that cannot be reached: they are not changed, either."""
     silent = {entry.node: entry.reason for entry in found.silent}
-    reached = [node for node in session.nodes if node.standing.state.reached]
+    reached = [node for node in session.nodes if node.status.state.reached]
     unseen = [f"{node.name}: {silent[node.name]}" for node in reached if node.name in silent]
-    remember = sum(node.standing.state.votes for node in reached)
+    remember = sum(node.status.state.votes for node in reached)
     # Every majority has one of so many nodes; where none remembers, nothing was ever locked, or all is lost.
     needed = len(session.nodes) - majority(len(session.nodes)) + 1
     if 0 < remember < needed:

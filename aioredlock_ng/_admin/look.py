@@ -58,7 +58,7 @@ async def ask_all(session: Session, command: Command) -> list[Answer]:
 
 async def ask(session: Session, node: Node, command: Command, timeout: float) -> Reply:
     """Ask one node, and return what it says, or its silence."""
-    round_ = Round(session.outbox.over(node), keep)
+    round_ = Round(session.outbox.for_node(node), keep)
     round_.ask(command, timeout)
     await round_.wait(all_answered)
     (answer,) = round_.answers

@@ -69,8 +69,10 @@ def _notes(overview: Overview) -> list[Line]:
         text = f"{overview.up} of {len(overview.nodes)} nodes are up: no lock can be acquired"
         if math.isfinite(overview.unavailable_for):
             text += f" for another {overview.unavailable_for:.1f} s"
-        strayed = any(node.strayed for node in overview.nodes)  # and an `init` would make it worse
-        if any(node.state == "quarantined" for node in overview.nodes) and not strayed:
+        belongs_elsewhere = any(
+            node.belongs_elsewhere for node in overview.nodes
+        )  # and an `init` would make it worse
+        if any(node.state == "quarantined" for node in overview.nodes) and not belongs_elsewhere:
             text += "; `aioredlock-ng init` if no lock can be alive"
         notes.append(Line(text, "error"))
     if survey is not None:

@@ -42,8 +42,8 @@ which a majority stands, with the lock ours, is the lease's *fence*: unique, and
 earlier lease.  The proof (`fencing`) uses no clock, so that fences are right even when all that follows is
 not; a resource that refuses smaller fences is then what keeps the late ones out.
 
-**Memory.**  A master that has lost its data has forgotten locks.  It is known by its *sentinel*, and has no
-vote until every lock that it may have forgotten has ended (`quarantine`).  The sentinel also says whose the
+**Memory.**  A master that has lost its data has forgotten locks.  It is known by its *record*, and has no
+vote until every lock that it may have forgotten has ended (`quarantine`).  The record also says whose the
 node is (`claims`): a client writes nothing before it has seen that a majority is its own (`quorum_view`).
 
 **Clocks.**  Masters expire keys by their time of day.  Their answers tell it, and a master whose clock jumps

@@ -1,4 +1,4 @@
-"""Which quorum a node belongs to, since when, and by which client: the claim in its sentinel (R12a)."""
+"""Which quorum a node belongs to, since when, and by which client: the claim in its record (R12a)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ BY_INIT: Final = b"init"
 """An operator's statement: no client takes such a node away."""
 
 BY_USE: Final = b"use"
-"""A client found the node without a sentinel, and used it."""
+"""A client found the node without an incarnation record, and used it."""
 
 _YEAR_10000_MS: Final = 253_402_300_800_000
 
@@ -20,7 +20,7 @@ _MAX_LABEL: Final = 200
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """How a quorum came by its nodes; every sentinel that its clients write has the same one."""
+    """How a quorum came by its nodes; every incarnation record that its clients write has the same one."""
 
     born_ms: int = 0
     """When that was, in Unix milliseconds by the clock of one of its nodes."""

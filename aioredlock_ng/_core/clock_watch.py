@@ -161,7 +161,7 @@ class ClockWatch:
         return node_time - heard_at <= known.high + slack + self._limit
 
     def trusted(self, node: int) -> bool:
-        """False from the suspicion of a step ahead until it is settled; then its sentinel speaks (R12)."""
+        """False from the suspicion of a step ahead until it is settled; then its record speaks (R12)."""
         return node not in self._ahead
 
     def offset(self, node: int) -> tuple[float, float] | None:

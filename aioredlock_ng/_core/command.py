@@ -1,7 +1,7 @@
 """The words that lock kinds and nodes have in common: scripts, commands, replies, answers.
 
 A lock kind turns what it wants into `Command` values; a node carries them to its server and hands
-each reply to the `Sink` that waits for it.  Neither knows the other.  Seconds become milliseconds
+each reply to the `Receiver` that waits for it.  Neither knows the other.  Seconds become milliseconds
 here and nowhere else.
 """
 
@@ -32,14 +32,14 @@ class Purpose(Enum):
     RAISE = "raise"
     EXTEND = "extend"
     RELEASE = "release"
-    TOP_UP = "top-up"
+    REPAIR = "repair"
     OTHER = "other"
     """Looking and administering: no lock of ours depends on it."""
 
     @property
     def creates(self) -> bool:
         """Whether the command can bring our key into being, and so must be undone when unanswered."""
-        return self is Purpose.ACQUIRE or self is Purpose.TOP_UP
+        return self is Purpose.ACQUIRE or self is Purpose.REPAIR
 
     @property
     def needs_vote(self) -> bool:
@@ -51,15 +51,15 @@ class Proof(Enum):
     """How a vote proves that the node has not lost its memory (R12)."""
 
     NONE = "none"
-    """It does not: nothing is asked that counts as a vote, or there is no sentinel."""
-    STAMPED = "stamped"
-    """The node adds the expected sentinel as the last `STAMP_SIZE` arguments, and the script compares."""
+    """It does not: nothing is asked that counts as a vote, or there is no incarnation record."""
+    CONDITIONAL = "conditional"
+    """The node adds the expected record as the last `PRECONDITION_SIZE` arguments; the script compares."""
     PROBED = "probed"
-    """The node reads the sentinel behind it, in the same write, and compares."""
+    """The node reads the incarnation record behind it, in the same write, and compares."""
 
 
-STAMP_SIZE: Final = 3
-"""Arguments of a stamp: the sentinel, the floor in it, and the server's identity or nothing."""
+PRECONDITION_SIZE: Final = 3
+"""Arguments of a precondition: the record, the floor in it, and the server's identity or nothing."""
 
 
 @final
@@ -130,7 +130,7 @@ class Command:
         return f"<Command {self.purpose.value} {name} {[ascii(key) for key in self.keys]}>"
 
 
-class Sink(Protocol):
+class Receiver(Protocol):
     """Waits for the replies to one command, one per node."""
 
     @property

@@ -63,7 +63,7 @@ class Look(NamedTuple):
     """What one node showed when it was looked at."""
 
     votes: bool
-    """Whether it has a vote: its sentinel is the expected one (R12)."""
+    """Whether it has a vote: its incarnation record is the expected one (R12)."""
     held: bool
     """Whether anything is under the lock's key."""
     announced: Leader | None

@@ -2,7 +2,7 @@
 
 **State.**  Beside the lock's key L (the owner, gone after the ttl) every node keeps a counter F for the
 name.  It counts as what is stored, or as *start* when nothing is: `START_LAG_MS` behind the node's time; and
-never as less than the floor of the node's sentinel (`quarantine`; ``parts/counter.lua``).  Three laws hold at
+never as less than the floor of the node's record (`quarantine`; ``parts/counter.lua``).  Three laws hold at
 each node:
 
 1. an acquire that is granted a block of k numbers sets F at least k above every value that F ever had, so
@@ -122,7 +122,7 @@ def ballot(seen: int, time_ms: int) -> int:
     return max(seen + 1, at(time_ms - BALLOT_LAG_MS))
 
 
-def block_end(first: int, block: int) -> int:
+def range_end(first: int, block: int) -> int:
     """Return the last of so many numbers from `first` on: the next even one (R21).
 
     The number between is left out, if there is one: a block begins where its end and its size say.
@@ -133,9 +133,9 @@ def block_end(first: int, block: int) -> int:
 
 def certified(fences: Iterable[int], quorum: int) -> int | None:
     """Return the fence at which at least `quorum` of the nodes that granted stand, if there is one."""
-    standing = tuple(fences)
-    for fence in set(standing):
-        if standing.count(fence) >= quorum:
+    known = tuple(fences)
+    for fence in set(known):
+        if known.count(fence) >= quorum:
             return fence
     return None
 

@@ -7,7 +7,7 @@
     prefix + "tickets:{" + key + "}"  the order of those that wait for a fair lock (R28)
     prefix + "seats:{" + key + "}"    until when each of these is taken to wait
     prefix + "leader:{" + key + "}"   the leader of an election, and the channel of such news (R31)
-    prefix + "{meta}"                 the node's sentinel
+    prefix + "{meta}"                 the node's incarnation record
 
 A mark in front, and the key in braces behind it: on a Redis Cluster a lock and all that goes with it are in
 one slot, and no lock's name may begin as one of the package's own keys does.
@@ -41,12 +41,12 @@ MARKS: Final = (COUNTER, SLOTS, QUEUE, TICKETS, SEATS, LEADER)
 """Every mark: what is under it is no lock, so that no name may look like it, and a node that is taken back
 does not wait for it (R12a)."""
 
-_SENTINEL: Final = "{meta}"
+_INCARNATION: Final = "{meta}"
 
 MAX_BEGINNINGS: Final = 64
 """Beginnings of marks that are kept: a program has a handful of prefixes."""
 
-RESERVED_NAMES: Final = (*(f"{mark}:{{" for mark in MARKS), _SENTINEL)
+RESERVED_NAMES: Final = (*(f"{mark}:{{" for mark in MARKS), _INCARNATION)
 """How this package's own keys begin behind the prefix, and no name of a lock may."""
 
 _OWN: Final = tuple(begin.encode() for begin in RESERVED_NAMES)
@@ -69,9 +69,9 @@ def marks_begin(prefix: bytes, mark: str) -> bytes:
 
 
 @lru_cache(MAX_BEGINNINGS)
-def sentinel_key(prefix: bytes) -> bytes:
-    """Return the key of the nodes' sentinels."""
-    return prefix + _SENTINEL.encode()
+def incarnation_key(prefix: bytes) -> bytes:
+    """Return the key of the nodes' incarnation records."""
+    return prefix + _INCARNATION.encode()
 
 
 def locks_among(prefix: bytes, keys: Iterable[bytes]) -> set[bytes]:

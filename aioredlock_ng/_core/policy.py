@@ -76,51 +76,53 @@ MAX_CROWD: Final = 10_000
 """Processes that a crowd is taken to have at most, whatever a node says."""
 
 
-def follows(crowd: int, chance: float) -> bool:
-    """Whether one of a `crowd` asks when it is told of a release, rather than wait for the next one (R33).
+def should_retry_now(listeners: int, chance: float) -> bool:
+    """Whether one of so many `listeners` retries when a release is notified, or waits for the next one (R33).
 
     A crowd of 0 is one of unknown size: all its members do.
     """
-    return chance * min(crowd, MAX_CROWD) < FOLLOWERS
+    return chance * min(listeners, MAX_CROWD) < FOLLOWERS
 
 
-def reminder(policy: RetryPolicy, chance: float, *, crowd: int = 0) -> float:
+def reminder(policy: RetryPolicy, chance: float, *, listeners: int = 0) -> float:
     """Return the seconds after which a waiter that is told of releases asks all the same (R13).
 
     Together, a crowd that is large asks 50 to 100 times a second (R33).
     """
-    longest = max(policy.cap, min(crowd, MAX_CROWD) * REMINDED_APART)
+    longest = max(policy.cap, min(listeners, MAX_CROWD) * REMINDED_APART)
     return longest * (LEAST_REMINDER + (1 - LEAST_REMINDER) * chance)
 
 
-def unfollowed(chance: float, crowd: int) -> float:
+def fallback_retry(chance: float, listeners: int) -> float:
     """Return the seconds after which a waiter that let a notice pass asks, as all may have done (R33)."""
-    return chance * min(crowd, MAX_CROWD) * REMINDED_APART
+    return chance * min(listeners, MAX_CROWD) * REMINDED_APART
 
 
-def poll(policy: RetryPolicy, attempt: int, chance: float, *, crowd: int) -> float:
+def poll(policy: RetryPolicy, attempt: int, chance: float, *, listeners: int) -> float:
     """Return the seconds after which a waiter asks again that no release of the holder will wake.
 
     A crowd polls as often as the few of it that would follow a notice (R33).
     """
-    wait = policy.backoff(attempt, chance) * max(1.0, min(crowd, MAX_CROWD) / FOLLOWERS)
-    return min(wait, reminder(policy, chance, crowd=crowd))
+    wait = policy.backoff(attempt, chance) * max(1.0, min(listeners, MAX_CROWD) / FOLLOWERS)
+    return min(wait, reminder(policy, chance, listeners=listeners))
 
 
-def notice_jitter(policy: RetryPolicy, chance: float, *, round_trip: float, splits: int, crowd: int) -> float:
+def notice_jitter(
+    policy: RetryPolicy, chance: float, *, round_trip: float, splits: int, listeners: int
+) -> float:
     """Return the seconds to wait after a notice, since others have heard of it at the same time (R13).
 
     They come apart by a round trip; by more after `splits` tries in a row without a winner, for then that
     was not enough.  A waiter that was told alone need not wait (R33).
     """
-    if crowd == 1 and not splits:
+    if listeners == 1 and not splits:
         return 0.0
     return chance * min(round_trip * 2.0 ** min(splits, MAX_BACKOFF_DOUBLINGS), policy.base)
 
 
-def after_expiry(policy: RetryPolicy, chance: float, *, round_trip: float, crowd: int) -> float:
+def after_expiry(policy: RetryPolicy, chance: float, *, round_trip: float, listeners: int) -> float:
     """Return the seconds to wait when a key has expired: all waiters read the same moment off the nodes."""
-    return chance * max(policy.base, min(crowd, MAX_CROWD) * round_trip)
+    return chance * max(policy.base, min(listeners, MAX_CROWD) * round_trip)
 
 
 @final

@@ -1,8 +1,8 @@
-"""The sentinel: may this node vote, and from when (R12).
+"""The incarnation record: may this node vote, and from when (R12).
 
 A node that has lost its data has forgotten locks that are held; if it voted, two clients could hold one
 lock.  The Redlock page's answer is to keep a restarted node out for the longest ttl; here the clients
-themselves see to that.  Under ``prefix + "{meta}"`` every node keeps one key without expiry, the *sentinel*.
+themselves see to that.  Under ``prefix + "{meta}"`` every node keeps one key without expiry, the *record*.
 (Redis Sentinel, the failover service, has but the name in common with it: see `_node.redis_sentinel`.)  It
 reads::
 
@@ -20,10 +20,10 @@ reads::
 - *claim*: since when the node belongs to this quorum, whether by an `init` or by a client's first use, and
   the holder label of that client (`claims`).
 
-A client *greets* a node when it connects and with every heartbeat: the node compares its sentinel with its
-present identity, and writes a new one when it is missing or another server's.  A sentinel that lets the
-client vote is the *expected sentinel* of this node.  It goes along with every command that counts as a
-vote, and the node grants only what comes with exactly the sentinel that it has.  So ``FLUSHALL``, a restart
+A client *greets* a node when it connects and with every heartbeat: the node compares its record with its
+present identity, and writes a new one when it is missing or another server's.  An record that lets the
+client vote is the *expected record* of this node.  It goes along with every command that counts as a
+vote, and the node grants only what comes with exactly the record that it has.  So ``FLUSHALL``, a restart
 with old data, and another client's quarantine are noticed by the first command that could be fooled by them.
 """
 
@@ -38,13 +38,13 @@ from .claims import Claim, read_claim
 NO_CLAIM: Final = Claim()
 
 FORMAT: Final = b"1"
-"""The version of the sentinel's format that this package writes."""
+"""The version of the incarnation record's format that this package writes."""
 
 UNKNOWN_IDENTITY: Final = b"-"
 """Stands for the identity of a server that does not tell it."""
 
-SENTINEL_CHANGED: Final = "the node's sentinel has changed: it may have lost its memory"
-"""Why a node does not grant what comes with another sentinel than it has."""
+INCARNATION_CHANGED: Final = "the node's incarnation record has changed: it may have lost its memory"
+"""Why a node does not grant what comes with another incarnation record than it has."""
 
 _FIELDS: Final = 6
 """Those that mean the same in all formats."""
@@ -67,8 +67,8 @@ LONGEST_TTL_MS: Final = 86_400_000
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sentinel:
-    """What a node's sentinel says."""
+class Incarnation:
+    """What a node's incarnation record says."""
 
     identity: bytes
     floor: int
@@ -84,8 +84,8 @@ class Sentinel:
         return b":".join(words)
 
 
-def parse(value: bytes) -> Sentinel | None:
-    """Read a sentinel of our format; None for any other."""
+def parse(value: bytes) -> Incarnation | None:
+    """Read an incarnation record of our format; None for any other."""
     parts = value.split(b":", _DIGITS)
     if len(parts) <= _DIGITS or parts[0] != FORMAT or not parts[_FIELDS].isdigit():
         return None
@@ -95,13 +95,15 @@ def parse(value: bytes) -> Sentinel | None:
     return replace(known, closed_ms=int(parts[_FIELDS]), claim=claim)
 
 
-def parse_any(value: bytes) -> Sentinel | None:
-    """Read a sentinel of whatever format: the first six fields mean the same in all; None when it is none."""
+def parse_any(value: bytes) -> Incarnation | None:
+    """Read an record of whatever format: the first six fields mean the same in all; None when it is none."""
     parts = value.split(b":")[:_FIELDS]
     if len(parts) < _FIELDS or not all(part.isdigit() for part in parts[2:]):
         return None
     floor, ready_ms, size, quarantine_ms = map(int, parts[2:])
-    return Sentinel(identity=parts[1], floor=floor, ready_ms=ready_ms, size=size, quarantine_ms=quarantine_ms)
+    return Incarnation(
+        identity=parts[1], floor=floor, ready_ms=ready_ms, size=size, quarantine_ms=quarantine_ms
+    )
 
 
 def wait_ms(quarantine_ms: int) -> int:
@@ -114,15 +116,15 @@ def wait_ms(quarantine_ms: int) -> int:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpectedSentinel:
-    """What a vote is asked for with: the sentinel that lets the node vote, and the floor in it."""
+class ExpectedIncarnation:
+    """What a vote is asked for with: the incarnation record that lets the node vote, and the floor in it."""
 
-    sentinel: bytes = b""
-    """No node's sentinel is empty: with an empty one nothing is granted."""
+    incarnation: bytes = b""
+    """No node's incarnation record is empty: with an empty one nothing is granted."""
     floor: int = 0
 
 
-NO_SENTINEL: Final = ExpectedSentinel()
+NO_INCARNATION: Final = ExpectedIncarnation()
 
 
 @final
@@ -130,8 +132,8 @@ NO_SENTINEL: Final = ExpectedSentinel()
 class Eligibility:
     """Whether a node may vote for a client: what its answer to a greeting means."""
 
-    expected: ExpectedSentinel = NO_SENTINEL
-    """`NO_SENTINEL` when the node has no vote."""
+    expected: ExpectedIncarnation = NO_INCARNATION
+    """`NO_INCARNATION` when the node has no vote."""
     reason: str = ""
     """Why it has none, in words."""
     wait: float | None = None
@@ -141,42 +143,45 @@ class Eligibility:
     quarantine_ms: int = 0
     """The quarantine in force, which may be longer than our own."""
     unknown_format: bool = False
-    """Whether another version wrote the sentinel: it counts, as far as it can be read, and stays."""
+    """Whether another version wrote the record: it counts, as far as it can be read, and stays."""
 
 
 def eligibility(
-    sentinel: bytes, *, identity: bytes = UNKNOWN_IDENTITY, now_us: int, role: str, size: int
+    incarnation: bytes, *, identity: bytes = UNKNOWN_IDENTITY, now_us: int, role: str, size: int
 ) -> Eligibility:
     """Say whether the node that answered this to a greeting may vote for a client with `size` nodes.
 
-    Without a sentinel, or with another server's, it was greeted by a client that only reads.
+    Without an incarnation record, or with another server's, it was greeted by a client that only reads.
     """
     if role not in ("", "master"):
         return Eligibility(reason=f"the server is a {role}, not a master")
-    if not sentinel:
-        return Eligibility(reason="no sentinel: not used yet, restarted empty, or flushed")
-    found = _eligible_by(sentinel, identity=identity, now_ms=now_us // 1000, size=size)
-    return found if parse(sentinel) else replace(found, unknown_format=True)
+    if not incarnation:
+        return Eligibility(reason="no incarnation record: not used yet, restarted empty, or flushed")
+    found = _eligible_by(incarnation, identity=identity, now_ms=now_us // 1000, size=size)
+    return found if parse(incarnation) else replace(found, unknown_format=True)
 
 
-def _eligible_by(sentinel: bytes, *, identity: bytes, now_ms: int, size: int) -> Eligibility:
-    known = parse_any(sentinel)
+def _eligible_by(incarnation: bytes, *, identity: bytes, now_ms: int, size: int) -> Eligibility:
+    known = parse_any(incarnation)
     if known is None:
         return Eligibility(
-            reason="its sentinel cannot be read: another version's, or something else; it is left as it is"
+            reason="its incarnation record is unreadable: another version or program wrote it; it is kept"
         )
     if known.size != size:
         nodes = "1 node" if known.size == 1 else f"{known.size} nodes"
         reason = f"it belongs to a quorum of {nodes}, here are {size} configured"
-        written = parse(sentinel)
+        written = parse(incarnation)
         return Eligibility(reason=f"{reason}; {written.claim}" if written else reason, conflict=True)
     if UNKNOWN_IDENTITY != identity != known.identity:
-        return Eligibility(reason="another server's sentinel: restarted with old data, or failed over")
+        return Eligibility(
+            reason="another server's incarnation record: restarted with old data, or failed over"
+        )
     left_ms = known.ready_ms - now_ms
     if left_ms > 0:
         wait = left_ms / 1000
         reason = f"restart quarantine: no vote for another {wait:.1f} s"
         return Eligibility(reason=reason, wait=wait, quarantine_ms=known.quarantine_ms)
     return Eligibility(
-        expected=ExpectedSentinel(sentinel=sentinel, floor=known.floor), quarantine_ms=known.quarantine_ms
+        expected=ExpectedIncarnation(incarnation=incarnation, floor=known.floor),
+        quarantine_ms=known.quarantine_ms,
     )

@@ -1,14 +1,14 @@
 """What one client knows of its quorum from all its nodes together, and what it may do there (R12, R12a).
 
 **Look first, write after.**  A client greets its nodes read-only until a majority of them has answered and
-none belongs to a quorum of another size.  Only then does it write: a sentinel where there is none, with the
+none belongs to a quorum of another size.  Only then does it write: an record where there is none, with the
 claim of the nodes that agree with it, so that all of them were claimed at one moment.  A client that is
 refused has written nothing.
 
 **The older quorum takes a node back.**  A node that names another size is another quorum's.  Where Q nodes
 agree with the client, and their claim outranks that of the node, the node was used by a stray client after
 it had lost its memory: the client takes it back (``take_back.lua``).  From the moment it sees the
-stray until the wait in the node's new sentinel is over it takes no new lock on *any* node, since leases of
+stray until the wait in the node's new record is over it takes no new lock on *any* node, since leases of
 the other quorum may live; its own leases, which were there first, go on.  In any other case the client is
 the stray one, or an operator has decided: `conflict`.  It then gets no vote, and its leases end, as the wait
 of the other quorum supposes.  What a node has said holds until it says otherwise: one of another quorum that
@@ -29,7 +29,7 @@ from typing import Final, final
 
 from .claims import BY_INIT, BY_USE, Claim
 from .fencing import FLOOR_AHEAD_MS, RAISE_AHEAD_MS, SHIFT
-from .quarantine import LONGEST_TTL_MS, TAKING_BACK_MS, Sentinel, parse, parse_any, wait_ms
+from .quarantine import LONGEST_TTL_MS, TAKING_BACK_MS, Incarnation, parse, parse_any, wait_ms
 from .quorum import majority
 
 CATCHING_UP_MS: Final = FLOOR_AHEAD_MS - RAISE_AHEAD_MS
@@ -44,7 +44,7 @@ LONGEST_CLOSED_MS: Final = wait_ms(LONGEST_TTL_MS) + TAKING_BACK_MS
 class _NodeView:
     """One node, as it last answered."""
 
-    sentinel: Sentinel | None
+    incarnation: Incarnation | None
     written: bool
     """Whether it is of our format, so that it can be compared and replaced."""
     heard_at: float
@@ -52,13 +52,13 @@ class _NodeView:
     closed_until: float = 0.0
     """On the client's clock: until then the quorum is closed because of this node."""
     emptied_at: float | None = None
-    """Since when, on the client's clock, a node that was another quorum's has no sentinel any more."""
+    """Since when, on the client's clock, a node that was another quorum's has no record any more."""
     reached: bool = True
 
     @property
     def claim(self) -> Claim | None:
-        """The claim of its sentinel, if it can be read."""
-        return self.sentinel.claim if self.sentinel is not None and self.written else None
+        """The claim of its incarnation record, if it can be read."""
+        return self.incarnation.claim if self.incarnation is not None and self.written else None
 
     def initialised_since(self, time_ms: int) -> bool:
         """Whether it was stated, since then by the node's clock, that no lock could be alive."""
@@ -69,7 +69,7 @@ class _NodeView:
 class QuorumView:
     """The quorum as one client sees it: may the client write, whose the nodes are, how long a quarantine is.
 
-    `key` is where the sentinel lives.  The quarantine only grows: another client's longer one wins, since
+    `key` is where the record lives.  The quarantine only grows: another client's longer one wins, since
     its locks may live longer.  Nodes are told apart by any object that stands for them.
     """
 
@@ -89,7 +89,7 @@ class QuorumView:
         self.own_quarantine_ms = quarantine_ms
         self.quarantine_ms = quarantine_ms
         self.read_only = read_only
-        """Whether it takes no locks, so far: then it writes no sentinels, and may read from any quorum."""
+        """Whether it takes no locks, so far: then it writes no records, and may read from any quorum."""
         self.starting = True
         """Whether nodes that have not answered yet may do so any moment."""
         self._label = label
@@ -98,7 +98,7 @@ class QuorumView:
         self.conflict = False
         """Whether a node is another quorum's, and stays so."""
         self.may_write = False
-        """Whether enough nodes were looked at, and none is another quorum's, to write sentinels."""
+        """Whether enough nodes were looked at, and none is another quorum's, to write incarnation records."""
 
     def take_part(self) -> None:
         """Use the nodes for locks from now on."""
@@ -113,24 +113,24 @@ class QuorumView:
     # -- what was heard ------------------------------------------------------------------------
 
     def hear(self, node: object, stored: bytes, *, heard_at: float, time_ms: int) -> None:
-        """Take note of the sentinel that a node answered with; empty where it has none."""
-        sentinel, before = parse(stored), self._views.get(node)
-        view = _NodeView(sentinel or parse_any(stored), sentinel is not None, heard_at, time_ms)
+        """Take note of the incarnation record that a node answered with; empty where it has none."""
+        incarnation, before = parse(stored), self._views.get(node)
+        view = _NodeView(incarnation or parse_any(stored), incarnation is not None, heard_at, time_ms)
         if before is not None and not stored and self.conflict and self._strays(before):
             # The other quorum is about to claim it again; we have a majority without it, beside that one.
             view.emptied_at = heard_at if before.emptied_at is None else before.emptied_at
             if heard_at - view.emptied_at < TAKING_BACK_MS / 1000:
-                view.sentinel, view.written = before.sentinel, before.written
+                view.incarnation, view.written = before.incarnation, before.written
         self._views[node] = view
         if before is not None and not view.initialised_since(before.time_ms):
             view.closed_until = before.closed_until  # what a node forgets, or is taken back, is still true
-        if sentinel is not None and sentinel.size == self.size:
-            left_ms = min(sentinel.closed_ms - time_ms, LONGEST_CLOSED_MS)  # more: its clock went back
+        if incarnation is not None and incarnation.size == self.size:
+            left_ms = min(incarnation.closed_ms - time_ms, LONGEST_CLOSED_MS)  # more: its clock went back
             view.closed_until = max(view.closed_until, heard_at + left_ms / 1000)
-            known = [sentinel.claim] if self._claim is None else [self._claim, sentinel.claim]
+            known = [incarnation.claim] if self._claim is None else [self._claim, incarnation.claim]
             self._claim = min(known, key=lambda claim: claim.rank)
-            if sentinel.claim.how == BY_INIT:
-                self._forget_strays(sentinel.claim.born_ms)
+            if incarnation.claim.how == BY_INIT:
+                self._forget_strays(incarnation.claim.born_ms)
         self._reassess()
 
     def lose(self, node: object) -> None:
@@ -154,18 +154,18 @@ class QuorumView:
         self.may_write = enough and not (self.read_only or self.conflict or any(map(self._strays, reached)))
         for view in filter(self._has_to_be_given_back, self._views.values()):
             # Whichever node completed the majority, and also if the stray one is out of reach by now.
-            assert view.sentinel is not None, "it strays"
-            longest_ms = max(self.quarantine_ms, view.sentinel.quarantine_ms)
+            assert view.incarnation is not None, "it strays"
+            longest_ms = max(self.quarantine_ms, view.incarnation.quarantine_ms)
             view.closed_until = max(view.closed_until, view.heard_at + wait_ms(longest_ms) / 1000)
 
     def _reached(self) -> Iterator[_NodeView]:
         return (view for view in self._views.values() if view.reached)
 
     def _agree(self, view: _NodeView) -> bool:
-        return view.sentinel is not None and view.sentinel.size == self.size
+        return view.incarnation is not None and view.incarnation.size == self.size
 
     def _strays(self, view: _NodeView) -> bool:
-        return view.sentinel is not None and view.sentinel.size != self.size
+        return view.incarnation is not None and view.incarnation.size != self.size
 
     # -- what follows --------------------------------------------------------------------------
 
@@ -181,29 +181,29 @@ class QuorumView:
         agreeing = sum(map(self._agree, self._reached()))
         return agreeing >= majority(self.size) and self._claim.outranks(view.claim)
 
-    def _may_be_ours(self, stray: _NodeView) -> bool:
+    def _may_be_ours(self, orphaned: _NodeView) -> bool:
         """Whether a node that strays has to be given back, or may turn out so when all have answered."""
         unheard = self.size - len(self._views)
-        if unheard and stray.claim is not None and stray.claim.how == BY_USE and not self.read_only:
+        if unheard and orphaned.claim is not None and orphaned.claim.how == BY_USE and not self.read_only:
             agreeing = sum(map(self._agree, self._reached()))
             if agreeing < majority(self.size) <= agreeing + unheard:
                 return True
-        return self._has_to_be_given_back(stray)
+        return self._has_to_be_given_back(orphaned)
 
     def is_stray(self, node: object) -> bool:
         """Whether a node was another quorum's when it last told whose it was."""
         return node in self._views and self._strays(self._views[node])
 
     @property
-    def strayed(self) -> bool:
+    def belongs_elsewhere(self) -> bool:
         """Whether a node is another quorum's, for good or not."""
         return any(map(self._strays, self._views.values()))
 
     @property
     def undecided(self) -> bool:
-        """Whether sentinels will be written as soon as enough nodes have answered."""
+        """Whether incarnation records will be written as soon as enough nodes have answered."""
         few = sum(1 for _ in self._reached()) < majority(self.size)
-        return few and not (self.read_only or self.strayed)
+        return few and not (self.read_only or self.belongs_elsewhere)
 
     def closed_for(self, now: float) -> float:
         """Return for how many seconds no new lock may be taken on any node: one was another quorum's."""
@@ -211,7 +211,7 @@ class QuorumView:
         return max(0.0, left)
 
     def claim(self) -> Claim:
-        """Return the claim for a node without sentinel: when the quorum was born, and by which client."""
+        """Return the claim for a node without record: when the quorum was born, and by which client."""
         if self._claim is None:
             born_ms = max((view.time_ms for view in self._reached()), default=0)
             self._claim = Claim(born_ms=born_ms, how=BY_USE, label=self._label)
@@ -232,6 +232,6 @@ class QuorumView:
         """Return the floor of a node of ours that forgot a moment ago, and cannot be raised to it; else 0."""
         if not self._agree(view) or not view.written:
             return 0
-        assert view.sentinel is not None, "it agrees"
-        floor = view.sentinel.floor
+        assert view.incarnation is not None, "it agrees"
+        floor = view.incarnation.floor
         return floor if floor >> SHIFT > view.time_ms + RAISE_AHEAD_MS else 0

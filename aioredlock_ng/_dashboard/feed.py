@@ -176,7 +176,7 @@ class Feed:
         before = self._last or _NOTHING
         try:
             for followed in tuple(self._followed.values()):
-                await followed.look(self._manager, self._number)
+                await followed.poll(self._manager, self._number)
             overview = await look(
                 self._manager, quarantine=self._quarantine, queues=True, limit=tables.MAX_ROWS
             )

@@ -35,7 +35,7 @@ class Followed:
         self._looking = asyncio.Lock()
         """What has happened is what one look and the next have seen: they are made one after the other."""
 
-    async def look(self, manager: LockManager, number: int) -> None:
+    async def poll(self, manager: LockManager, number: int) -> None:
         """Look at it, and note what has happened since the last time."""
         async with self._looking:
             await self._look(manager, number)

@@ -16,7 +16,7 @@ _MAX_LINES: Final = 16
 _QUARANTINE_FROM: Final = 3
 """Nodes from which on clients have a restart quarantine unless they are told otherwise."""
 
-_UNUSED: Final = "no sentinel"
+_UNUSED: Final = "no incarnation record"
 """How the reason of a node begins that has never been used, or has forgotten that it was."""
 
 

@@ -69,7 +69,7 @@ class Request:
     """Whether it came by HTTPS to this server."""
 
     @property
-    def whence(self) -> str:
+    def client_address(self) -> str:
         """Its address, as a line of a log may have it."""
         return self.address if self.address.isprintable() else ascii(self.address)
 
@@ -235,7 +235,7 @@ class Site:
             return dataclasses.replace(answer, headers={**answer.headers, "Retry-After": str(wait)})
         secret = self._access.sign_in(str(body.get("token", "")), request.address)
         if secret is None:
-            report(logging.WARNING, "dashboard: a wrong token from %s", request.whence)
+            report(logging.WARNING, "dashboard: a wrong token from %s", request.client_address)
             return _error(HTTPStatus.UNAUTHORIZED, "this is not the token")
         return self._with_cookie(request, secret)
 
@@ -254,7 +254,7 @@ class Site:
         asked = releasing.asked(body)
         if asked is None:
             return _error(HTTPStatus.BAD_REQUEST, "it is not said which lock, and what of it was shown")
-        status, said = await releasing.release(self._manager, *asked, address=request.whence)
+        status, said = await releasing.release(self._manager, *asked, address=request.client_address)
         return _json(said, status)
 
 

@@ -35,7 +35,7 @@ class Ancestors:
         self._holdings = holdings
         self._warned = Once()
 
-    def look(self, lock: Primitive, acquired: Locks) -> None:
+    def check(self, lock: Primitive, acquired: Locks) -> None:
         """Warn, once for each lock, if a call whose context has `acquired` these may wait for ever."""
         names = lock.names
         if not lock.kind.full(1):  # of permits another one may become free

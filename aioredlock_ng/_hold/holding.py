@@ -26,7 +26,7 @@ from .._core.seats import NO_SEAT
 from .._core.validity import asked_at, valid_until
 from .._kinds.kind import Kind
 from .._local.handoff import HandoffWindow
-from .._local.local_queue import LocalQueue, Ticket
+from .._local.local_queue import Contender, LocalQueue
 from .._local.runner import runner_of
 from .._log import debugging, report
 from .._round.asked import ExtendRound
@@ -39,9 +39,9 @@ from .body import Body
 from .count import Count
 from .hooks import About, HookList
 from .loss import lost_error
+from .repair import Repair
 from .request import Request
 from .succession import Grant, Succession
-from .top_up import TopUp
 from .watchdog import Watchdog
 
 
@@ -102,7 +102,7 @@ class Holding:
     """Seconds, at the release, for which the names stayed taken; 0: they were free (R34)."""
     quiet = False
     """Whether another task of this process asks next, in the same write as the release."""
-    handed_on = False
+    handed_off = False
     """Whether another task of this process has the lock now, without a release (R43)."""
     _number = 0
     unchanged: bool | None = None
@@ -123,23 +123,23 @@ class Holding:
         session: HoldSession,
         grant: Grant,
         request: Request,
-        ticket: Ticket,
+        contender: Contender,
     ) -> None:
         self._session = session
         self._primitive = grant.primitive
         self._request = request
-        self._ticket = ticket
+        self._contender = contender
         self.owner = grant.owner
         # The block's last fence, which all nodes know, and how many before it are left for others.
-        self._top, self._left = grant.fence, grant.left
-        self.fence = grant.fence - grant.left  # 0: without
+        self._top, self._left = grant.fence, grant.fences_left
+        self.fence = grant.fence - grant.fences_left  # 0: without
         # The longest that was won, of which the grace is a share; and the longest that was asked: a key may
         # live as long, and the watchdog goes on with it.
         self._ttl = self.wanted = request.ttl
         self._since = grant.since
         self.taken_until = grant.asked_at + request.at_least
         """Until when the names stay taken, released or not (R34)."""
-        self._round = grant.asked  # the last round that was won, for `votes`
+        self._round = grant.round  # the last round that was won, for `votes`
         self._unsent = grant.unsent
         self._extend_at = grant.asked_at + request.extended_after
         self.valid_until = grant.valid_until
@@ -199,7 +199,7 @@ class Holding:
         return self._release is not None
 
     @property
-    def over(self) -> bool:
+    def done(self) -> bool:
         """Whether it was lost or released."""
         return self._release is not None or self.loss is not None
 
@@ -260,7 +260,7 @@ class Holding:
         """Live for as long as an inner acquire asks for, from the next extension on; never shorter."""
         now = self._session.clock.now()
         self.wanted = max(self.wanted, request.ttl)
-        if request.at_least and now + request.at_least > self.taken_until and not self.over:
+        if request.at_least and now + request.at_least > self.taken_until and not self.done:
             self.taken_until = now + request.at_least
             self._plan_extension(now)  # at once: the keys must not end before that, either
             self._session.watchdog.watch(self)
@@ -271,7 +271,7 @@ class Holding:
         """Keep no more than is needed: what came with the votes has been used.  Called by the watchdog."""
         self._round.thin_out()
 
-    def look(self, now: float) -> None:
+    def check_due(self, now: float) -> None:
         """Do what is due: end it at its deadline, else extend it.  Called by the watchdog."""
         if now >= self.deadline:
             self.expire()
@@ -286,21 +286,21 @@ class Holding:
         self.wanted = max(self.wanted, ttl)
         asked_at = session.clock.now()
 
-        def heed(node: int, answer: Answer) -> None:
+        def on_answer(node: int, answer: Answer) -> None:
             if answer.missing and extension_verdict(round_) is Extension.EXTENDED:
-                self._top_up([node], ttl)
+                self._repair([node], ttl)
 
-        round_ = self._extending = self._ask_to_extend(ttl, heed)
+        round_ = self._extending = self._ask_to_extend(ttl, on_answer)
         round_.then(extension_decided, lambda: self._extended(round_, asked_at, ttl, by_watchdog))
         return round_
 
-    def _ask_to_extend(self, ttl: float, heed: Callable[[int, Answer], None]) -> Round:
+    def _ask_to_extend(self, ttl: float, on_answer: Callable[[int, Answer], None]) -> Round:
         outbox, primitive = self._session.outbox, self._primitive
-        if primitive.alone:
-            asked = ExtendRound(outbox, primitive, self.owner, ttl, fence=self._top, heed=heed)
+        if primitive.batchable:
+            asked = ExtendRound(outbox, primitive, self.owner, ttl, fence=self._top, on_answer=on_answer)
             outbox.extend(asked)
             return asked
-        round_ = Round(outbox, primitive.kind.extend.read, heed)
+        round_ = Round(outbox, primitive.kind.extend.read, on_answer)
         round_.stragglers = False  # raised in passing; a node that is silent now is at the next acquire
         round_.ask(primitive.extend(self.owner, ttl, self._top), outbox.node_timeout)
         return round_
@@ -313,7 +313,7 @@ class Holding:
     def _extended(self, round_: Round, asked_at: float, ttl: float, by_watchdog: bool) -> None:  # noqa: FBT001
         """Take the outcome of an extension round."""
         self._extending = None
-        if self.over:
+        if self.done:
             return  # whatever it says, it comes too late
         now, hooks = self._session.clock.now(), self._session.hooks
         left = self.valid_until - now
@@ -359,7 +359,7 @@ class Holding:
         missing = [
             node for node, answer in enumerate(round_.answers) if answer is not None and answer.missing
         ]
-        self._top_up(missing, ttl)  # those that answer later are heeded then
+        self._repair(missing, ttl)  # those that answer later are heeded then
         self._session.counters.extended += 1
         if self.on_extended is not None:
             self.on_extended()
@@ -384,19 +384,19 @@ class Holding:
         """Become what lets others in, at once and here, and have the nodes follow (R23).
 
         A node that is not reached keeps more out than it has to, not less.  Of several leases of the lock it
-        is the one that was asked for as `asked` that gives in (R27).
+        is the one that was asked for as `round` that gives in (R27).
         """
         if (weaker := self._primitive.weaker) is not None:
             if self.count is not None:
                 self.count.weaken(asked or self.kind, weaker.kind)
             self._primitive = weaker
-            self._ticket.becomes(weaker)
+            self._contender.becomes(weaker)
         round_ = self.extend(ttl)
         if weaker is not None:
             self._session.hooks.emit(Downgraded, self, held_for=self.age)
         return round_
 
-    def _top_up(self, missing: list[int], ttl: float) -> None:
+    def _repair(self, missing: list[int], ttl: float) -> None:
         """Give the keys back to nodes that lost them, in a round whose win is proven (R9)."""
         if self.give(missing, ttl):
             self._session.counters.topped_up += len(missing)
@@ -420,9 +420,9 @@ class Holding:
         """
         if not nodes or self.loss is not None or not self.held:
             return False
-        command = self._primitive.top_up(self.owner, self.wanted if ttl is None else ttl, self._top)
+        command = self._primitive.repair(self.owner, self.wanted if ttl is None else ttl, self._top)
         for index in nodes:
-            self._session.outbox.nodes[index].submit(command, TopUp(self), index)
+            self._session.outbox.nodes[index].submit(command, Repair(self), index)
         if self._unsent:
             self._unsent = [node for node in self._unsent if node not in nodes]
         return True
@@ -438,7 +438,7 @@ class Holding:
 
     def notice_expiry(self) -> None:
         """Notice an end by the clock that the watchdog has not come round to."""
-        if not self.over and self._session.clock.now() >= self.valid_until:
+        if not self.done and self._session.clock.now() >= self.valid_until:
             self.expire()
 
     def lose(self, reason: LossReason) -> None:
@@ -446,26 +446,28 @@ class Holding:
 
         Nothing is released here: the keys still protect the body's clean-up.
         """
-        if self.over:
+        if self.done:
             return
         self.loss = reason
         self._session.holdings.lost.add(self)
         self._session.watchdog.forget(self)
-        for name in self._ticket.names:
-            self._ticket.queue.handoff.end(name)
-        self._ticket.leave()
+        for name in self._contender.names:
+            self._contender.queue.handoff.end(name)
+        self._contender.leave()
         if self._lost is not None:
             self._lost.set()
         if self.body is not None:
             self.body.stop()
-        if (seat := self._ticket.seat).name:  # of a fair lock: sent before the next call asks, and sits there
-            self._session.releases.stand_up(self._primitive, seat)
-            self._ticket.seat = NO_SEAT
+        if (
+            seat := self._contender.seat
+        ).name:  # of a fair lock: sent before the next call asks, and sits there
+            self._session.releases.leave_queue(self._primitive, seat)
+            self._contender.seat = NO_SEAT
         self._tell_lost()  # last: this runs code of users
 
     def abandon(self) -> None:
         """Note that its loop was closed under it: nothing can be sent or woken any more, only told."""
-        if self.over:
+        if self.done:
             return
         self.loss = LossReason.LOOP_CLOSED
         if self._lost is not None:
@@ -494,12 +496,12 @@ class Holding:
             self.notice_expiry()
         if now < self.taken_until:
             self.stays = self.taken_until - now
-        over, ticket = self._give_back(now), self._ticket
-        if not over and ticket.followed:
+        over, contender = self._give_back(now), self._contender
+        if not over and contender.followed:
             # Another task of this process is next: it has the lock as it is, or asks behind a quiet release.
-            self.handed_on = self._hand_on(now)
-            self.quiet = not (self.handed_on or self.stays) and ticket.keep_quiet()
-        round_ = self._release = session.releases.handed_on if self.handed_on else self._ask_release(over)
+            self.handed_off = self._hand_on(now)
+            self.quiet = not (self.handed_off or self.stays) and contender.keep_quiet()
+        round_ = self._release = session.releases.handed_off if self.handed_off else self._ask_release(over)
         session.watchdog.forget(self)
         session.holdings.all.pop(self, None)
         session.counters.released += 1
@@ -511,16 +513,16 @@ class Holding:
                 self,
                 held_for=now - self._since,
                 stays_taken=self.stays,
-                handed_on=self.handed_on,
+                handed_off=self.handed_off,
                 lost=self.loss is not None,
             )
         return round_
 
     def _ask_release(self, over: list[HandoffWindow]) -> Round:
-        """Ask all nodes, and let the next in line in; `over` are the windows that this release ends."""
-        ticket = self._ticket
-        names = ticket.names
-        ticket.leave()  # first: then the next acquire leaves in the same write, behind these (R15)
+        """Ask all nodes, and let the next in line in; `gone` are the windows that this release ends."""
+        contender = self._contender
+        names = contender.names
+        contender.leave()  # first: then the next acquire leaves in the same write, behind these (R15)
         round_ = self._session.releases.release(
             self._primitive,
             self.owner,
@@ -529,16 +531,16 @@ class Holding:
             unsent=self._unsent,
             quiet=self.quiet,
             stays=self.stays,
-            seat=ticket.seat,
+            seat=contender.seat,
         )
         for window in over:
-            window.release, window.listened = round_, ticket.queue.listened(names)
+            window.release, window.listened = round_, contender.queue.listened(names)
         return round_
 
     def _hand_on(self, now: float) -> bool:
         """Leave the lock to the next in line, if that may have it as it is (R43)."""
-        heir = self._ticket.heir()
-        if heir is None:
+        waiter = self._contender.next_waiter()
+        if waiter is None:
             return False  # the most frequent case
         if self.loss is not None or self._extending is not None:
             return False  # lost; or the nodes may be about to say so
@@ -550,25 +552,25 @@ class Holding:
             ttl=self._ttl,
             holder=self._request.holder,
             fence=self._top,
-            left=self._left,
-            asked=self._round,
+            fences_left=self._left,
+            round=self._round,
             asked_at=asked_at(self.valid_until, self._ttl),
             since=now,
             valid_until=self.valid_until,
             unsent=self._unsent,
         )
-        return self._session.succession.hand_on(grant, self._ticket, heir, now)
+        return self._session.succession.hand_off(grant, self._contender, waiter, now)
 
     def _give_back(self, now: float) -> list[HandoffWindow]:
         """Note that this process gives the names back; returns the windows that this release ends (R13)."""
-        ticket, queue = self._ticket, self._ticket.queue
+        contender, queue = self._contender, self._contender.queue
         if not self._primitive.kind.windows:
             return []  # the nodes see to it that others have their turn (R22)
         if not self.stays:
-            windows = [queue.handoff.give_back(name, self._since, now) for name in ticket.names]
+            windows = [queue.handoff.give_back(name, self._since, now) for name in contender.names]
             return [window for window in windows if window is not None]
-        for name in ticket.names:
+        for name in contender.names:
             queue.handoff.end(name)
-        # After a loss the ticket has no names any more: then the nodes alone tell when the names are free.
-        queue.cooldowns.begin(ticket.names, self.taken_until, now)
+        # After a loss the contender has no names any more: then the nodes alone tell when the names are free.
+        queue.cooldowns.begin(contender.names, self.taken_until, now)
         return []

@@ -81,7 +81,7 @@ class Line(NamedTuple):
 
 
 def _then(event: Released) -> str:
-    if event.handed_on:
+    if event.handed_off:
         return ", to another task of this process"
     return f", and stays taken for another {event.stays_taken:.3f} s" if event.stays_taken else ""
 

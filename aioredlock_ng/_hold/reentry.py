@@ -62,7 +62,7 @@ def _inside(session: HoldSession, names: tuple[str, ...]) -> list[Holding]:
         return []
     queue = session.queue.entries
     entries = [queue[name] for name in names if name in queue]
-    held = [ticket.held for entry in entries for ticket in entry.inside]
+    held = [contender.held for entry in entries for contender in entry.inside]
     lost = [
         each for each in session.holdings.lost if not each.released and not set(names).isdisjoint(each.names)
     ]

@@ -32,10 +32,10 @@ class Watched(Protocol):
         """When it has to be looked at next."""
 
     @property
-    def over(self) -> bool:
+    def done(self) -> bool:
         """Whether it need not be looked at any more."""
 
-    def look(self, now: float) -> None:
+    def check_due(self, now: float) -> None:
         """Do what is due."""
 
     def settle(self) -> None:
@@ -123,7 +123,7 @@ class Watchdog:
             watched = self._heap.pop(now)
             if watched is None:
                 return
-            watched.look(now)
-            if not watched.over:
+            watched.check_due(now)
+            if not watched.done:
                 self.watch(watched)
                 assert watched.due > now, "a look settles what is due"

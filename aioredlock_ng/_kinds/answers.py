@@ -7,7 +7,7 @@ script       answers   which means
 ===========  ========  ==============================================================================
 `acquire`    1, F, µs  all names are ours, with their counters at F (R10)
 ..           0, w, µs  taken by a key that has w left
-..           -1, 0, µs no vote: the sentinel is not the expected one (R12)
+..           -1, 0, µs no vote: the incarnation record is not the expected one (R12)
 `set_all`    0         all names are ours
 ..           w         taken by a key that has w left, so that -1 is a key without expiry
 ..           -2        no vote
@@ -20,7 +20,7 @@ script       answers   which means
 ..           0         a name is free, and none is another's
 ..           -1        a name is another's
 ..           11 10 9   the same three, from a node without a vote
-`top_up`     0         all names are ours again
+`repair`     0         all names are ours again
 ..           -1        a name is another's
 `release`    d, w, t   d names were ours; of the other keys one has w left; t listen to one of the channels
 ..           … f, l    behind these, where other keys are there: whether another program wrote one of them
@@ -43,7 +43,7 @@ from typing import Any, Final
 
 from .._core.command import ABOVE_FENCE, GRANTED, Answer, Reply, Silence
 from .._core.owner import parse_owner
-from .._core.quarantine import SENTINEL_CHANGED
+from .._core.quarantine import INCARNATION_CHANGED
 from .._core.quorum import Vote
 from .kind import Holder
 
@@ -58,8 +58,8 @@ RELEASED: Final = Answer(_GRANT, "released", wait=0.0)
 
 HELD_BY_ANOTHER: Final = Answer(_REFUSAL, "the key is held by another client")
 
-NO_VOTE: Final = Answer(Vote.SILENT, SENTINEL_CHANGED)
-"""What a node says whose sentinel is not the expected one (R12)."""
+NO_VOTE: Final = Answer(Vote.SILENT, INCARNATION_CHANGED)
+"""What a node says whose incarnation record is not the expected one (R12)."""
 
 _ACQUIRED: Final = 1
 
@@ -95,7 +95,7 @@ _RAISED: Final = {
 
 
 def fits_int(reply: object) -> bool:
-    """Whether it is a number: an extension's answer, a raise's, a top-up's."""
+    """Whether it is a number: an extension's answer, a raise's, a repair's."""
     return type(reply) is int
 
 
@@ -207,8 +207,8 @@ def read_extend(reply: Reply) -> Answer:
     return HELD_BY_ANOTHER
 
 
-def read_top_up(reply: Reply) -> Answer:
-    """Read the answer to a top-up: GRANTED where all is ours again."""
+def read_repair(reply: Reply) -> Answer:
+    """Read the answer to a repair: GRANTED where all is ours again."""
     if not isinstance(reply, int):
         return silent(reply)
     return GRANTED if reply == _TOPPED_UP else HELD_BY_ANOTHER

@@ -16,7 +16,7 @@ from .._core.command import Answer, Reply
 from .._core.keyspace import SEATS, TICKETS
 from .._core.seats import Seat
 from . import answers
-from .kind import Kind, Question
+from .kind import Kind, Operation
 from .mutex import MUTEX
 
 
@@ -28,7 +28,7 @@ def _read_acquire(reply: Reply) -> Answer:
     return answers.read_grant(grant)._replace(ticket=ticket, ahead=ahead)
 
 
-_ACQUIRE: Final = Question(
+_ACQUIRE: Final = Operation(
     script=_scripts.FAIR_ACQUIRE, fits=answers.fits_grant_and_place, read=_read_acquire
 )
 
@@ -71,8 +71,8 @@ FAIR: Final = _Fair(
     acquire_one_plain=_ACQUIRE,
     raise_=replace(MUTEX.raise_, marks=False),
     extend=replace(MUTEX.extend, marks=False),
-    top_up=replace(MUTEX.top_up, marks=False),
-    release=Question(script=_scripts.FAIR_RELEASE, fits=answers.fits_release, read=answers.read_release),
+    repair=replace(MUTEX.repair, marks=False),
+    release=Operation(script=_scripts.FAIR_RELEASE, fits=answers.fits_release, read=answers.read_release),
     beside=(TICKETS, SEATS),
     read_key=MUTEX.read_key,
 )

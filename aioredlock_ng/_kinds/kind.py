@@ -8,7 +8,7 @@ it is.
 A new kind is one module beside `mutex`, and:
 
 - its scripts, three at most: an acquire, a release, and a part that answers for `raise.lua`, `extend.lua` and
-  `top_up.lua`; their place is `_scripts`, whose `ALL` is what nodes are told in advance;
+  `repair.lua`; their place is `_scripts`, whose `ALL` is what nodes are told in advance;
 - a place in `KINDS`, so that what is found under a key is read;
 - each mark in `beside` is one of `MARKS` in `_core.keyspace`, or a lock's name could be such a key, and a
   node that is taken back would wait for it as for a lock that may still live (R12a);
@@ -32,7 +32,7 @@ from .._core.seats import NO_SEAT, Seat
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Operation:
     """One of a kind's scripts, what it is given, and its answers."""
 
     script: Script | None
@@ -139,20 +139,20 @@ class Kind:
 
     # -- what nodes are asked --------------------------------------------------------------------
 
-    acquire: Question
+    acquire: Operation
     """All names free → all ours for a ttl, with a fence; else nothing.  Answers `[1, fence, µs, …]` when
     granted, `[0, wait in ms, µs, …]` when refused, `[-1, 0, µs, …]` without a vote."""
-    acquire_plain: Question
+    acquire_plain: Operation
     """The same without a fence."""
-    acquire_one_plain: Question
+    acquire_one_plain: Operation
     """The same, without a fence, for a single name."""
-    raise_: Question
+    raise_: Operation
     """All names ours → their counters at a fence, unless they are above it."""
-    extend: Question
+    extend: Operation
     """All names ours → each lives at least a ttl more; else nothing.  Never creates, never shortens (R8)."""
-    top_up: Question
+    repair: Operation
     """Every name missing or ours → all ours for at least a ttl (R9)."""
-    release: Question
+    release: Operation
     """Delete what is ours; or, when it `stays`, let it end after so long (R34).
 
     Answers `[keys deleted, wait in ms, how many listen]`; where other keys are there, also whether another

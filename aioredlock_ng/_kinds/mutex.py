@@ -11,7 +11,7 @@ from .._core.owner import parse_owner
 from .._core.quorum import Vote
 from . import answers
 from .answers import NO_VOTE, fits_int, silent
-from .kind import BatchScripts, Holder, Kind, Question
+from .kind import BatchScripts, Holder, Kind, Operation
 
 REFUSED: Final = Answer(Vote.REFUSED)
 
@@ -52,13 +52,13 @@ def _read_key(found: object, left_ms: int) -> tuple[Holder, ...] | None:
 MUTEX: Final = Kind(
     name="mutex",
     noun="mutex",
-    acquire=Question(script=_scripts.ACQUIRE, fits=answers.fits_grant, read=answers.read_grant),
-    acquire_plain=Question(script=_scripts.SET_ALL, fits=fits_int, read=_read_set_all),
-    acquire_one_plain=Question(script=None, fits=_fits_set, read=_read_set),
-    raise_=Question(script=_scripts.RAISE, fits=fits_int, read=answers.read_raise),
-    extend=Question(script=_scripts.EXTEND, fits=fits_int, read=answers.read_extend),
-    top_up=Question(script=_scripts.TOP_UP, fits=fits_int, read=answers.read_top_up),
-    release=Question(script=_scripts.RELEASE, fits=answers.fits_release, read=answers.read_release),
+    acquire=Operation(script=_scripts.ACQUIRE, fits=answers.fits_grant, read=answers.read_grant),
+    acquire_plain=Operation(script=_scripts.SET_ALL, fits=fits_int, read=_read_set_all),
+    acquire_one_plain=Operation(script=None, fits=_fits_set, read=_read_set),
+    raise_=Operation(script=_scripts.RAISE, fits=fits_int, read=answers.read_raise),
+    extend=Operation(script=_scripts.EXTEND, fits=fits_int, read=answers.read_extend),
+    repair=Operation(script=_scripts.REPAIR, fits=fits_int, read=answers.read_repair),
+    release=Operation(script=_scripts.RELEASE, fits=answers.fits_release, read=answers.read_release),
     batches=BatchScripts(
         acquire=_scripts.ACQUIRE_MANY, release=_scripts.RELEASE_MANY, extend=_scripts.EXTEND_MANY
     ),

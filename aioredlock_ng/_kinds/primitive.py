@@ -2,17 +2,17 @@
 
 ==========  =========================================================================================
 KEYS        n locks; with a fence their n counters; of each mark of the kind n keys; if a vote needs
-            proof, the sentinel
+            proof, the incarnation record
 ARGV[1]     owner
 acquire     ttl, ballot (0: no fence), how many fences, how long a counter lives unused
 raise       fence, how long a counter lives unused
-extend      ttl, fence (0: none), how long a counter lives unused; the same for a top-up
+extend      ttl, fence (0: none), how long a counter lives unused; the same for a repair
 release     fence (0: none), how long a counter lives unused, ``1`` or empty for a quiet one
 then        the kind's own arguments; if the kind has slots, of an acquire where to look for one, of all
             else the slot, or -1 of a try; of an acquire the seat, if the kind has seats; of a release
             that stays for how long, or the seat of a call that waits no more; of a kind whose calls stand
             in line behind any seat its ticket and its life, and in a release, too, whether it has a seat
-            or not; if a vote needs proof, the stamp; the request's tag.  Stamp and tag are the node's to
+            or not; if a vote needs proof, the precondition; the request id.  These two are the node's to
             add (R12, R15).
 ==========  =========================================================================================
 
@@ -30,7 +30,7 @@ from typing import Final, final
 from .._core.command import Answer, Command, Proof, Purpose, Reply, milliseconds
 from .._core.fencing import MAX_BLOCK
 from .._core.seats import NO_SEAT, Seat
-from .kind import BatchScripts, Kind, Question
+from .kind import BatchScripts, Kind, Operation
 
 MAX_TIMES: Final = 256
 """Different ttls that are kept as text: a manager has a handful of them."""
@@ -76,8 +76,8 @@ class Primitive:
     """A kind over `names`, which are sorted and unique; `keys` are their keys in that order.
 
     With `counters`, one per key, it makes fences; they live `fence_ttl` seconds after their last use.  With
-    a `sentinel` only nodes vote that have not lost their memory; fences cannot do without.  `beside` are the
-    keys that the kind keeps beside the locks, in the order of its marks.
+    an `incarnation` only nodes vote that have not lost their memory; fences cannot do without.  `beside` are
+    the keys that the kind keeps beside the locks, in the order of its marks.
 
     Its `fence` arguments are the lease's, 0 where there is none: nodes that are behind it are raised in
     passing (R10).
@@ -87,11 +87,11 @@ class Primitive:
         "_acquire",
         "_counters",
         "_fence_ttl_ms",
+        "_incarnation",
         "_marks",
-        "_sentinel",
         "_set_head",
         "_slot",
-        "alone",
+        "batchable",
         "block",
         "fenced",
         "heritable",
@@ -99,9 +99,9 @@ class Primitive:
         "kind",
         "names",
         "packed_fence_ttl",
+        "packed_incarnation",
         "packed_key",
         "packed_pair",
-        "packed_sentinel",
         "slot",
         "weaker",
     )
@@ -114,11 +114,11 @@ class Primitive:
         *,
         counters: tuple[bytes, ...] = (),
         beside: tuple[bytes, ...] = (),
-        sentinel: bytes | None = None,
+        incarnation: bytes | None = None,
         fence_ttl: float = 0.0,
         weaker: Primitive | None = None,
     ) -> None:
-        assert not counters or sentinel is not None, "a fence rests on the sentinel's floor"
+        assert not counters or incarnation is not None, "a fence rests on the incarnation record's floor"
         assert len(beside) == len(kind.beside) * len(keys), "one for each mark and name"
         self.kind = kind
         self.names = names
@@ -136,16 +136,16 @@ class Primitive:
         """How many fences an acquire asks for where its lock may be handed on."""
         self._counters = counters
         self._marks = beside
-        self._sentinel = () if sentinel is None else (sentinel,)
+        self._incarnation = () if incarnation is None else (incarnation,)
         self._fence_ttl_ms = ms(fence_ttl)
         plain = kind.acquire_one_plain if len(keys) == 1 else kind.acquire_plain
-        self._acquire: Question = kind.acquire if counters else plain
-        self.alone = len(keys) == 1 and kind.batches is not None
+        self._acquire: Operation = kind.acquire if counters else plain
+        self.batchable = len(keys) == 1 and kind.batches is not None
         """Whether it is asked for in batches: it is a single name, and of a kind that can be."""
         # What batches are put together from; nothing but the owner is new in each cycle.
         self.packed_key = bulk(keys[0])
         self.packed_pair = self.packed_key + bulk(counters[0]) if counters else b""
-        self.packed_sentinel = b"" if sentinel is None else packed_word(sentinel)
+        self.packed_incarnation = b"" if incarnation is None else packed_word(incarnation)
         self.packed_fence_ttl = packed_word(self._fence_ttl_ms)
         self._set_head = b"*6\r\n$3\r\nSET\r\n" + self.packed_key
 
@@ -167,7 +167,7 @@ class Primitive:
     @property
     def batches(self) -> BatchScripts:
         """The scripts of the kind that deal with several locks."""
-        assert self.kind.batches is not None, "only of what is `alone`"
+        assert self.kind.batches is not None, "only of what is `batchable`"
         return self.kind.batches
 
     def packed_set(self, owner: bytes, ttl: float) -> bytes:
@@ -189,46 +189,48 @@ class Primitive:
 
         `seat`, `named` and `chance` are for the kind (`Kind.acquire_words`).
         """
-        question, ttl_ms, stamped = self._acquire, ms(ttl), bool(self._sentinel)
-        if question.script is None:
+        operation, ttl_ms, conditional = self._acquire, ms(ttl), bool(self._incarnation)
+        if operation.script is None:
             return Command(
                 Purpose.ACQUIRE,
                 owner=owner,
-                fits=question.fits,
+                fits=operation.fits,
                 keys=self.keys,
                 args=(owner, b"NX", b"PX", ttl_ms),
                 verb=b"SET",
                 keeps=ttl,
-                proof=Proof.PROBED if stamped else Proof.NONE,
+                proof=Proof.PROBED if conditional else Proof.NONE,
             )
         proposed = max(ballot, 1) if self.fenced else 0  # 0 says that there are no fences
         more = self.kind.acquire_words(seat, named, chance)
         return Command(
             Purpose.ACQUIRE,
             owner=owner,
-            fits=question.fits,
-            keys=self.keys + self._counters + self._marks + self._sentinel,
-            args=(owner, ttl_ms, b"%d" % proposed, b"%d" % block, self._fence_ttl_ms, *question.args, *more),
-            script=question.script,
+            fits=operation.fits,
+            keys=self.keys + self._counters + self._marks + self._incarnation,
+            args=(owner, ttl_ms, b"%d" % proposed, b"%d" % block, self._fence_ttl_ms, *operation.args, *more),
+            script=operation.script,
             keeps=ttl,
-            proof=Proof.STAMPED if stamped else Proof.NONE,
+            proof=Proof.CONDITIONAL if conditional else Proof.NONE,
         )
 
     def raise_(self, owner: bytes, fence: int) -> Command:
         """Build the owner-checked raise (R10)."""
         args = (owner, b"%d" % fence, self._fence_ttl_ms)
-        return self._script(Purpose.RAISE, self.kind.raise_, args, counters=True, stamped=True)
+        return self._script(Purpose.RAISE, self.kind.raise_, args, counters=True, conditional=True)
 
     def extend(self, owner: bytes, ttl: float, fence: int = 0) -> Command:
         """Build the owner-checked extension (R8)."""
         args = (owner, ms(ttl), b"%d" % fence, self._fence_ttl_ms)
-        stamped = bool(self._sentinel)
-        return self._script(Purpose.EXTEND, self.kind.extend, args, counters=fence > 0, stamped=stamped)
+        conditional = bool(self._incarnation)
+        return self._script(
+            Purpose.EXTEND, self.kind.extend, args, counters=fence > 0, conditional=conditional
+        )
 
-    def top_up(self, owner: bytes, ttl: float, fence: int = 0) -> Command:
+    def repair(self, owner: bytes, ttl: float, fence: int = 0) -> Command:
         """Build the command that gives a node its lost keys back (R9)."""
         args = (owner, ms(ttl), b"%d" % fence, self._fence_ttl_ms)
-        return self._script(Purpose.TOP_UP, self.kind.top_up, args, counters=fence > 0, keeps=ttl)
+        return self._script(Purpose.REPAIR, self.kind.repair, args, counters=fence > 0, keeps=ttl)
 
     def release(
         self,
@@ -249,13 +251,13 @@ class Primitive:
         stay = (b"%d" % milliseconds(stays),) if stays > 0 else ()
         behind = self.kind.release_words(seat) or stay
         loud = b"" if quiet or stay else b"1"  # what is not free yet is not announced
-        question, args = self.kind.release, (owner, b"%d" % fence, self._fence_ttl_ms, loud)
+        operation, args = self.kind.release, (owner, b"%d" % fence, self._fence_ttl_ms, loud)
         command = self._script(
-            Purpose.RELEASE, question, args, counters=fence > 0, keeps=keeps, behind=behind
+            Purpose.RELEASE, operation, args, counters=fence > 0, keeps=keeps, behind=behind
         )
         # By the time of a repetition the process's next call may have the seat.
         if again := self.kind.release_words(NO_SEAT):
-            command.repeated = (*args, *question.args, *again)
+            command.repeated = (*args, *operation.args, *again)
         return command
 
     def at(self, slot: int) -> Primitive:
@@ -265,7 +267,7 @@ class Primitive:
         won.slot, won._slot = slot, (b"%d" % slot,)  # noqa: SLF001 (one of this very class)
         return won
 
-    def stand_up(self, seat: Seat) -> Command:
+    def leave_queue(self, seat: Seat) -> Command:
         """Build what takes away the mark of a call that waits no more, and holds nothing."""
         args, behind = (seat.name, b"0", self._fence_ttl_ms, b"1"), self.kind.release_words(seat)
         return self._script(Purpose.OTHER, self.kind.release, args, counters=False, behind=behind)
@@ -273,24 +275,24 @@ class Primitive:
     def _script(
         self,
         purpose: Purpose,
-        question: Question,
+        operation: Operation,
         args: tuple[bytes, ...],
         *,
         counters: bool,
-        stamped: bool = False,
+        conditional: bool = False,
         keeps: float = 0.0,
         behind: tuple[bytes, ...] = (),
     ) -> Command:
         keys = self.keys + self._counters if counters else self.keys
-        if question.marks:
+        if operation.marks:
             keys += self._marks
         return Command(
             purpose,
             owner=args[0],
-            fits=question.fits,
-            keys=keys + self._sentinel if stamped else keys,
-            args=args + question.args + self._slot + behind,
-            script=question.script,
+            fits=operation.fits,
+            keys=keys + self._incarnation if conditional else keys,
+            args=args + operation.args + self._slot + behind,
+            script=operation.script,
             keeps=keeps,
-            proof=Proof.STAMPED if stamped else Proof.NONE,
+            proof=Proof.CONDITIONAL if conditional else Proof.NONE,
         )

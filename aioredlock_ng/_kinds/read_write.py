@@ -17,7 +17,7 @@ from .._core.keyspace import QUEUE
 from .._core.quorum import Vote
 from .._core.seats import SHARED_SEAT, Seat
 from . import answers
-from .kind import Holder, Kind, Mode, Question
+from .kind import Holder, Kind, Mode, Operation
 from .mutex import MUTEX
 
 
@@ -63,7 +63,7 @@ class _Write(Kind):
 def _kind(
     kind: type[Kind],
     name: Mode,
-    acquire: Question,
+    acquire: Operation,
     read_release: Callable[[Reply], Answer] = answers.read_release,
     **more: Any,
 ) -> Kind:
@@ -78,14 +78,16 @@ def _kind(
         acquire=acquire,
         acquire_plain=acquire,
         acquire_one_plain=acquire,
-        raise_=Question(script=_scripts.RW_RAISE, fits=answers.fits_int, read=answers.read_raise, args=mode),
-        extend=Question(
+        raise_=Operation(script=_scripts.RW_RAISE, fits=answers.fits_int, read=answers.read_raise, args=mode),
+        extend=Operation(
             script=_scripts.RW_EXTEND, fits=answers.fits_int, read=answers.read_extend, args=mode
         ),
-        top_up=Question(
-            script=_scripts.RW_TOP_UP, fits=answers.fits_int, read=answers.read_top_up, args=mode
+        repair=Operation(
+            script=_scripts.RW_REPAIR, fits=answers.fits_int, read=answers.read_repair, args=mode
         ),
-        release=Question(script=_scripts.RW_RELEASE, fits=answers.fits_release, read=read_release, args=mode),
+        release=Operation(
+            script=_scripts.RW_RELEASE, fits=answers.fits_release, read=read_release, args=mode
+        ),
         beside=(QUEUE,),
         **more,
     )
@@ -94,7 +96,7 @@ def _kind(
 READ: Final = _kind(
     Kind,
     "read",
-    Question(script=_scripts.READ, fits=answers.fits_grant, read=answers.read_grant),
+    Operation(script=_scripts.READ, fits=answers.fits_grant, read=answers.read_grant),
     _read_release,
     shares_with=frozenset({"read"}),
     together=True,
@@ -106,7 +108,7 @@ READ: Final = _kind(
 WRITE: Final = _kind(
     _Write,
     "write",
-    Question(script=_scripts.WRITE, fits=answers.fits_grant_and_number, read=_read_write),
+    Operation(script=_scripts.WRITE, fits=answers.fits_grant_and_number, read=_read_write),
     weaker=READ,
     claims=True,
     seat=lambda _, new_name: Seat(new_name()),

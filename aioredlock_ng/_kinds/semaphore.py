@@ -17,7 +17,7 @@ from .._core.keyspace import SLOTS
 from .._core.seats import Seat
 from .._core.slots import MAX_PERMITS, look
 from . import answers
-from .kind import Holder, Kind, Question
+from .kind import Holder, Kind, Operation
 
 LETTER: Final = b"s"
 
@@ -72,7 +72,7 @@ class _Semaphore(Kind):
 def semaphore(permits: int) -> Kind:
     """Return the kind that so many may hold at once; those of all numbers share a name."""
     of = (b"%d" % permits,)
-    acquire = Question(
+    acquire = Operation(
         script=_scripts.SLOTS_ACQUIRE, fits=answers.fits_grant_and_number, read=_read_acquire, args=of
     )
     return _Semaphore(
@@ -85,10 +85,10 @@ def semaphore(permits: int) -> Kind:
         acquire=acquire,
         acquire_plain=acquire,
         acquire_one_plain=acquire,
-        raise_=Question(script=_scripts.SLOTS_RAISE, fits=answers.fits_int, read=answers.read_raise),
-        extend=Question(script=_scripts.SLOTS_EXTEND, fits=answers.fits_int, read=answers.read_extend),
-        top_up=Question(script=_scripts.SLOTS_TOP_UP, fits=answers.fits_int, read=answers.read_top_up),
-        release=Question(
+        raise_=Operation(script=_scripts.SLOTS_RAISE, fits=answers.fits_int, read=answers.read_raise),
+        extend=Operation(script=_scripts.SLOTS_EXTEND, fits=answers.fits_int, read=answers.read_extend),
+        repair=Operation(script=_scripts.SLOTS_REPAIR, fits=answers.fits_int, read=answers.read_repair),
+        release=Operation(
             script=_scripts.SLOTS_RELEASE, fits=answers.fits_release, read=answers.read_release, args=of
         ),
         no_slot=(b"-1",),

@@ -8,9 +8,9 @@ for `YIELD` seconds, or until the next release, if others listened or cannot be 
 
 The life of a quiet release:
 
-1. The leaving `Ticket` finds that the next in line asks at once (`Ticket.keep_quiet`).  It keeps a place
+1. The leaving `Contender` finds that the next in line asks at once (`Ticket.keep_quiet`).  It keeps a place
    among the tries in flight for that question, and its release is quiet: `notice_pending`.
-2. It leaves, and the flag goes on to the ticket that is let in.
+2. It leaves, and the flag goes on to the contender that is let in.
 3. That one asks: it takes the place, and the flag is down.  Other processes hear of its own release.
 4. Or it leaves without having asked, since it was cancelled, say: then the place is given back, and the
    release is announced after all.
@@ -50,7 +50,7 @@ class HandoffWindow:
     """When the name was last given back."""
     count: int = 0
     """How often it was given back."""
-    over: bool = False
+    ended: bool = False
     release: Round | None = None
     """The release that ended it: set by the holding that was told that it is over."""
     listened: bool = False
@@ -70,7 +70,7 @@ class HandoffWindows:
     def take(self, name: str, now: float) -> HandoffWindow | None:
         """Note that this process is about to ask for `name`; returns a window that is over, once."""
         window = self.windows.get(name)
-        if window is None or not window.over:
+        if window is None or not window.ended:
             return None
         del self.windows[name]
         return None if now - window.used >= YIELD else window  # else others had their moment
@@ -88,8 +88,8 @@ class HandoffWindows:
                 self.windows.popitem(last=False)
         window.used = now
         window.count += 1
-        window.over = now - window.began >= WINDOW or window.count >= MAX_HAND_OFFS
-        return window if window.over else None
+        window.ended = now - window.began >= WINDOW or window.count >= MAX_HAND_OFFS
+        return window if window.ended else None
 
     def end(self, name: str) -> None:
         """Note that another process has `name`: this one has had its time."""

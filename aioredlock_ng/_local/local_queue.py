@@ -19,7 +19,7 @@ from .._kinds.primitive import Primitive
 from .._round.futures import give_up
 from .._round.round import Round
 from ..errors import LockNotAcquiredError
-from .admission import Admission
+from .attempt_limiter import AttemptLimiter
 from .handoff import HandoffWindows
 
 MAX_WAITERS: Final = 65536
@@ -56,24 +56,24 @@ class Wanted(Protocol):
 
 @final
 @dataclass(slots=True, eq=False)
-class Ticket:
+class Contender:
     """The right to contend for some names; `leave` lets the next in line in."""
 
     queue: LocalQueue
     primitive: Primitive
     names: tuple[str, ...] = ()
     """Those that it was let in for, and has not left."""
-    asked: Round | None = None
+    acquire_round: Round | None = None
     """What the contender is asking the nodes."""
     held: Held | None = None
     """What it has won, or another task has left to it (R43); nothing once it has left."""
     notice_pending: bool = False
-    """Whether the release before it was quiet, because it asks at once; a place among the tries in flight is
+    """Whether the release before it was quiet, because it asks at once; a waiter among the tries in flight is
     kept for that question.  See `handoff`."""
     seat: Seat = NO_SEAT
     """What marks its call at the nodes while it waits, if the kind has marks of its own (R22)."""
     returns: bool = False
-    """Whether it was in before: its place is before those of calls that came later."""
+    """Whether it was in before: its waiter is before those of calls that came later."""
 
     def now_held(self, held: Held, taken: Callable[[], LockNotAcquiredError]) -> None:
         """Tell the tasks behind this one that the names are held now."""
@@ -81,8 +81,8 @@ class Ticket:
         for name in self.names:
             entry = self.queue.entries[name]
             entry.refusal = None
-            if entry.speaker is self:
-                entry.speaker = None
+            if entry.representative is self:
+                entry.representative = None
             if entry.queue:  # what it shares with is let in
                 self.queue.admit(name)
             if entry.single_tries and entry.held is not None:  # what shares the name has been let in
@@ -108,23 +108,23 @@ class Ticket:
         of them waits for another in a circle.
         """
         names = self.primitive.names
-        for place, name in enumerate(names):
+        for waiter, name in enumerate(names):
             if name in self.names or self.queue.enter(name, self):
                 continue
-            self.leave_names(tuple(later for later in names[place + 1 :] if later in self.names))
+            self.leave_names(tuple(later for later in names[waiter + 1 :] if later in self.names))
             return name
         return None
 
-    def speaks(self) -> bool:
+    def represents_process(self) -> bool:
         """Whether this contender, which was refused, is the one of its process that waits for the names.
 
         Another one that shares them may be, which was refused before.
         """
         entries = [self.queue.entries[name] for name in self.names]
-        if any(entry.speaker not in (None, self) for entry in entries):
+        if any(entry.representative not in (None, self) for entry in entries):
             return False
         for entry in entries:
-            entry.speaker = self
+            entry.representative = self
         return True
 
     def refused(self, error: LockNotAcquiredError, answered_at: float) -> None:
@@ -141,29 +141,29 @@ class Ticket:
 
     @property
     def followed(self) -> bool:
-        """Whether a task of this process waits for what this ticket is in for, a single name."""
+        """Whether a task of this process waits for what this contender is in for, a single name."""
         return len(self.names) == 1 and bool(self.queue.entries[self.names[0]].queue)
 
     def keep_quiet(self) -> bool:
         """Tell whether another task of this process asks as soon as this one leaves.
 
-        If so, the release need not be published, and a place is kept for the question.
+        If so, the release need not be published, and a waiter is kept for the question.
         """
         if self.primitive.heritable and self.followed and self.queue.entries[self.names[0]].next_asks(self):
-            self.notice_pending = self.queue.admission.reserve()
+            self.notice_pending = self.queue.attempt_limiter.reserve()
         return self.notice_pending
 
-    def heir(self) -> Place | None:
+    def next_waiter(self) -> QueueEntry | None:
         """Return the next in line, if it wants what this one has, and may have it as it is (R43)."""
         mine = self.primitive
         if not (self.names and mine.heritable):
             return None
-        place = self.queue.entries[self.names[0]].next_in_line()
-        if place is None or place.ticket.primitive.kind is not mine.kind:
+        waiter = self.queue.entries[self.names[0]].next_in_line()
+        if waiter is None or waiter.contender.primitive.kind is not mine.kind:
             return None
-        return place if place.ticket.primitive.keys == mine.keys else None
+        return waiter if waiter.contender.primitive.keys == mine.keys else None
 
-    def step_back(self) -> None:
+    def requeue(self) -> None:
         """Leave, to queue again: another one that was refused, too, waits for both."""
         self.returns = True
         self.leave()
@@ -171,7 +171,7 @@ class Ticket:
     def leave(self) -> None:
         """Let the next in line in, once."""
         names, self.names = self.names, ()
-        self.held = None  # what is held knows this ticket, too: no work for the collector
+        self.held = None  # what is held knows this contender, too: no work for the collector
         for name in names:
             self.queue.leave(name, self)
 
@@ -184,12 +184,12 @@ class Ticket:
 
 @final
 @dataclass(slots=True, eq=False)
-class Place:
-    """A place in the queue; `future` is True when its ticket was let in, False when waiting is over."""
+class QueueEntry:
+    """A waiter in the queue; `future` is True when its contender was let in, False when waiting is over."""
 
     future: asyncio.Future[bool]
-    ticket: Ticket
-    alone: bool
+    contender: Contender
+    sole_name: bool
     """Whether this name is all that is wanted: then the first in line asks at once."""
     wanted: Wanted | None = None
     """What its call asks for; None of a single try, which is never handed a lock."""
@@ -199,21 +199,21 @@ class Place:
 
 @final
 @dataclass(slots=True, eq=False)
-class NameEntry:
-    """One name: which tickets are in, and which places wait."""
+class NameQueue:
+    """One name: which contenders are in, and which waiters wait."""
 
-    inside: list[Ticket]
-    queue: OrderedDict[Place, None] | None = None
-    """The places that wait, once there is one; most names are passed without."""
+    inside: list[Contender]
+    queue: OrderedDict[QueueEntry, None] | None = None
+    """The waiters that wait, once there is one; most names are passed without."""
     refusal: LockNotAcquiredError | None = None
     """What the nodes said last to a contender."""
     answered_at: float = 0.0
     """Since when no quorum has answered, by the manager's clock, if that is the `refusal`."""
-    single_tries: list[Place] | None = None
-    """The places that wait for a verdict on the contender, not for their turn."""
+    single_tries: list[QueueEntry] | None = None
+    """The waiters that wait for a verdict on the contender, not for their turn."""
     listened: bool = False
     """Whether this process listens to releases of the name."""
-    speaker: Ticket | None = None
+    representative: Contender | None = None
     """The contender that was refused and waits, for those behind it, too."""
 
     @property
@@ -221,68 +221,68 @@ class NameEntry:
         """What a task of this process holds under the name, if no other could have it beside that one."""
         found: Held | None = None
         holders = 0
-        for ticket in self.inside:
-            if ticket.held is not None:
-                found, holders = ticket.held, holders + 1
-                if ticket.primitive.kind.full(holders):
+        for contender in self.inside:
+            if contender.held is not None:
+                found, holders = contender.held, holders + 1
+                if contender.primitive.kind.full(holders):
                     return found
         return None
 
     @property
-    def asked(self) -> Round | None:
+    def acquire_round(self) -> Round | None:
         """What a contender that is in is asking the nodes."""
-        for ticket in self.inside:
-            if ticket.asked is not None:
-                return ticket.asked
+        for contender in self.inside:
+            if contender.acquire_round is not None:
+                return contender.acquire_round
         return None
 
-    def admits(self, primitive: Primitive, leaving: Ticket | None = None) -> bool:
-        """Whether no ticket that is in, but for the one that is `leaving`, keeps `primitive` out."""
+    def admits(self, primitive: Primitive, leaving: Contender | None = None) -> bool:
+        """Whether no contender that is in, but for the one that is `leaving`, keeps `primitive` out."""
         kind, contenders, holders = primitive.kind, 0, 0
-        for ticket in self.inside:
-            if ticket is leaving:
+        for contender in self.inside:
+            if contender is leaving:
                 continue
-            if ticket is self.speaker or kind.conflicts(ticket.primitive.kind):
+            if contender is self.representative or kind.conflicts(contender.primitive.kind):
                 return False
-            if ticket.held is None:
+            if contender.held is None:
                 contenders += 1
             else:
                 holders += 1
         return kind.admits(contenders, holders)
 
-    def next_asks(self, leaving: Ticket) -> bool:
-        """Whether the first in line asks as soon as this ticket has left."""
-        place = self.next_in_line()
-        return place is not None and place.alone and self.admits(place.ticket.primitive, leaving)
+    def next_asks(self, leaving: Contender) -> bool:
+        """Whether the first in line asks as soon as this contender has left."""
+        waiter = self.next_in_line()
+        return waiter is not None and waiter.sole_name and self.admits(waiter.contender.primitive, leaving)
 
-    def next_in_line(self) -> Place | None:
-        """Return the first place whose wait is not over."""
-        for place in self.queue or ():
-            if not place.future.done():
-                return place
+    def next_in_line(self) -> QueueEntry | None:
+        """Return the first waiter whose wait is not over."""
+        for waiter in self.queue or ():
+            if not waiter.future.done():
+                return waiter
         return None
 
     def send_single_tries_away(self, verdict: LockNotAcquiredError) -> None:
-        """Send away the places that wait for no more than a verdict; each steps out of the queue itself."""
+        """Send away the waiters that wait for no more than a verdict; each steps out of the queue itself."""
         single_tries, self.single_tries = self.single_tries, None
-        for place in single_tries or ():
-            place.verdict = verdict
-            give_up(place.future)
+        for waiter in single_tries or ():
+            waiter.verdict = verdict
+            give_up(waiter.future)
 
 
 @final
 class LocalQueue:
-    """The queues of one manager, by name; a name has an entry while a ticket is in for it."""
+    """The queues of one manager, by name; a name has an entry while a contender is in for it."""
 
-    __slots__ = ("_announce", "_on_idle", "admission", "cooldowns", "entries", "handoff")
+    __slots__ = ("_announce", "_on_idle", "attempt_limiter", "cooldowns", "entries", "handoff")
 
     def __init__(
-        self, admission: Admission, on_idle: Callable[[str], None], announce: Callable[[str], None]
+        self, attempt_limiter: AttemptLimiter, on_idle: Callable[[str], None], announce: Callable[[str], None]
     ) -> None:
-        self.entries: dict[str, NameEntry] = {}
+        self.entries: dict[str, NameQueue] = {}
         self._on_idle = on_idle  # called when no task waits any more for a name that was listened to
         self._announce = announce  # called when a name is free, and no process has been told
-        self.admission = admission
+        self.attempt_limiter = attempt_limiter
         self.handoff = HandoffWindows()
         self.cooldowns = Cooldowns()
 
@@ -291,101 +291,107 @@ class LocalQueue:
         entries = (self.entries.get(name) for name in names)
         return any(entry.listened for entry in entries if entry is not None)
 
-    def enter(self, name: str, ticket: Ticket) -> bool:
-        """Let `ticket` in for `name` if nothing that is in, or waits, excludes it; else take a `place`."""
+    def enter(self, name: str, contender: Contender) -> bool:
+        """Let `contender` in for `name` unless something that is in, or waits, excludes it."""
         entry = self.entries.get(name)
         if entry is None:
-            self.entries[name] = NameEntry([ticket])
-        elif entry.queue or not entry.admits(ticket.primitive):
+            self.entries[name] = NameQueue([contender])
+        elif entry.queue or not entry.admits(contender.primitive):
             return False
         else:
-            entry.inside.append(ticket)
-        ticket.names += (name,)
+            entry.inside.append(contender)
+        contender.names += (name,)
         return True
 
-    def place(self, name: str, ticket: Ticket, *, single_try: bool, wanted: Wanted | None = None) -> Place:
-        """Return a place in the queue of `name`; a task that stops waiting there calls `step_out`."""
-        alone = len(ticket.primitive.names) == 1
+    def line_up(
+        self, name: str, contender: Contender, *, single_try: bool, wanted: Wanted | None = None
+    ) -> QueueEntry:
+        """Return a waiter in the queue of `name`; a task that stops waiting there calls `step_out`."""
+        sole_name = len(contender.primitive.names) == 1
         wanted = None if single_try else wanted
-        place = Place(asyncio.get_running_loop().create_future(), ticket, alone, wanted)
+        waiter = QueueEntry(asyncio.get_running_loop().create_future(), contender, sole_name, wanted)
         entry = self.entries[name]
         if entry.queue is None:
             entry.queue = OrderedDict()
-        entry.queue[place] = None
-        if ticket.returns:
-            entry.queue.move_to_end(place, last=False)
-            self._admit(name, entry)  # it may share what the place behind it has to wait for
+        entry.queue[waiter] = None
+        if contender.returns:
+            entry.queue.move_to_end(waiter, last=False)
+            self._admit(name, entry)  # it may share what the waiter behind it has to wait for
         if single_try:
             entry.single_tries = entry.single_tries or []
-            entry.single_tries.append(place)
-        return place
+            entry.single_tries.append(waiter)
+        return waiter
 
-    def step_out(self, name: str, place: Place) -> None:
-        """Stop waiting; a ticket that was let in at the same moment leaves again."""
-        future = place.future
+    def step_out(self, name: str, waiter: QueueEntry) -> None:
+        """Stop waiting; a contender that was let in at the same moment leaves again."""
+        future = waiter.future
         if future.done() and not future.cancelled() and future.result():
             return  # its `Ticket.leave` lets the next in
         future.cancel()
         entry = self.entries.get(name)
-        if entry is not None and entry.queue and place in entry.queue:
-            del entry.queue[place]
+        if entry is not None and entry.queue and waiter in entry.queue:
+            del entry.queue[waiter]
             self._admit(name, entry)
             self.idle(name, entry)
 
-    def leave(self, name: str, ticket: Ticket) -> None:
-        """Take `ticket` out, and let in what can be let in now, in the order of the queue."""
+    def leave(self, name: str, contender: Contender) -> None:
+        """Take `contender` out, and let in what can be let in now, in the order of the queue."""
         entry = self.entries[name]
-        if entry.speaker is ticket:
-            entry.speaker = None
-        if not (entry.queue or entry.listened or ticket.notice_pending) and len(entry.inside) == 1:
-            assert entry.inside[0] is ticket, "it was let in"
+        if entry.representative is contender:
+            entry.representative = None
+        if not (entry.queue or entry.listened or contender.notice_pending) and len(entry.inside) == 1:
+            assert entry.inside[0] is contender, "it was let in"
             del self.entries[name]  # by far the most frequent case: no other task knows of the name
             return
-        entry.inside.remove(ticket)
-        self._admit(name, entry, ticket)
+        entry.inside.remove(contender)
+        self._admit(name, entry, contender)
         if not entry.inside:
             del self.entries[name]
         self.idle(name, entry)
-        if ticket.notice_pending:  # handed to a task that has gone without asking, or may ask much later
-            ticket.notice_pending = False
-            self.admission.leave()
+        if contender.notice_pending:  # handed to a task that has gone without asking, or may ask much later
+            contender.notice_pending = False
+            self.attempt_limiter.leave()
             self._announce(name)
 
     def admit(self, name: str) -> None:
         """Let in what nothing keeps out any more: what is in lets others in now."""
         self._admit(name, self.entries[name])
 
-    def _admit(self, name: str, entry: NameEntry, after: Ticket | None = None) -> None:
+    def _admit(self, name: str, entry: NameQueue, after: Contender | None = None) -> None:
         """Let in what nothing excludes any more, in the order of the queue; `after` is what has just left."""
         while entry.queue:
-            place = next(iter(entry.queue))
-            if not place.future.done():  # else its wait has just ended
-                if not entry.admits(place.ticket.primitive):
+            waiter = next(iter(entry.queue))
+            if not waiter.future.done():  # else its wait has just ended
+                if not entry.admits(waiter.contender.primitive):
                     return
-                if after is not None and after.notice_pending and place.alone:  # it asks at once
-                    after.notice_pending, place.ticket.notice_pending = False, True
-                self._let_in(name, entry, place)
+                if after is not None and after.notice_pending and waiter.sole_name:  # it asks at once
+                    after.notice_pending, waiter.contender.notice_pending = False, True
+                self._let_in(name, entry, waiter)
             else:
-                del entry.queue[place]
+                del entry.queue[waiter]
 
     def let_pass(self, name: str) -> bool:
         """Let in what nothing that is in keeps out, whatever waits before it (R22); whether there was any."""
         entry, any_passed = self.entries[name], False
-        for place in list(entry.queue or ()):
-            if not place.future.done() and entry.admits(place.ticket.primitive):
-                self._let_in(name, entry, place)
+        for waiter in list(entry.queue or ()):
+            if not waiter.future.done() and entry.admits(waiter.contender.primitive):
+                self._let_in(name, entry, waiter)
                 any_passed = True
         return any_passed
 
-    def _let_in(self, name: str, entry: NameEntry, place: Place) -> None:
-        assert entry.queue is not None, "the place is in it"
-        entry.inside.append(place.ticket)
-        place.ticket.names += (name,)
-        place.future.set_result(True)
-        del entry.queue[place]
+    def _let_in(self, name: str, entry: NameQueue, waiter: QueueEntry) -> None:
+        assert entry.queue is not None, "the waiter is in it"
+        entry.inside.append(waiter.contender)
+        waiter.contender.names += (name,)
+        waiter.future.set_result(True)
+        del entry.queue[waiter]
 
-    def idle(self, name: str, entry: NameEntry) -> None:
+    def idle(self, name: str, entry: NameQueue) -> None:
         """Stop listening to releases of `name` if no task of this process waits for it, or contends."""
-        if entry.listened and not entry.queue and all(ticket.held is not None for ticket in entry.inside):
+        if (
+            entry.listened
+            and not entry.queue
+            and all(contender.held is not None for contender in entry.inside)
+        ):
             entry.listened = False
             self._on_idle(name)

@@ -13,7 +13,7 @@ import asyncio
 import math
 from typing import Final, final
 
-from .local_queue import Place
+from .local_queue import QueueEntry
 
 KEEPS_OUT: Final = 5.0
 """Seconds for which a call keeps others out, the first time."""
@@ -63,7 +63,7 @@ class PatienceInLine:
 
     __slots__ = ("_name", "_patience", "_place", "_timer")
 
-    def __init__(self, patience: Patience, name: str, place: Place) -> None:
+    def __init__(self, patience: Patience, name: str, place: QueueEntry) -> None:
         self._patience = patience
         self._name = name
         self._place = place
@@ -79,9 +79,9 @@ class PatienceInLine:
     def _let_pass(self) -> None:
         if self._place.future.done():  # it was let in, or its time is up, in this turn of the loop
             return
-        ticket = self._place.ticket
-        has_kept = bool(ticket.names)
-        ticket.leave()  # the names that it came in for before
-        if ticket.queue.let_pass(self._name) or has_kept:  # else it has kept nothing from any call
+        contender = self._place.contender
+        has_kept = bool(contender.names)
+        contender.leave()  # the names that it came in for before
+        if contender.queue.let_pass(self._name) or has_kept:  # else it has kept nothing from any call
             self._patience.grow()
         self._begin()

@@ -39,7 +39,7 @@ class Announcement:
 
     @property
     def awaited(self) -> bool:
-        """As a `Sink`: a server that has forgotten the script is told it once more."""
+        """As a `Receiver`: a server that has forgotten the script is told it once more."""
         return True
 
     def on_reply(self, node: int, reply: Reply) -> None:

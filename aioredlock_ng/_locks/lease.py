@@ -25,7 +25,7 @@ class ReleaseOutcome(StrEnum):
     """What a node said to a release."""
 
     RELEASED = "released"
-    HANDED_ON = "handed on"
+    HANDED_OFF = "handed on"
     """Another task of this process has the lock now: the node was not asked (R43)."""
     KEPT = "kept"
     """The key is ours and stays until the lock's `at_least` is over."""
@@ -240,7 +240,7 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
 
         Before the lock's `at_least` is over the lease ends all the same, but its keys stay until then
         (`ReleaseOutcome.KEPT`), and no notice is published.  Where another task of this process waits for the
-        same lock, that may have it at once, without a word to the nodes (`ReleaseOutcome.HANDED_ON`).  Where
+        same lock, that may have it at once, without a word to the nodes (`ReleaseOutcome.HANDED_OFF`).  Where
         its task has other leases of a reentrant lock, the last of them releases it
         (`ReleaseOutcome.STILL_HELD`).
         """
@@ -250,8 +250,8 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
         return ReleaseReport(tuple(map(self._outcome, round_.votes())))
 
     def _outcome(self, vote: NodeVote) -> NodeRelease:
-        if self._holding.handed_on:
-            return NodeRelease(vote.node, ReleaseOutcome.HANDED_ON, vote.reason)
+        if self._holding.handed_off:
+            return NodeRelease(vote.node, ReleaseOutcome.HANDED_OFF, vote.reason)
         if self._holding.still_held:
             return NodeRelease(vote.node, ReleaseOutcome.STILL_HELD, vote.reason)
         if vote.vote is Vote.GRANTED and self._holding.stays:

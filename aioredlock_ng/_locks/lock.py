@@ -117,8 +117,8 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         life, request = self._life, self._request
         if request.reentrant and (lease := self._reenter()) is not None:
             return lease
-        if (stand_in := lifecycle.stand_in) is not None:
-            given = stand_in.blocking_timeout(given, self._primitive.kind)
+        if (override := lifecycle.override) is not None:
+            given = override.blocking_timeout(given, self._primitive.kind)
         began = life.clock.now()
         session = life.at_hand
         if session is None:  # the first use connects, within the caller's time

@@ -64,9 +64,9 @@ class Observation:
         """Have one more, and return the number of the look that it is to wait for, which begins now."""
         if not self._observers:
             # First: what is announced after the look is told.
-            self._session.notices.watch(self.subject.announced, self.look)
+            self._session.notifications.watch(self.subject.announced, self.poll)
         self._observers[observer] = None
-        return self.look()
+        return self.poll()
 
     def leave(self, observer: Observer) -> None:
         """Have one less."""
@@ -74,7 +74,7 @@ class Observation:
         if not self._observers:
             self._on_over()
             if not self._session.outbox.loop.is_closed():
-                self._session.notices.unwatch(self.subject.announced)
+                self._session.notifications.unwatch(self.subject.announced)
                 self._stop_timer()
 
     async def news(self, observer: Observer) -> None:
@@ -100,7 +100,7 @@ class Observation:
 
     # -- looks ---------------------------------------------------------------------------------
 
-    def look(self) -> int:
+    def poll(self) -> int:
         """Look at all nodes, now or when the look under way is over; returns the number of that look."""
         if self._round is not None:
             self._again = True
@@ -124,7 +124,7 @@ class Observation:
         if self._observers and not self._session.availability.closing:
             chance = self._session.random.random()
             pause = LOOK_AGAIN if found is None else LOOK_SELDOM + chance * (LOOK_EVERY - LOOK_SELDOM)
-            self._timer = self._session.outbox.loop.call_later(0.0 if self._again else pause, self.look)
+            self._timer = self._session.outbox.loop.call_later(0.0 if self._again else pause, self.poll)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

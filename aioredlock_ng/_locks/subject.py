@@ -9,7 +9,7 @@ from .. import _scripts
 from .._core.command import Answer, Command, Proof, Purpose, Reply, Silence
 from .._core.election import Leader, Look, read_announcement
 from .._core.keyspace import LEADER, mark_key
-from .._core.quarantine import SENTINEL_CHANGED
+from .._core.quarantine import INCARNATION_CHANGED
 from .._core.quorum import Vote
 from .._kinds.primitive import ms
 from .._settings.options import Options, checked_names
@@ -28,7 +28,7 @@ class Subject:
     """The key of the mutex that campaigns are about."""
     announced: bytes
     """The key of the announcement, and the channel on which observers are told."""
-    sentinel: bytes
+    incarnation: bytes
     keeps: float
     """Seconds that an announcement lives: as a counter (R11), and for a ttl at least, by whose end the leader
     has made a further one, or leads no more."""
@@ -50,9 +50,9 @@ class Subject:
             Purpose.OTHER,
             owner=b"",
             fits=_fits_look,
-            keys=(self.lock, self.announced, self.sentinel),
+            keys=(self.lock, self.announced, self.incarnation),
             script=_scripts.OBSERVE,
-            proof=Proof.STAMPED,
+            proof=Proof.CONDITIONAL,
         )
 
 
@@ -64,14 +64,14 @@ def subject_of(name: str, ttl: float, options: Options) -> Subject:
         ValueError, TypeError: it is no name.
     """
     (name,) = checked_names((name,))
-    if not options.fencing or options.sentinel is None:
+    if not options.fencing or options.incarnation is None:
         raise ConfigurationError(
             f"election {name!r}: its terms are fences, and this manager was made with fencing=False: "
             "leave that out"
         )
     key = options.key(name)
     announced = mark_key(options.prefix, LEADER, key)
-    return Subject(name, key, announced, options.sentinel, max(options.fence_ttl, ttl))
+    return Subject(name, key, announced, options.incarnation, max(options.fence_ttl, ttl))
 
 
 def _fits_look(reply: object) -> bool:
@@ -91,4 +91,4 @@ def read_look(reply: Reply) -> Answer:
     look = Look(votes == 1, held == 1, read_announcement(announced))
     if look.votes:
         return Answer(Vote.GRANTED, found=look)
-    return Answer(Vote.SILENT, SENTINEL_CHANGED, found=look)
+    return Answer(Vote.SILENT, INCARNATION_CHANGED, found=look)

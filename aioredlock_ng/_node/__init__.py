@@ -10,7 +10,7 @@ from random import Random
 from typing import Protocol, final, runtime_checkable
 
 from .._clock import Clock
-from .._core.command import Command, Sink
+from .._core.command import Command, Receiver
 from .._core.quorum_view import QuorumView
 
 
@@ -42,7 +42,7 @@ class NodeState(StrEnum):
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class NodeStatus:
     """A node as it stands now."""
 
     state: NodeState
@@ -52,7 +52,7 @@ class Standing:
     """Seconds the last heartbeat took; None before the first."""
     in_flight: int = 0
     """Commands sent and not answered yet."""
-    owed: int = 0
+    pending_releases: int = 0
     """Releases that the node has not acknowledged (the release ledger, R5)."""
     dropped: int = 0
     """Entries given up because the ledger was full; their keys end with their ttl."""
@@ -62,11 +62,11 @@ class Standing:
     """Connections dropped because a reply came that cannot belong to its request (R15)."""
     votes_in: float | None = None
     """Seconds until it may vote again; None when it may, or when waiting does not help."""
-    unfit: str = ""
+    unusable: str = ""
     """Why its server cannot be a node as it is: its Redis Cluster needs another prefix, or a client."""
     conflict: str = ""
     """Why the node cannot be in this quorum at all, whatever happens (A4)."""
-    strayed: bool = False
+    belongs_elsewhere: bool = False
     """Whether a node of the list is another quorum's, or was a moment ago: `init` is no way out (R12a)."""
 
 
@@ -97,13 +97,13 @@ class NodeEnv:
     on_change: Callable[[Node], None]
     """Called when a node's state changes."""
     quorum_view: QuorumView | None = None
-    """The quorum as the manager sees it; None when nothing rests on sentinels."""
+    """The quorum as the manager sees it; None when nothing rests on incarnation records."""
     prefix: bytes = b""
     """How all keys and channels begin (R16)."""
     on_time: Callable[[Node, TimeSample], None] = lambda _node, _sample: None
     """Called when a node has told its time."""
     on_greeted: Callable[[Node], None] = lambda _node: None
-    """Called when a node's sentinel is another one than before, or cannot be read."""
+    """Called when a node's incarnation record is another one than before, or cannot be read."""
     on_taken_back: Callable[[Node, str], None] = lambda _node, _from: None
     """Called when a node was taken back from another quorum, with what is known of that (R12a)."""
     on_notice: Callable[[Node, bytes, object], None] = lambda _node, _channel, _message: None
@@ -120,7 +120,7 @@ class Node(Protocol):
     """Set once the first attempt to reach the node has ended, one way or the other."""
 
     @property
-    def standing(self) -> Standing:
+    def status(self) -> NodeStatus:
         """How it stands now."""
 
     def bind(self, env: NodeEnv) -> None:
@@ -129,7 +129,7 @@ class Node(Protocol):
     async def run(self) -> None:
         """Reach the node and stay connected until cancelled.  Never raises anything else."""
 
-    def submit(self, command: Command, sink: Sink, index: int) -> None:
+    def submit(self, command: Command, receiver: Receiver, index: int) -> None:
         """Send `command` and have ``sink.on_reply(index, reply)`` called once.
 
         For a release that was answered by silence, once more when the node acknowledges it after all.
@@ -146,7 +146,7 @@ class Node(Protocol):
     def unsubscribe(self, channel: bytes) -> None:
         """Take `subscribe` back."""
 
-    def hears(self, channel: bytes) -> bool:
+    def is_subscribed(self, channel: bytes) -> bool:
         """Whether that subscription stands: confirmed, on the present connection."""
 
     @property

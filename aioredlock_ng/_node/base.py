@@ -9,7 +9,7 @@ from typing import Final
 
 from .._core.command import Command, Reply, Silence
 from .._log import report
-from . import Node, NodeEnv, NodeState, Standing, TimeSample
+from . import Node, NodeEnv, NodeState, NodeStatus, TimeSample
 from .failures import MOVED, refusal
 from .greeting import Greeting
 from .ledger import Ledger
@@ -19,7 +19,7 @@ MAX_LOGGED_REASONS: Final = 8
 
 
 class BaseNode(Node):
-    """What our nodes have in common: a state, a ledger, a sentinel.  What is sent how is left to them."""
+    """What our nodes have in common: a state, a ledger, an record.  What is sent how is left to them."""
 
     def __init__(self, name: str, address: tuple[object, ...]) -> None:
         self.name = name
@@ -36,15 +36,15 @@ class BaseNode(Node):
         self._logged: set[str] = set()
         self._env: NodeEnv | None = None
         self._greeting: Greeting | None = None
-        """None when nothing rests on sentinels."""
+        """None when nothing rests on incarnation records."""
         self._votes_at: float | None = None
         self._next_greeting: asyncio.TimerHandle | None = None
         self._conflict = False
         self._waits = False
         """Whether it was quarantined for a known time when its state was last told."""
-        self._unfit = ""
+        self._unusable = ""
         self._refusal = ""
-        """Why the server refuses to write, where there is no sentinel; empty when it does not."""
+        """Why the server refuses to write, where there is no incarnation record; empty when it does not."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} {self._state}>"
@@ -66,7 +66,7 @@ class BaseNode(Node):
     def in_flight(self) -> int:
         """Commands sent and not answered yet."""
 
-    # -- the sentinel --------------------------------------------------------------------------
+    # -- the incarnation record --------------------------------------------------------------------------
 
     @property
     def without_vote(self) -> str:
@@ -80,8 +80,8 @@ class BaseNode(Node):
         return self._greeting.eligibility.reason or taken
 
     @property
-    def _strayed(self) -> bool:
-        return self._greeting is not None and self._greeting.strayed(self.env.clock.now())
+    def _belongs_elsewhere(self) -> bool:
+        return self._greeting is not None and self._greeting.belongs_elsewhere(self.env.clock.now())
 
     @property
     def _closed_for(self) -> float:
@@ -118,7 +118,7 @@ class BaseNode(Node):
 
     def _heard(self, reply: Reply, asked_at: float) -> None:
         """Take the answer to a greeting: the vote depends on it, and the clock watch wants its time."""
-        assert self._greeting is not None, "only a node with a sentinel greets"
+        assert self._greeting is not None, "only a node with an incarnation record greets"
         heard_at = self.env.clock.now()
         greeted = self._greeting.take(reply, heard_at)
         if greeted is not None:
@@ -133,7 +133,7 @@ class BaseNode(Node):
         wait = self._greeting.eligibility.wait
         self._votes_at = None if wait is None else heard_at + wait
         moved = self.without_vote if isinstance(reply, Silence) and reply.reason.startswith(MOVED) else ""
-        changed, self._unfit = moved != self._unfit, moved
+        changed, self._unusable = moved != self._unusable, moved
         self._update_state()
         if changed:
             self.env.on_change(self)
@@ -159,7 +159,7 @@ class BaseNode(Node):
 
     def _greet_again(self) -> None:
         """Greet again, now or in a moment, if the last greeting was not the final one."""
-        assert self._greeting is not None, "only a node with a sentinel greets"
+        assert self._greeting is not None, "only a node with an incarnation record greets"
         due_in = self._greeting.due_in(self.env.clock.now())
         if due_in is not None and due_in <= self.env.node_timeout:
             if self._next_greeting is not None:
@@ -180,7 +180,7 @@ class BaseNode(Node):
         self.settled.set()
 
     def _update_state(self) -> None:
-        """Be up, or without a vote, as the sentinel has it; called whenever that may have changed."""
+        """Be up, or without a vote, as the record has it; called whenever that may have changed."""
         self._stamp()
         if not self._closed and (self._greeting is None or self._greeting.heard):
             reason = self.without_vote
@@ -202,21 +202,21 @@ class BaseNode(Node):
         return max(closed, self._votes_at - self.env.clock.now())
 
     @property
-    def standing(self) -> Standing:
+    def status(self) -> NodeStatus:
         """How it stands now."""
-        return Standing(
+        return NodeStatus(
             state=self._state,
             reason=self._reason,
             round_trip=self._round_trip,
             in_flight=self.in_flight,
-            owed=len(self._ledger),
+            pending_releases=len(self._ledger),
             dropped=self._ledger.dropped,
             run_id=self._run_id,
             mismatched=self._mismatched,
             votes_in=self._votes_in,
             conflict="" if self._greeting is None else self._greeting.conflict,
-            strayed=self._strayed,
-            unfit=self._unfit,
+            belongs_elsewhere=self._belongs_elsewhere,
+            unusable=self._unusable,
         )
 
     def _become(self, state: NodeState, reason: str) -> None:

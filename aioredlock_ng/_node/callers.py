@@ -9,10 +9,10 @@ from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import ResponseError
 
 from ..errors import ConfigurationError
+from .call_limiter import at_once
 from .client_name import name_and_address
 from .failures import withheld
 from .plain import facts_in, plain
-from .turnstile import at_once
 
 _ROUTED: Final = (b"EVALSHA", b"EVAL", b"SET", b"GET", b"DEL")
 """Commands with keys, for which redis-py itself finds the server: it follows MOVED and ASK."""

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias, final
 import anyio
 
 from .._core.command import Command, Purpose, Reply
-from .turnstile import Turnstile
+from .call_limiter import CallLimiter
 
 MAX_CALLS: Final = 256
 """Calls of one client that may be under way, or wait for that; beyond it the node is SILENT."""
@@ -19,7 +19,7 @@ MAX_RELEASES: Final = 1024
 """The same for releases, which may wait for their acquire's call, too; beyond it they go to the ledger."""
 
 MAX_EXTENSIONS: Final = 2048
-"""The same for extensions and top-ups, so that no burst of others costs a held lease."""
+"""The same for extensions and repairs, so that no burst of others costs a held lease."""
 
 LAST_CALLS: Final = 10.0
 """Seconds for which the calls that are left when a node is closed may be made, at most."""
@@ -27,7 +27,7 @@ LAST_CALLS: Final = 10.0
 MAX_IDLE_WAITS: Final = 2
 """Times in a row that no call may end meanwhile: it may be the loop that stood still, and not the server."""
 
-_KEEPING: Final = (Purpose.EXTEND, Purpose.TOP_UP)
+_KEEPING: Final = (Purpose.EXTEND, Purpose.REPAIR)
 
 _URGENT: Final = (*_KEEPING, Purpose.RELEASE, Purpose.RAISE)
 """What a lease rests on that is held, or won: it goes before acquires."""
@@ -48,7 +48,7 @@ class Calls:
         self._last: dict[bytes, Call] = {}  # of each owner
         self._count: Counter[int] = Counter()  # by the limit that they count for
         self._queued: set[asyncio.Task[Any]] = set()  # those that wait for a place
-        self._turnstile = Turnstile(at_once)
+        self._call_limiter = CallLimiter(at_once)
         self._ended = 0
         self.tasks: set[asyncio.Task[Any]] = set()
         """All tasks of the client, those of its calls and others."""
@@ -102,7 +102,7 @@ class Calls:
         assert call is not None, "a call is a task"
         self._queued.add(call)
         try:
-            place = await self._turnstile.enter(urgent=command.purpose in _URGENT, within=self.longest)
+            place = await self._call_limiter.enter(urgent=command.purpose in _URGENT, within=self.longest)
         finally:
             self._queued.discard(call)
         try:

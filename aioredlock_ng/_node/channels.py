@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, cast, final
 
-from .._core.command import Command, Purpose, Reply, Silence, Sink
+from .._core.command import Command, Purpose, Receiver, Reply, Silence
 from .pipe import PUSH
 
 MAX_CHANNELS: Final = 8192
@@ -61,7 +61,7 @@ class _Channel:
 
     @property
     def awaited(self) -> bool:
-        """As a `Sink`."""
+        """As a `Receiver`."""
         return True
 
     def on_reply(self, node: int, reply: Reply) -> None:
@@ -83,7 +83,7 @@ class Channels:
 
     __slots__ = ("_by_name", "_send", "_unsent")
 
-    def __init__(self, send: Callable[[Command, Sink], bool]) -> None:
+    def __init__(self, send: Callable[[Command, Receiver], bool]) -> None:
         self._send = send
         self._by_name: dict[bytes, _Channel] = {}
         self._unsent: dict[bytes, _Channel] = {}

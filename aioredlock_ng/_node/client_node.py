@@ -16,8 +16,8 @@ import anyio
 from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import NoScriptError, ResponseError
 
-from .._core.command import Command, Proof, Purpose, Reply, Silence, Sink
-from .._core.quarantine import NO_SENTINEL, ExpectedSentinel
+from .._core.command import Command, Proof, Purpose, Receiver, Reply, Silence
+from .._core.quarantine import NO_INCARNATION, ExpectedIncarnation
 from . import NodeEnv, NodeState
 from .base import BaseNode
 from .callers import ClientCaller, ClusterCaller, facts_of, ping
@@ -26,7 +26,7 @@ from .failures import refusal, why, without_secrets
 from .fork import generation
 from .greeting import Greeting
 from .packing import words
-from .pipe import MISFIT, untagged
+from .pipe import MISFIT, without_request_id
 from .plain import plain, text
 from .probe import CHANGED, write_probe
 
@@ -40,8 +40,8 @@ STOOD_STILL: Final = 2.5
 """Seconds without a look, after which this process is taken to have been paused: peers, or a NAT on the way,
 may have forgotten what lies idle in the client's pool."""
 
-_TAGS: Final = itertools.count(1)
-"""The tags of calls, whichever manager makes them: several may have one client, with one pool (R15)."""
+_REQUEST_IDS: Final = itertools.count(1)
+"""The request ids of all managers' calls: several managers may have one client, with one pool (R15)."""
 
 
 @final
@@ -76,22 +76,22 @@ class ClientNode(BaseNode):
         """Commands under way: each has a call, and an answer that waits for it."""
         return len(self._calls.tasks) // 2
 
-    def submit(self, command: Command, sink: Sink, index: int) -> None:
+    def submit(self, command: Command, receiver: Receiver, index: int) -> None:
         """Start the call for `command`, or answer at once why it cannot be started."""
         release = command.purpose is Purpose.RELEASE
         if self._closed:
-            sink.on_reply(index, Silence(self._reason, sent=False))
+            receiver.on_reply(index, Silence(self._reason, sent=False))
         elif self._generation != generation():
-            sink.on_reply(index, Silence("the connection belongs to another process", sent=False))
+            receiver.on_reply(index, Silence("the connection belongs to another process", sent=False))
         elif not release and (reason := self._why_not(command)):
-            sink.on_reply(index, Silence(reason, sent=False))
+            receiver.on_reply(index, Silence(reason, sent=False))
         elif not self._calls.has_room(command.purpose):
             if release:
-                self._ledger.record(command, self.env.clock.now(), sink, index)
-            sink.on_reply(index, Silence("too many calls under way", sent=False))
+                self._ledger.record(command, self.env.clock.now(), receiver, index)
+            receiver.on_reply(index, Silence("too many calls under way", sent=False))
         else:
             call = self._calls.start(command)
-            self._calls.spawn(self._answer(command, sink, index, call))
+            self._calls.spawn(self._answer(command, receiver, index, call))
 
     def subscribe(self, channel: bytes) -> None:
         """As in `Node`: a client's connections, which are its own, tell us nothing (R17)."""
@@ -99,7 +99,7 @@ class ClientNode(BaseNode):
     def unsubscribe(self, channel: bytes) -> None:
         """As in `Node`."""
 
-    def hears(self, channel: bytes) -> bool:
+    def is_subscribed(self, channel: bytes) -> bool:
         """As in `Node`."""
         return False
 
@@ -112,7 +112,7 @@ class ClientNode(BaseNode):
         try:
             async with asyncio.timeout(self.env.connect_timeout + CALL_LIMIT):
                 greeting = self._greeting
-                expected = greeting.eligibility.expected if greeting is not None else NO_SENTINEL
+                expected = greeting.eligibility.expected if greeting is not None else NO_INCARNATION
                 reply = await self._execute(command)
                 if command.proof is Proof.PROBED and await self._has_changed(expected):
                     return CHANGED
@@ -135,12 +135,12 @@ class ClientNode(BaseNode):
             self._ledger.record(command, self.env.clock.now())
         return Silence(without_secrets(reason, command))
 
-    async def _has_changed(self, expected: ExpectedSentinel) -> bool:
-        """Whether the sentinel is not the expected one any more.
+    async def _has_changed(self, expected: ExpectedIncarnation) -> bool:
+        """Whether the incarnation record is not the expected one any more.
 
         By a greeting, since the call may have gone to another server than the calls before it.
         """
-        assert self._greeting is not None, "only where there is a sentinel"
+        assert self._greeting is not None, "only where there is an incarnation record"
         greeting = self._greeting.read_only(b"")
         reply = await self._execute(greeting)
         return not greeting.fits(reply) or not self._greeting.still_matches(expected, reply)
@@ -150,20 +150,22 @@ class ClientNode(BaseNode):
         raw = command.purpose is Purpose.OTHER
         if command.script is None:
             return plain(await self._caller.call(words(command), raw=raw))
-        stamp: tuple[bytes, ...] = ()
-        if command.proof is Proof.STAMPED:
-            assert self._greeting is not None, "only where there is a sentinel"
+        precondition: tuple[bytes, ...] = ()
+        if command.proof is Proof.CONDITIONAL:
+            assert self._greeting is not None, "only where there is an incarnation record"
             # The pool's connections change unseen: the script looks whose server it is on.
-            stamp = self._greeting.stamp(with_identity=True)
-        tag = b"%d" % next(_TAGS)
+            precondition = self._greeting.precondition(with_identity=True)
+        request_id = b"%d" % next(_REQUEST_IDS)
         try:
-            reply = await self._caller.call((*words(command), *stamp, tag), raw=raw)
+            reply = await self._caller.call((*words(command), *precondition, request_id), raw=raw)
         except NoScriptError:
             # What follows for this owner is chained behind this call: nothing can overtake it.
-            reply = await self._caller.call((*words(command, in_full=True), *stamp, tag))
-        return untagged(plain(reply), tag)
+            reply = await self._caller.call((*words(command, in_full=True), *precondition, request_id))
+        return without_request_id(plain(reply), request_id)
 
-    async def _answer(self, command: Command, sink: Sink, index: int, call: asyncio.Task[Reply]) -> None:
+    async def _answer(
+        self, command: Command, receiver: Receiver, index: int, call: asyncio.Task[Reply]
+    ) -> None:
         """Give the sink the call's reply, or silence when the time is up; the call itself goes on."""
         try:
             reply = await asyncio.wait_for(asyncio.shield(call), self.env.node_timeout)
@@ -172,17 +174,17 @@ class ClientNode(BaseNode):
             cancelled = not release and self._calls.cancel_if_queued(call)
             reply = Silence(f"no answer within {self.env.node_timeout:.3g} s", sent=not cancelled)
             if release:  # its answer may still be of interest
-                call.add_done_callback(lambda ended: self._late(command, sink, index, ended))
+                call.add_done_callback(lambda ended: self._late(command, receiver, index, ended))
         if command.purpose is Purpose.RELEASE:  # an answer to a release is none of other rounds of its owner
             if self._ledger.is_unresolved(command.owner):
-                self._ledger.record(command, self.env.clock.now(), sink, index)
-            self._ledger.follow(command.owner, sink, index)
-        sink.on_reply(index, reply)
+                self._ledger.record(command, self.env.clock.now(), receiver, index)
+            self._ledger.follow(command.owner, receiver, index)
+        receiver.on_reply(index, reply)
 
-    def _late(self, command: Command, sink: Sink, index: int, ended: asyncio.Task[Reply]) -> None:
+    def _late(self, command: Command, receiver: Receiver, index: int, ended: asyncio.Task[Reply]) -> None:
         if not ended.cancelled():
-            self._ledger.follow(command.owner, sink, index)
-            sink.on_reply(index, ended.result())
+            self._ledger.follow(command.owner, receiver, index)
+            receiver.on_reply(index, ended.result())
 
     async def run(self) -> None:
         """Look at the server from time to time until cancelled."""

@@ -1,4 +1,4 @@
-"""What one node's sentinel says to this client: the greeting, and what follows from its answer (R12).
+"""What one node's record says to this client: the greeting, and what follows from its answer (R12).
 
 The greeting is the heartbeat, too: it carries a nonce, so that its answer proves that replies still belong
 to their requests (R15), and brings back the node's time (R14).
@@ -14,10 +14,10 @@ from .. import _scripts
 from .._core.command import Command, Purpose, Reply, Script, Silence
 from .._core.keyspace import MARKS, marks_begin
 from .._core.quarantine import (
-    NO_SENTINEL,
+    NO_INCARNATION,
     UNKNOWN_IDENTITY,
     Eligibility,
-    ExpectedSentinel,
+    ExpectedIncarnation,
     eligibility,
     parse,
     parse_any,
@@ -52,21 +52,21 @@ class Greeted:
     same_server: bool
     """Whether the same server with the same data answered before."""
     changed: bool
-    """Whether its sentinel is another one than before: that may concern the other nodes, too."""
+    """Whether its incarnation record is another one than before: that may concern the other nodes, too."""
     taken_from: str
     """Which quorum the node was taken back from just now; empty when it was not."""
 
 
 @final
 class Greeting:
-    """The sentinel of one node, as this client knows it."""
+    """The incarnation record of one node, as this client knows it."""
 
     def __init__(self, node: str, view: QuorumView) -> None:
         self._node = node
         self._view = view
         self._eligibility = _UNHEARD
         self._identity = b""
-        self._sentinel = b""
+        self._incarnation = b""
         self._sent_read_only = False
         """Whether the last greeting that was sent writes nothing."""
         self._answered_read_only = False
@@ -77,18 +77,18 @@ class Greeting:
         self._other_quorum = ""
         """Which quorum the node was another's of when it last answered, in words; empty when of none."""
         self._restart_of = b""
-        """The sentinel whose quarantine must begin anew; empty once a greeting that said so was answered."""
+        """The record whose quarantine must begin anew; empty once a greeting that said so was answered."""
         self._restart_floor = 0
         self._restart_sent = b""
         """What of it the last greeting that was sent contained."""
-        self.get_sentinel = Command(
-            Purpose.OTHER, owner=b"", fits=_fits_sentinel, keys=(view.key,), verb=b"GET"
+        self.get_incarnation = Command(
+            Purpose.OTHER, owner=b"", fits=_fits_incarnation, keys=(view.key,), verb=b"GET"
         )
-        """The command that reads the sentinel, for plain votes (`Probe`)."""
+        """The command that reads the incarnation record, for plain votes (`Probe`)."""
         self.heard = False
         """Whether the present connection's first greeting was answered."""
         self._answered = False
-        """Whether the last greeting was answered with a sentinel, or with the lack of one."""
+        """Whether the last greeting was answered with an incarnation record, or with the lack of one."""
         self._servers = ServersSeen()
         self.moves = False
         """Whether the node is a slot of a Redis Cluster, which may go to another server and come back."""
@@ -112,7 +112,7 @@ class Greeting:
             return Eligibility(reason="its clock has jumped: its vote does not count until that is settled")
         if self._view.conflict:
             # Another quorum may grant what we hold: no vote, for extensions either (R12a).
-            return replace(self._eligibility, expected=NO_SENTINEL)
+            return replace(self._eligibility, expected=NO_INCARNATION)
         return self._eligibility
 
     @property
@@ -120,24 +120,24 @@ class Greeting:
         """Whose the node is if it is another quorum's, and stays so, in or out of reach; else empty."""
         return self._other_quorum if self._view.conflict and self._view.is_stray(self) else ""
 
-    def strayed(self, now: float) -> bool:
+    def belongs_elsewhere(self, now: float) -> bool:
         """Whether a node of the quorum is another one's, or was a moment ago."""
-        return self._view.strayed or self._view.closed_for(now) > 0
+        return self._view.belongs_elsewhere or self._view.closed_for(now) > 0
 
     def closed_for(self, now: float) -> float:
         """Return for how many seconds no new lock may be taken, here or on any other node (R12a)."""
         return self._view.closed_for(now)
 
-    def stamp(self, *, with_identity: bool) -> tuple[bytes, ...]:
-        """Return what a vote is asked for with; see `STAMP_SIZE`."""
+    def precondition(self, *, with_identity: bool) -> tuple[bytes, ...]:
+        """Return what a vote is asked for with; see `PRECONDITION_SIZE`."""
         expected = self.eligibility.expected
-        return expected.sentinel, b"%d" % expected.floor, self._identity if with_identity else b""
+        return expected.incarnation, b"%d" % expected.floor, self._identity if with_identity else b""
 
     # -- the next greeting ------------------------------------------------------------------
 
     def restart_quarantine(self, floor: int) -> None:
         """Let the quarantine begin anew with the next greeting, unless another client has seen to it."""
-        self._restart_of, self._restart_floor = self._sentinel, floor
+        self._restart_of, self._restart_floor = self._incarnation, floor
 
     def due_in(self, now: float) -> float | None:
         """Return in how many seconds the next greeting is due, beside the heartbeat; None: none is."""
@@ -161,9 +161,9 @@ class Greeting:
 
     @property
     def _is_to_be_written(self) -> bool:
-        known = parse(self._sentinel)
+        known = parse(self._incarnation)
         if known is None:
-            return not self._sentinel
+            return not self._incarnation
         other = UNKNOWN_IDENTITY != self._identity != known.identity
         return other or known.quarantine_ms < self._view.quarantine_ms
 
@@ -181,7 +181,7 @@ class Greeting:
             self._taken_from = self._eligibility.reason
             no_locks = [marks_begin(view.prefix, mark) for mark in MARKS]
             pattern = glob_escaped(view.prefix) + b"*"
-            args = (nonce, size, quarantine, self._sentinel, bytes(view.claim()), pattern, *no_locks)
+            args = (nonce, size, quarantine, self._incarnation, bytes(view.claim()), pattern, *no_locks)
             return self._built(_scripts.TAKE_BACK, args)
         if not view.may_write:
             self._sent_read_only = True
@@ -196,14 +196,14 @@ class Greeting:
         """Build a greeting that writes nothing."""
         return self._built(_scripts.GREET, (nonce, b"0", b"0", b"", b"0", b"", b"0"))
 
-    def still_matches(self, expected: ExpectedSentinel, reply: list[object]) -> bool:
-        """Whether a greeting was answered by the same server, with the sentinel that was expected.
+    def still_matches(self, expected: ExpectedIncarnation, reply: list[object]) -> bool:
+        """Whether a greeting was answered by the same server, with the incarnation record that was expected.
 
         Whose that is stands in it: another server has a copy after a failover, and greetings since then may
-        have come to know that one.  Without an expected sentinel nothing matches.
+        have come to know that one.  Without an expected record nothing matches.
         """
-        known, identity = parse_any(expected.sentinel), reply[3]
-        if known is None or reply[1] != expected.sentinel:
+        known, identity = parse_any(expected.incarnation), reply[3]
+        if known is None or reply[1] != expected.incarnation:
             return False
         return identity == known.identity or identity == UNKNOWN_IDENTITY == self._identity
 
@@ -224,31 +224,34 @@ class Greeting:
         self.heard = True
         if isinstance(reply, Silence):
             reason = in_our_words(reply.reason)
-            self._eligibility = Eligibility(reason=f"its sentinel could not be read: {reason}")
+            self._eligibility = Eligibility(reason=f"its incarnation record could not be read: {reason}")
             self._answered = False
             self._view.lose(self)
             return None
         answer = cast("tuple[bytes, bytes, int, bytes, bytes, bytes]", reply)
-        _, sentinel, time_us, identity, role, refused = answer
+        _, incarnation, time_us, identity, role, refused = answer
         self.refusal = refusal(refused.decode(errors="replace"))
-        same_server, changed = identity == self._identity, not self._answered or sentinel != self._sentinel
-        self._identity, self._sentinel, self._answered = identity, sentinel, True
+        same_server, changed = (
+            identity == self._identity,
+            not self._answered or incarnation != self._incarnation,
+        )
+        self._identity, self._incarnation, self._answered = identity, incarnation, True
         self._answered_read_only = self._sent_read_only
         found = self._eligibility = eligibility(
-            sentinel,
+            incarnation,
             identity=identity,
             now_us=time_us,
             role=role.decode(errors="replace"),
             size=self._view.size,
         )
-        self._view.hear(self, sentinel, heard_at=heard_at, time_ms=time_us // 1000)
+        self._view.hear(self, incarnation, heard_at=heard_at, time_ms=time_us // 1000)
         if found.conflict or not self._view.is_stray(self):  # else it was emptied, and is the other's yet
             self._other_quorum = found.reason if found.conflict else ""
         if (
             self._restart_of and self._restart_sent == self._restart_of
         ):  # else this one was on its way already
-            overtaken = found.wait is None and found.quarantine_ms and sentinel != self._restart_of
-            self._restart_of = sentinel if overtaken else b""  # else done, or not ours to write
+            overtaken = found.wait is None and found.quarantine_ms and incarnation != self._restart_of
+            self._restart_of = incarnation if overtaken else b""  # else done, or not ours to write
         if self._servers.returns(identity) and not self.moves:
             self._warn(f"{SEVERAL_SERVERS}; {ONE_SERVER_EACH}")
         self._log_findings(found)
@@ -263,7 +266,7 @@ class Greeting:
                 "leave the command its name"
             )
         if found.unknown_format:
-            self._warn("its sentinel was written by another version; it is left as it is")
+            self._warn("its incarnation record was written by another version; it is left as it is")
         if self._view.adopt(found.quarantine_ms):
             self._log_once(
                 logging.INFO,
@@ -272,7 +275,7 @@ class Greeting:
             )
 
     def tell_eviction(self, policy: str | None) -> None:
-        """Log that a server may delete what it was told to keep: no sentinel notices that (A2, R11)."""
+        """Log that a server may delete what it was told to keep: no record notices that (A2, R11)."""
         if policy not in (None, NO_EVICTION):
             self._warn(
                 f"its maxmemory-policy is {policy}: when its memory is full it may delete locks that are "
@@ -294,6 +297,6 @@ def _fits(reply: object, nonce: bytes) -> bool:
     return isinstance(reply[2], int) and all(isinstance(reply[i], bytes) for i in (1, 3, 4, 5))
 
 
-def _fits_sentinel(reply: object) -> bool:
+def _fits_incarnation(reply: object) -> bool:
     # OK is the answer to the next SET: then the one to this GET is missing.
     return reply is None or (isinstance(reply, bytes) and reply != b"OK")

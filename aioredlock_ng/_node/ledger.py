@@ -12,7 +12,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Final, final
 
-from .._core.command import Command, Reply, Silence, Sink, deleted_any
+from .._core.command import Command, Receiver, Reply, Silence, deleted_any
 
 LEDGER_LIMIT: Final = 16384
 """Releases, and unanswered acquires, that one node's ledger holds; the oldest gives way."""
@@ -46,7 +46,7 @@ class PendingRelease:
         self.unresolved = unresolved
         """Whether the owner's acquire may still be executed."""
         self.sent = False
-        self.asker: tuple[Sink, int] | None = None
+        self.asker: tuple[Receiver, int] | None = None
         """The release's own sink, and the node's number there: it gets the answer that settles this."""
 
     @property
@@ -63,8 +63,8 @@ class PendingRelease:
         if deleted_any(reply) or not self.unresolved:
             self._ledger.settle(self.command.owner)
             if self.asker is not None:
-                sink, index = self.asker
-                sink.on_reply(index, reply)
+                receiver, index = self.asker
+                receiver.on_reply(index, reply)
 
 
 @final
@@ -99,8 +99,8 @@ class Ledger:
         """Whether an acquire of `owner` may still be executed behind our back."""
         return owner in self.unresolved
 
-    def record(self, command: Command, now: float, sink: Sink | None = None, index: int = 0) -> None:
-        """Note a release that the node has not acknowledged; `sink` and `index` as in `follow`."""
+    def record(self, command: Command, now: float, receiver: Receiver | None = None, index: int = 0) -> None:
+        """Note a release that the node has not acknowledged; `receiver` and `index` as in `follow`."""
         if command.owner in self._releases:
             return
         if command.repeated:
@@ -110,17 +110,17 @@ class Ledger:
         if unresolved:
             until = max(until, self.unresolved[command.owner].until)
         self._releases[command.owner] = PendingRelease(self, command, until, unresolved=unresolved)
-        if sink is not None:
-            self.follow(command.owner, sink, index)
+        if receiver is not None:
+            self.follow(command.owner, receiver, index)
         if len(self._releases) > LEDGER_LIMIT:
             self._releases.popitem(last=False)
             self.dropped += 1
 
-    def follow(self, owner: bytes, sink: Sink, index: int) -> None:
-        """Let `sink` have the answer that settles the release of `owner`, as of its node `index`."""
+    def follow(self, owner: bytes, receiver: Receiver, index: int) -> None:
+        """Let `receiver` have the answer that settles the release of `owner`, as of its node `index`."""
         release = self._releases.get(owner)
-        if release is not None and release.asker is None and sink is not release:
-            release.asker = sink, index
+        if release is not None and release.asker is None and receiver is not release:
+            release.asker = receiver, index
 
     def settle(self, owner: bytes) -> None:
         """Strike out what is recorded for `owner`."""

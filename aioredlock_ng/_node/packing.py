@@ -8,22 +8,22 @@ from typing import Final
 
 import hiredis
 
-from .._core.command import STAMP_SIZE, Command, Proof, Purpose, Script
+from .._core.command import PRECONDITION_SIZE, Command, Proof, Purpose, Script
 
 MAX_HEADS: Final = 4096
 """Beginnings of commands that are kept packed: a lock's key is asked for again and again."""
 
 _BLANK: Final = b"$0\r\n\r\n"
-"""An empty argument in RESP: keeps a stamp's place in a packed command's count of arguments."""
+"""An empty argument in RESP: keeps a precondition's place in a packed command's count of arguments."""
 
 _packed: Final[Callable[[tuple[bytes, ...]], bytes]] = hiredis.pack_command  # type: ignore[assignment]
 
-NO_STAMP: Final = _BLANK * STAMP_SIZE
-"""The place of a stamp, before there is one."""
+NO_PRECONDITION: Final = _BLANK * PRECONDITION_SIZE
+"""The place of a precondition, before there is one."""
 
 
 def words(command: Command, *, in_full: bool = False) -> tuple[bytes, ...]:
-    """Return a command without stamp and tag; a script by its digest, or `in_full`."""
+    """Return a command without precondition and request id; a script by its digest, or `in_full`."""
     if in_full and command.script is not None:
         return (b"EVAL", command.script.source, b"%d" % len(command.keys), *command.keys, *command.args)
     return (*_head(command.verb, command.script, command.keys), *command.args)
@@ -38,7 +38,7 @@ def _head(verb: bytes, script: Script | None, keys: tuple[bytes, ...]) -> tuple[
 
 
 def pack_once(command: Command) -> bytes:
-    """Pack a command for all nodes; what a connection adds, stamp and tag, is counted but not in it."""
+    """Pack a command for all nodes; its length counts what a connection adds: precondition, request id."""
     looks = command.purpose is Purpose.OTHER  # at many keys, perhaps, which are not worth to be kept
     head = _packed_head.__wrapped__ if looks else _packed_head
     count, begins = head(command.verb, command.script, command.keys)
@@ -57,7 +57,7 @@ def _packed_head(verb: bytes, script: Script | None, keys: tuple[bytes, ...]) ->
 
 def _added_to(script: Command) -> int:
     """Return how many arguments a connection adds to a script's own."""
-    return STAMP_SIZE + 1 if script.proof is Proof.STAMPED else 1
+    return PRECONDITION_SIZE + 1 if script.proof is Proof.CONDITIONAL else 1
 
 
 def pack_in_full(command: Command) -> bytes:
@@ -66,7 +66,7 @@ def pack_in_full(command: Command) -> bytes:
     return _packed((*words(command, in_full=True), *(b"",) * added))[: -added * len(_BLANK)]
 
 
-def pack_stamp(arguments: tuple[bytes, ...]) -> bytes:
+def pack_precondition(arguments: tuple[bytes, ...]) -> bytes:
     """Return arguments as they stand at the end of a packed command."""
-    assert len(arguments) == STAMP_SIZE, "what the commands leave room for"
+    assert len(arguments) == PRECONDITION_SIZE, "what the commands leave room for"
     return _packed(arguments).partition(b"\r\n")[2]

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
-from .._core.command import Command, Script, Sink
+from .._core.command import Command, Receiver, Script
 
-Entry: TypeAlias = tuple[Command, Sink, int]
+Entry: TypeAlias = tuple[Command, Receiver, int]
 """A command under way, the sink that waits for its reply, and the sink's number for this node."""
 
 Fail: TypeAlias = Callable[[Entry, str], None]
 """Told of a command that was answered by an error, and of the error."""
 
 
-class Single(Sink, Protocol):
+class Single(Receiver, Protocol):
     """One lock's part in a parcel."""
 
     @property
@@ -27,7 +27,7 @@ class Parcel(Protocol):
 
     @property
     def packed(self) -> bytes:
-        """The bytes, without stamp and tag."""
+        """The bytes, without precondition and request id."""
 
     @property
     def packed_in_full(self) -> bytes:
@@ -35,11 +35,11 @@ class Parcel(Protocol):
 
     @property
     def script(self) -> Script | None:
-        """The script; None for plain commands, which have no tag."""
+        """The script; None for plain commands, which have no request id."""
 
     @property
-    def stamped(self) -> bool:
-        """Whether the stamp stands before the tag (R12)."""
+    def conditional(self) -> bool:
+        """Whether the precondition stands before the request id (R12)."""
 
     @property
     def replies(self) -> int:
@@ -51,13 +51,13 @@ class Parcel(Protocol):
 
     @property
     def probed(self) -> bool:
-        """Whether it reads the sentinel: then `expect` is called (R12)."""
+        """Whether it reads the incarnation record: then `expect` is called (R12)."""
 
-    def expect(self, node: int, sentinel: bytes) -> None:
-        """Take note of the sentinel that a node has as it is asked."""
+    def expect(self, node: int, incarnation: bytes) -> None:
+        """Take note of the incarnation record that a node has as it is asked."""
 
-    def take(self, node: int, reply: object, tag: bytes, fail: Fail) -> bool:
+    def take(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
         """Take a reply; False when it is none: an error of a script, or an answer to something else.
 
-        A script's answer begins with `tag` (R15).
+        A script's answer begins with `request_id` (R15).
         """

@@ -17,9 +17,9 @@ from typing import Final, final
 
 import hiredis
 
-from .._core.command import Command, Proof, Purpose, Silence, Sink
+from .._core.command import Command, Proof, Purpose, Receiver, Silence
 from .failures import without_secrets
-from .packing import NO_STAMP, pack_in_full, pack_once
+from .packing import NO_PRECONDITION, pack_in_full, pack_once
 from .parcel import Entry, Parcel
 
 MAX_IN_FLIGHT: Final = 8192
@@ -29,19 +29,19 @@ RESERVED_FOR_RELEASES: Final = 8192
 """Room on top of `MAX_IN_FLIGHT` that only releases and extensions may use."""
 
 RESERVED_FOR_EXTENSIONS: Final = 8192
-"""Room on top of that, which only extensions and top-ups may use: no burst of others costs a held lease."""
+"""Room on top of that, which only extensions and repairs may use: no burst of others costs a held lease."""
 
 _RESERVED: Final = {
     Purpose.RELEASE: RESERVED_FOR_RELEASES,
     Purpose.EXTEND: RESERVED_FOR_RELEASES + RESERVED_FOR_EXTENSIONS,
-    Purpose.TOP_UP: RESERVED_FOR_RELEASES + RESERVED_FOR_EXTENSIONS,
+    Purpose.REPAIR: RESERVED_FOR_RELEASES + RESERVED_FOR_EXTENSIONS,
 }
 
 MAX_REPLY: Final = 8 * 2**20
 """Bytes that may come without completing a reply.  Only the answer to a SCAN is ever longer than a few
 kilobytes: one megabyte with the longest of names."""
 
-TAGS: Final = tuple(b"%03d" % number for number in range(1000))
+REQUEST_IDS: Final = tuple(b"%03d" % number for number in range(1000))
 """What tells a connection's scripts apart: each is given the next of these as its last argument, and begins
 its answer with it.  So a reply that went missing shows in the one behind it (R15), unless a thousand went.
 
@@ -49,11 +49,13 @@ They follow the places of commands on a connection, not owners: an acquire and i
 release and its repetition from the ledger have different ones, though they have an owner in common."""
 
 MISFIT: Final = object()
-"""Stands in for what is no answer to a script's request: another's answer, or an error, which has no tag.  No
+"""Stands in for what is no answer to a script's request: another's answer, or an error, which has no id.  No
 command's `fits` is asked about it."""
 
-_TAG_ARGUMENTS: Final = tuple(b"$%d\r\n%b\r\n" % (len(tag), tag) for tag in TAGS)
-"""The tags as they stand at the end of a packed command."""
+_REQUEST_ID_ARGUMENTS: Final = tuple(
+    b"$%d\r\n%b\r\n" % (len(request_id), request_id) for request_id in REQUEST_IDS
+)
+"""The request ids as they stand at the end of a packed command."""
 
 _NOTHING: Final = object()
 """What the parser returns when no reply is complete (its default, False, is a RESP3 value)."""
@@ -79,12 +81,12 @@ class DesynchronisedError(Exception):
     """A reply that cannot belong to its request: nothing on this connection can be trusted."""
 
 
-def untagged(reply: object, tag: bytes) -> object:
-    """Return what a script answered behind its tag; `MISFIT` where that is not `tag`, or there is none.
+def without_request_id(reply: object, request_id: bytes) -> object:
+    """Return what a script answered behind its request id; `MISFIT` where that is another one, or missing.
 
     An error has none, so it is a `MISFIT` as well: what errors mean is the caller's to say.
     """
-    if type(reply) is not list or not reply or reply[0] != tag:
+    if type(reply) is not list or not reply or reply[0] != request_id:
         return MISFIT
     del reply[0]
     return reply[0] if len(reply) == 1 else reply
@@ -111,7 +113,7 @@ class Pipe:
         "answered",
         "expected",
         "on_notice",
-        "stamp",
+        "precondition",
     )
 
     def __init__(self, on_failure: Callable[[Entry, str], None], on_output: Callable[[], None]) -> None:
@@ -126,28 +128,28 @@ class Pipe:
         self.answered = 0
         self.on_notice: Callable[[bytes, object], None] = lambda _channel, _message: None
         """Called with a channel and what was published there."""
-        self.stamp = NO_STAMP
-        """What stands behind every stamped command, packed: see `pack_stamp`."""
+        self.precondition = NO_PRECONDITION
+        """What stands behind every conditional command, packed: see `pack_precondition`."""
         self.expected = b""
-        """The sentinel that is expected behind plain acquires."""
+        """The incarnation record that is expected behind plain acquires."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def put(self, command: Command, sink: Sink, index: int) -> bool:
+    def put(self, command: Command, receiver: Receiver, index: int) -> bool:
         """Queue `command`; False when there is no room for it, or the pipe is closed."""
         entries, out = self._entries, self._out
         if len(entries) >= self._room and not self._has_room(command):
             return False
         if not out:
             self._on_output()
-        entries.append((command, sink, index))
+        entries.append((command, receiver, index))
         out.append(command.packed or pack_once(command))
         if command.script is not None:
-            if command.proof is Proof.STAMPED:
-                out.append(self.stamp)
+            if command.proof is Proof.CONDITIONAL:
+                out.append(self.precondition)
             # Of all commands that were ever put, the number of this one: `answered` when its turn comes.
-            out.append(_TAG_ARGUMENTS[(self.answered + len(entries)) % len(TAGS)])
+            out.append(_REQUEST_ID_ARGUMENTS[(self.answered + len(entries)) % len(REQUEST_IDS)])
         return True
 
     def post(self, parcels: Sequence[Parcel], replies: int, number: int) -> bytes:
@@ -167,9 +169,9 @@ class Pipe:
                     parcel.expect(number, self.expected)
             else:
                 entries.append(parcel)
-                if parcel.stamped:
-                    out.append(self.stamp)
-                out.append(_TAG_ARGUMENTS[(self.answered + len(entries)) % len(TAGS)])
+                if parcel.conditional:
+                    out.append(self.precondition)
+                out.append(_REQUEST_ID_ARGUMENTS[(self.answered + len(entries)) % len(REQUEST_IDS)])
         data = b"".join(out)
         out.clear()
         return data
@@ -219,15 +221,17 @@ class Pipe:
             entry = entries.popleft()
             self.answered += 1
             if not isinstance(entry, tuple):
-                if not entry.take(self._number, reply, TAGS[self.answered % len(TAGS)], self._fail):
+                if not entry.take(
+                    self._number, reply, REQUEST_IDS[self.answered % len(REQUEST_IDS)], self._fail
+                ):
                     self._misfit_of_all(entry, reply)
                 continue
-            command, sink, node = entry
+            command, receiver, node = entry
             answer = reply  # or an error: a script's is a MISFIT then, a plain command's is still one
             if command.script is not None:
-                answer = untagged(reply, TAGS[self.answered % len(TAGS)])
+                answer = without_request_id(reply, REQUEST_IDS[self.answered % len(REQUEST_IDS)])
             if answer is not MISFIT and type(answer) is not _ERROR and command.fits(answer):
-                sink.on_reply(node, answer)
+                receiver.on_reply(node, answer)
             else:
                 self._misfit(entry, reply)
         self._unfinished = unfinished
@@ -261,7 +265,7 @@ class Pipe:
         not_run = message.startswith(("NOSCRIPT", "NOPERM"))
         if not_run and self._may_go_again(singles):
             if parcel.script is not None and message.startswith("NOSCRIPT"):
-                self._put_in_full(parcel, parcel.packed_in_full, stamped=parcel.stamped)
+                self._put_in_full(parcel, parcel.packed_in_full, conditional=parcel.conditional)
                 return
             if len(singles) > 1:  # one of the names may be forbidden, and is no reason to refuse the others
                 singles = [single for single in singles if not self.put(*single)]
@@ -287,23 +291,23 @@ class Pipe:
             )
 
     def _fail(self, entry: Entry, message: str) -> None:
-        command, sink, node = entry
+        command, receiver, node = entry
         lacking = command.script is not None and message.startswith("NOSCRIPT")
         if lacking and self._may_go_again([entry]):
-            self._put_in_full(entry, pack_in_full(command), stamped=command.proof is Proof.STAMPED)
+            self._put_in_full(entry, pack_in_full(command), conditional=command.proof is Proof.CONDITIONAL)
             return
         self._on_failure(entry, message)
-        sink.on_reply(node, Silence(without_secrets(message, command)))
+        receiver.on_reply(node, Silence(without_secrets(message, command)))
 
-    def _put_in_full(self, entry: Entry | Parcel, packed: bytes, *, stamped: bool) -> None:
+    def _put_in_full(self, entry: Entry | Parcel, packed: bytes, *, conditional: bool) -> None:
         """Send a script once more, at the queue's end, now with its source."""
         if not self._out:
             self._on_output()
         self._entries.append(entry)
         self._out.append(packed)
-        if stamped:
-            self._out.append(self.stamp)
-        self._out.append(_TAG_ARGUMENTS[(self.answered + len(self._entries)) % len(TAGS)])
+        if conditional:
+            self._out.append(self.precondition)
+        self._out.append(_REQUEST_ID_ARGUMENTS[(self.answered + len(self._entries)) % len(REQUEST_IDS)])
 
     def _may_go_again(self, singles: Sequence[Entry]) -> bool:
         """Whether a script that the server did not know may be sent once more, at the queue's end.
@@ -312,7 +316,7 @@ class Pipe:
         owner is queued: behind that release it could bring back what was given up (R15).
         """
         others = [single for single in singles if single[0].purpose is not Purpose.RELEASE]
-        waited_for = all(sink.awaited for _, sink, _ in others)
+        waited_for = all(receiver.awaited for _, receiver, _ in others)
         return not others or (waited_for and self._released().isdisjoint(one[0].owner for one in others))
 
     def _released(self) -> set[bytes]:

@@ -1,42 +1,42 @@
-"""Questions that stand beside others: for the sentinel behind a plain vote (R12), and for leave to write."""
+"""Questions that stand beside others: for the record behind a plain vote (R12), and for leave to write."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final, final
 
-from .._core.command import Command, Purpose, Reply, Silence, Sink
+from .._core.command import Command, Purpose, Receiver, Reply, Silence
 from .._core.keyspace import QUEUE, mark_key
-from .._core.quarantine import SENTINEL_CHANGED, ExpectedSentinel
+from .._core.quarantine import INCARNATION_CHANGED, ExpectedIncarnation
 
-CHANGED: Final = Silence(SENTINEL_CHANGED)
+CHANGED: Final = Silence(INCARNATION_CHANGED)
 
-_NO_ROOM: Final = Silence("its sentinel could not be read: too many commands in flight")
+_NO_ROOM: Final = Silence("its incarnation record could not be read: too many commands in flight")
 
 
 @final
 class Probe:
-    """The sink of ``SET key owner NX PX ttl`` and of the ``GET`` of the sentinel that follows it.
+    """The sink of ``SET key owner NX PX ttl`` and of the ``GET`` of the incarnation record that follows it.
 
-    The SET counts only if the sentinel is still the expected one: then the node has not lost its
+    The SET counts only if the incarnation record is still the expected one: then the node has not lost its
     memory before the SET.
     """
 
-    __slots__ = ("_expected", "_first", "_sink")
+    __slots__ = ("_expected", "_first", "_receiver")
 
-    def __init__(self, expected: ExpectedSentinel, sink: Sink) -> None:
+    def __init__(self, expected: ExpectedIncarnation, receiver: Receiver) -> None:
         self._expected = expected
-        self._sink = sink
+        self._receiver = receiver
         self._first: list[Reply] = []
 
-    def without_sentinel(self) -> None:
-        """Note that there was no room to read the sentinel: the SET does not count."""
+    def without_incarnation(self) -> None:
+        """Note that there was no room to read the incarnation record: the SET does not count."""
         self._first.append(_NO_ROOM)
 
     @property
     def awaited(self) -> bool:
         """As the sink's."""
-        return self._sink.awaited
+        return self._receiver.awaited
 
     def on_reply(self, node: int, reply: Reply) -> None:
         """Keep the first answer, and pass it on with the second."""
@@ -47,9 +47,9 @@ class Probe:
         if not isinstance(first, Silence):
             if isinstance(reply, Silence):
                 first = reply
-            elif reply != self._expected.sentinel:
+            elif reply != self._expected.incarnation:
                 first = CHANGED
-        self._sink.on_reply(node, first)
+        self._receiver.on_reply(node, first)
 
 
 @final
@@ -71,7 +71,7 @@ class WriteProbe:
 def write_probe(prefix: bytes) -> Command:
     """Build a write that changes nothing, which a server that refuses writes refuses.
 
-    No lock has the empty name, so that the key is never there.  Where there is a sentinel, the greeting asks.
+    No lock has the empty name, so that the key is never there.  Where there is an record, the greeting asks.
     """
     return Command(
         Purpose.OTHER,

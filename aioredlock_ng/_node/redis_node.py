@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, final
 
-from .._core.command import Command, Proof, Purpose, Reply, Silence, Sink
+from .._core.command import Command, Proof, Purpose, Receiver, Reply, Silence
 from .._core.hash_tag import hash_tag, no_tag
 from .._core.policy import RetryPolicy
 from .._core.rights import NOTICE_RIGHTS, channel_rule
@@ -21,7 +21,7 @@ from .connection import Endpoint, run_ids_behind
 from .failures import notes_of, why
 from .handshake import Identity
 from .link import Link, heartbeat
-from .packing import pack_stamp
+from .packing import pack_precondition
 from .parcel import Entry, Parcel
 from .pipe import limit_for
 from .probe import Probe, WriteProbe, write_probe
@@ -68,7 +68,7 @@ class RedisNode(BaseNode):
 
     # -- commands ----------------------------------------------------------------------------
 
-    def submit(self, command: Command, sink: Sink, index: int) -> None:
+    def submit(self, command: Command, receiver: Receiver, index: int) -> None:
         """Send `command`, or answer at once why it cannot be sent."""
         link = self._link
         release = command.purpose is Purpose.RELEASE
@@ -79,15 +79,15 @@ class RedisNode(BaseNode):
             reason = self._why_not(command)
         if not reason and link is not None:
             put = self._put_probed if command.proof is Proof.PROBED else link.pipe.put
-            if put(command, sink, index):
+            if put(command, receiver, index):
                 if release and self._ledger.is_unresolved(command.owner):
-                    self._ledger.record(command, self.env.clock.now(), sink, index)
+                    self._ledger.record(command, self.env.clock.now(), receiver, index)
                 return
             in_flight = f"more than {limit_for(command.purpose)} commands in flight"
             reason = link.lost.result() if link.lost.done() else in_flight
         if release:
-            self._ledger.record(command, self.env.clock.now(), sink, index)
-        sink.on_reply(index, Silence(reason, sent=False))
+            self._ledger.record(command, self.env.clock.now(), receiver, index)
+        receiver.on_reply(index, Silence(reason, sent=False))
 
     def post(self, parcels: Sequence[Parcel], replies: int, index: int) -> bool:
         """Send what goes to all nodes alike; False where each lock has to be looked at alone.
@@ -102,22 +102,22 @@ class RedisNode(BaseNode):
             link.write(data)
         return bool(data)
 
-    def _put_probed(self, command: Command, sink: Sink, index: int) -> bool:
-        assert self._greeting is not None, "only where there is a sentinel"
+    def _put_probed(self, command: Command, receiver: Receiver, index: int) -> bool:
+        assert self._greeting is not None, "only where there is an incarnation record"
         assert self._link is not None, "connected"
         pipe = self._link.pipe
-        probe = Probe(self._greeting.eligibility.expected, sink)
+        probe = Probe(self._greeting.eligibility.expected, receiver)
         if not pipe.put(command, probe, index):
             return False
-        if not pipe.put(self._greeting.get_sentinel, probe, index):
-            probe.without_sentinel()
+        if not pipe.put(self._greeting.get_incarnation, probe, index):
+            probe.without_incarnation()
         return True
 
     def _on_failure(self, entry: Entry, message: str) -> None:
         """Look at an error reply: an unacknowledged release is recorded, a demoted master is left."""
-        command, sink, index = entry
+        command, receiver, index = entry
         if command.purpose is Purpose.RELEASE:
-            self._ledger.record(command, self.env.clock.now(), sink, index)
+            self._ledger.record(command, self.env.clock.now(), receiver, index)
         if STALE_ROLE in message and self._link is not None:
             self._link.give_up("READONLY: the server is not a master any more")
         if is_refusal(command, message):
@@ -142,12 +142,12 @@ class RedisNode(BaseNode):
         """Answer for everything that was in flight on a connection that has ended, oldest first."""
         now = self.env.clock.now()
         silence = Silence(reason)
-        for command, sink, index in link.pipe.abandon():
+        for command, receiver, index in link.pipe.abandon():
             if command.purpose.creates:
                 self._ledger.record_unresolved(command, now)
             elif command.purpose is Purpose.RELEASE:
-                self._ledger.record(command, now, sink, index)
-            sink.on_reply(index, silence)
+                self._ledger.record(command, now, receiver, index)
+            receiver.on_reply(index, silence)
 
     # -- channels ----------------------------------------------------------------------------
 
@@ -159,7 +159,7 @@ class RedisNode(BaseNode):
         """As in `Node`."""
         self._channels.remove(channel)
 
-    def hears(self, channel: bytes) -> bool:
+    def is_subscribed(self, channel: bytes) -> bool:
         """As in `Node`."""
         link = self._link
         return link is not None and not link.pipe.closed and self._channels.stands(channel)
@@ -169,9 +169,9 @@ class RedisNode(BaseNode):
         """As in `Node`."""
         return self._link is not None and self._link.resp3 and not self._may_not_subscribe
 
-    def _send_to_channel(self, command: Command, sink: Sink) -> bool:
+    def _send_to_channel(self, command: Command, receiver: Receiver) -> bool:
         link = self._link
-        return link is not None and link.resp3 and link.pipe.put(command, sink, 0)
+        return link is not None and link.resp3 and link.pipe.put(command, receiver, 0)
 
     def _noticed(self, channel: bytes, message: object) -> None:
         """Tell the manager, unless the message was on its way when the last listener left."""
@@ -198,10 +198,10 @@ class RedisNode(BaseNode):
                 self._run_id = identity.run_id
                 if self._greeting is not None:
                     self._greeting.tell_eviction(identity.eviction)
-                self._unfit = self._why_unfit(identity)
-                if self._unfit:
+                self._unusable = self._why_unfit(identity)
+                if self._unusable:
                     link.give_up("its keys would be on several servers")
-                    self._become(NodeState.DOWN, self._unfit)
+                    self._become(NodeState.DOWN, self._unusable)
                 elif identity.role in (None, "master"):
                     began = self.env.clock.now()
                     await self._serve(link)
@@ -307,7 +307,7 @@ class RedisNode(BaseNode):
             release.sent = link.pipe.put(release.command, release, 0)
 
     def _greet(self) -> None:
-        """Ask for a sign of life: where there are sentinels, by a greeting."""
+        """Ask for a sign of life: where there are incarnation records, by a greeting."""
         if self._link is None or self._pinging:
             return
         nonce = b"%016x" % self.env.random.getrandbits(64)
@@ -329,8 +329,8 @@ class RedisNode(BaseNode):
         """As in `BaseNode`."""
         if self._greeting is not None and self._link is not None:
             # A connection cannot outlive its server's process: the scripts need not ask for its identity.
-            self._link.pipe.stamp = pack_stamp(self._greeting.stamp(with_identity=False))
-            self._link.pipe.expected = self._greeting.eligibility.expected.sentinel
+            self._link.pipe.precondition = pack_precondition(self._greeting.precondition(with_identity=False))
+            self._link.pipe.expected = self._greeting.eligibility.expected.incarnation
 
     def _look_again(self) -> None:
         """Greet again as soon as a wait is over, rather than at the next heartbeat."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import final
 
 from .._core.command import Answer, Command, Reply
-from .._core.fencing import block_end
+from .._core.fencing import range_end
 from .._core.quorum import Vote
 from .._kinds.primitive import Primitive
 from .round import Asks, Round
@@ -72,7 +72,7 @@ class AcquireRound(Asked, Granting):
             return self._behind
         if not self.ballot or self.agreed == self.granted:
             return False
-        return self._differs_from(block_end(self.ballot, self.block))  # one that was asked alone may, too
+        return self._differs_from(range_end(self.ballot, self.block))  # one that was asked alone may, too
 
 
 class GrantRound(Granting):
@@ -135,10 +135,10 @@ class ExtendRound(Asked):
         ttl: float,
         *,
         fence: int,
-        heed: Callable[[int, Answer], None],
+        on_answer: Callable[[int, Answer], None],
     ) -> None:
         self._begin(outbox)
-        self._heed = heed
+        self._on_answer = on_answer
         self.primitive = primitive
         self.owner = owner
         self.ttl = ttl

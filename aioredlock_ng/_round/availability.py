@@ -48,7 +48,7 @@ class Availability:
         """Return in how many seconds a majority may vote: what `LockManager.unavailable_for` describes."""
         if self.closing or self.conflict is not None:
             return math.inf
-        standings = [node.standing for node in self._nodes]
-        waits = [0.0 if s.state is NodeState.UP else s.votes_in for s in standings]
+        statuses = [node.status for node in self._nodes]
+        waits = [0.0 if s.state is NodeState.UP else s.votes_in for s in statuses]
         wait = free_after(waits, majority(len(waits)))
         return math.inf if wait is None else wait

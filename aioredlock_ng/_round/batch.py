@@ -3,7 +3,7 @@
 What one script does for up to `MAX_BATCH` locks costs a server a third of what as many scripts do.  The locks
 of a batch have nothing else in common: each is granted or refused alone, and a key of a wrong type is the
 answer of its lock alone.  Plain acquires are no script: they stay the Redlock page's ``SET key owner NX PX
-ttl``, one behind the other; where votes rest on the sentinel it is read once, behind the last (R12).
+ttl``, one behind the other; where votes rest on the record it is read once, behind the last (R12).
 
 A batch stands in for the commands of its rounds.  Whatever is no answer to it as a whole (an error, a
 connection that ends, a node that has to be asked in another way) is seen as if each lock had been asked for
@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
 from .._core.clock_watch import ClockWatch
-from .._core.command import GRANTED, STAMP_SIZE, Answer, Script, Silence
-from .._core.fencing import block_end
-from .._core.quarantine import SENTINEL_CHANGED
+from .._core.command import GRANTED, PRECONDITION_SIZE, Answer, Script, Silence
+from .._core.fencing import range_end
+from .._core.quarantine import INCARNATION_CHANGED
 from .._kinds.answers import (
     NO_VOTE,
     RELEASED,
@@ -38,7 +38,7 @@ from .round import grant_all
 MAX_BATCH: Final = 32
 """Locks that one script deals with: it holds up a server for less than half a millisecond."""
 
-_CHANGED: Final = Silence(SENTINEL_CHANGED)
+_CHANGED: Final = Silence(INCARNATION_CHANGED)
 
 _SET: Final = b"OK"
 
@@ -53,21 +53,21 @@ class Batch(ABC):
     replies = 1
     """How many replies it has from each node."""
     script: Script | None = None
-    """None for plain commands, whose replies have no tag."""
-    stamped = False
-    """Whether the node adds its stamp before the tag (R12)."""
+    """None for plain commands, whose replies have no request id."""
+    conditional = False
+    """Whether the node adds its precondition before the request id (R12)."""
     probed = False
-    """Whether it reads the sentinel behind its votes (R12)."""
+    """Whether it reads the incarnation record behind its votes (R12)."""
     packed: bytes
-    """What every node is sent, without stamp and tag."""
+    """What every node is sent, without precondition and request id."""
     rounds: Sequence[Asked]
 
     @abstractmethod
-    def take(self, node: int, reply: object, tag: bytes, fail: Fail) -> bool:
+    def take(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
         """Hand a node's reply to the rounds; False when it is no answer to this."""
 
-    def expect(self, node: int, sentinel: bytes) -> None:
-        """Take note of the sentinel that a node has as it is asked."""
+    def expect(self, node: int, incarnation: bytes) -> None:
+        """Take note of the incarnation record that a node has as it is asked."""
         raise NotImplementedError("only of what is `probed`")
 
     @property
@@ -81,7 +81,7 @@ class Batch(ABC):
         return self.packed.replace(short, full, 1)
 
     @property
-    def over(self) -> bool:
+    def done(self) -> bool:
         """Whether every node has answered to every round, or was counted as silent."""
         for round_ in self.rounds:  # noqa: SIM110 (a generator would be the slowest part of it)
             if round_.pending:
@@ -91,25 +91,25 @@ class Batch(ABC):
 
 @final
 class PlainAcquires(Batch):
-    """``SET key owner NX PX ttl`` for each lock; behind the last a look at the sentinel, where one is due."""
+    """``SET key owner NX PX ttl`` for each lock; behind the last a look at the record, where one is due."""
 
     def __init__(self, rounds: Sequence[AcquireRound]) -> None:
         self.rounds = rounds
-        sentinel = rounds[0].primitive.packed_sentinel
-        self.probed = bool(sentinel)
+        incarnation = rounds[0].primitive.packed_incarnation
+        self.probed = bool(incarnation)
         self.replies = len(rounds) + self.probed
         words = [round_.primitive.packed_set(round_.owner, round_.ttl) for round_ in rounds]
-        if sentinel:
-            words.append(b"*2\r\n$3\r\nGET\r\n" + sentinel)
+        if incarnation:
+            words.append(b"*2\r\n$3\r\nGET\r\n" + incarnation)
         self.packed = b"".join(words)
         self._expected: dict[int, bytes] = {}
         self._got: dict[int, list[Any]] = {}
 
-    def expect(self, node: int, sentinel: bytes) -> None:
+    def expect(self, node: int, incarnation: bytes) -> None:
         """As in `Batch`."""
-        self._expected[node] = sentinel
+        self._expected[node] = incarnation
 
-    def take(self, node: int, reply: object, tag: bytes, fail: Fail) -> bool:
+    def take(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
         """Keep a reply; hand all of them on with the last."""
         got = self._got.get(node)
         if got is None:
@@ -140,9 +140,9 @@ class PlainAcquires(Batch):
                     round_.on_reply(node, said)
 
     def _why_not(self, node: int, found: object) -> Silence | None:
-        """Return why no vote of this node counts; None when the sentinel was there behind all."""
+        """Return why no vote of this node counts; None when the incarnation record was there behind all."""
         if isinstance(found, Exception):
-            return Silence(f"its sentinel could not be read: {found}")
+            return Silence(f"its incarnation record could not be read: {found}")
         return None if found == self._expected.get(node) else _CHANGED
 
 
@@ -153,9 +153,9 @@ class ScriptBatch(Batch):
     """Whether something could be the answer to one lock."""
 
     def _pack(self, script: Script, keys: int, words: Sequence[bytes], args: int) -> None:
-        """Pack it; `words` are its keys and arguments, packed already.  The node adds stamp and tag."""
+        """Pack it; `words` are its keys and arguments, packed already.  The node adds what is its own."""
         self.script = script
-        count = 3 + keys + args + (STAMP_SIZE + 1 if self.stamped else 1)
+        count = 3 + keys + args + (PRECONDITION_SIZE + 1 if self.conditional else 1)
         begins = b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$%d\r\n%d\r\n" % (
             count,
             script.digest,
@@ -182,7 +182,7 @@ class ScriptBatch(Batch):
 class FencedAcquires(ScriptBatch):
     """Acquires with one ttl, one ballot and blocks of one size."""
 
-    stamped = True
+    conditional = True
     _fits = staticmethod(fits_int)
 
     def __init__(self, rounds: Sequence[AcquireRound], clocks: ClockWatch, now: Callable[[], float]) -> None:
@@ -191,11 +191,11 @@ class FencedAcquires(ScriptBatch):
         self._now = now
         first, n = rounds[0], len(rounds)
         primitive = first.primitive
-        self._proposed = block_end(first.ballot, first.block)
+        self._proposed = range_end(first.ballot, first.block)
         self._hoped = [self._proposed] * n
         words = [round_.primitive.packed_pair for round_ in rounds]
         words += (
-            primitive.packed_sentinel,
+            primitive.packed_incarnation,
             packed_ms(first.ttl),
             packed_number(first.ballot),
             packed_number(first.block),
@@ -204,10 +204,10 @@ class FencedAcquires(ScriptBatch):
         words += [b"$%d\r\n%b\r\n" % (len(round_.owner), round_.owner) for round_ in rounds]
         self._pack(primitive.batches.acquire, 2 * n + 1, words, 4 + n)
 
-    def take(self, node: int, reply: object, tag: bytes, fail: Fail) -> bool:
-        """As in `Batch`.  Behind the tag comes the node's time of day, alone where it has no vote."""
+    def take(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
+        """As in `Batch`.  Behind the request id comes the node's time of day, alone where it has no vote."""
         asked = self._asked
-        if type(reply) is not list or len(reply) < 2 or reply[0] != tag or type(reply[1]) is not int:  # noqa: PLR2004
+        if type(reply) is not list or len(reply) < 2 or reply[0] != request_id or type(reply[1]) is not int:  # noqa: PLR2004
             return False
         answers, time = reply[2:], reply[1] / 1_000_000
         now = self._now()
@@ -240,9 +240,9 @@ class OneAnswerEach(ScriptBatch):
     _hoped: list[int]
     """How the script says that, for all of the locks."""
 
-    def take(self, node: int, reply: object, tag: bytes, fail: Fail) -> bool:
+    def take(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
         """As in `Batch`."""
-        if type(reply) is not list or not reply or reply[0] != tag:
+        if type(reply) is not list or not reply or reply[0] != request_id:
             return False
         answers = reply[1:]
         if answers == self._hoped:
@@ -285,10 +285,10 @@ class Extensions(OneAnswerEach):
         first, n = rounds[0], len(rounds)
         primitive, fenced = first.primitive, first.fenced
         self._hoped = [1] * n
-        self.stamped = bool(primitive.packed_sentinel)
+        self.conditional = bool(primitive.packed_incarnation)
         words = [round_.primitive.packed_pair if fenced else round_.primitive.packed_key for round_ in rounds]
         words += (
-            primitive.packed_sentinel,
+            primitive.packed_incarnation,
             packed_ms(first.ttl),
             primitive.packed_fence_ttl if fenced else _EMPTY,
         )
@@ -297,4 +297,4 @@ class Extensions(OneAnswerEach):
             if fenced:
                 words.append(bulk(b"%d" % round_.fence))
         each = 2 if fenced else 1
-        self._pack(primitive.batches.extend, each * n + self.stamped, words, 2 + each * n)
+        self._pack(primitive.batches.extend, each * n + self.conditional, words, 2 + each * n)

@@ -20,7 +20,7 @@ class Ends(Protocol):
     """What may end before its deadline."""
 
     @property
-    def over(self) -> bool:
+    def done(self) -> bool:
         """Whether it has ended."""
 
 
@@ -69,7 +69,7 @@ class DeadlineHeap(Generic[Item]):
         while entries:
             due, number, item = entries[0]
             if numbers.get(item) == number:
-                if not item.over:
+                if not item.done:
                     return due
                 del numbers[item]
             heapq.heappop(entries)
@@ -112,7 +112,7 @@ class Deadlines:
         new, self._new = self._new, []
         heap, now = self._heap, self._loop.time()
         for timeout, limited in new:
-            if not limited.over:
+            if not limited.done:
                 heap.push(limited, now + timeout)
         if (due := heap.next_due()) < self._rings_at:
             self._ring_at(due)

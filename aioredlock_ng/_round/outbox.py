@@ -51,7 +51,7 @@ def _posts_nothing(_batches: Sequence[Parcel], _replies: int, _index: int) -> bo
 
 @final
 @dataclass(slots=True)
-class Turn:
+class TickContext:
     """What the acquires of one turn of the loop have in common."""
 
     asked_at: float
@@ -87,7 +87,7 @@ class Outbox:
         self._extensions: list[ExtendRound] = []
         self._releases: list[ReleaseRound] = []
         self._acquires: list[AcquireRound] = []
-        self.turn: Turn | None = None
+        self.tick: TickContext | None = None
         """What was read for an acquire that waits here: for the next ones it need not be read again."""
         self._scheduled = False
         self._sent: list[Batch] = []  # in this turn: their time begins at its end
@@ -108,9 +108,9 @@ class Outbox:
         if not self._scheduled:
             self._schedule()
 
-    def acquire(self, round_: AcquireRound, turn: Turn) -> None:
-        """Have an acquire leave in this turn of the loop; `turn` is what was read for it."""
-        self.turn = turn
+    def acquire(self, round_: AcquireRound, tick: TickContext) -> None:
+        """Have an acquire leave in this turn of the loop; `tick` is what was read for it."""
+        self.tick = tick
         self._acquires.append(round_)
         if not self._scheduled:
             self._schedule()
@@ -123,7 +123,7 @@ class Outbox:
 
     def drain(self) -> None:
         """Give the nodes all that waits here: what comes next comes behind it."""
-        self.turn = None
+        self.tick = None
         if not (self._acquires or self._releases or self._extensions):
             return
         batches, replies = self._batches(), 0
@@ -176,7 +176,7 @@ class Outbox:
 
     def _begin_their_time(self) -> None:
         under_way = self._under_way
-        while under_way and under_way[0][1].over:
+        while under_way and under_way[0][1].done:
             under_way.popleft()
         ends = self.loop.time() + self.node_timeout
         for batch in self._sent:
@@ -190,9 +190,9 @@ class Outbox:
         self._timer = None
         under_way, now = self._under_way, self.loop.time()
         try:
-            while under_way and (under_way[0][0] <= now or under_way[0][1].over):
+            while under_way and (under_way[0][0] <= now or under_way[0][1].done):
                 for round_ in under_way[0][1].rounds:
-                    if not round_.over:
+                    if not round_.done:
                         round_.time_out()
                 under_way.popleft()
         finally:  # whatever that raises, the others end in time, too
@@ -203,9 +203,9 @@ class Outbox:
         """Return the rounds that some node has not answered yet."""
         batches = [*(batch for _, batch in self._under_way), *self._sent]
         waiting = [*self._extensions, *self._releases, *self._acquires]
-        return [r for r in (*waiting, *(r for batch in batches for r in batch.rounds)) if not r.over]
+        return [r for r in (*waiting, *(r for batch in batches for r in batch.rounds)) if not r.done]
 
-    def over(self, node: Node) -> Outbox:
+    def for_node(self, node: Node) -> Outbox:
         """Return an outbox over one node, for what concerns no other."""
         return Outbox((node,), self.deadlines, self.node_timeout, self._clocks, self._now)
 

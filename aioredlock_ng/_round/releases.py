@@ -14,7 +14,7 @@ from .asked import ReleaseRound
 from .outbox import NOT_HELD, Outbox
 from .round import NOTHING_KNOWN, Round, all_answered
 
-HANDED_ON: Final = Answer(Vote.GRANTED, "a task of this process has it now", wait=0.0)
+HANDED_OFF: Final = Answer(Vote.GRANTED, "a task of this process has it now", wait=0.0)
 """Stands for what no node was asked (R43)."""
 
 STILL_HELD: Final = Answer(Vote.GRANTED, "its task has the lock by another lease yet", wait=0.0)
@@ -25,11 +25,11 @@ STILL_HELD: Final = Answer(Vote.GRANTED, "its task has the lock by another lease
 class Releases:
     """Makes the release rounds of one manager."""
 
-    __slots__ = ("_handed_on", "_outbox", "_rounds", "_still_held")
+    __slots__ = ("_handed_off", "_outbox", "_rounds", "_still_held")
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
-        self._handed_on: Round | None = None
+        self._handed_off: Round | None = None
         self._still_held: Round | None = None
         # Those not asked in batches that have not been answered, and some that have.
         self._rounds: deque[Round] = deque()
@@ -54,12 +54,12 @@ class Releases:
         are behind, and with a `seat` it takes away the call's marks, or keeps its place in line.
         """
         outbox = self._outbox
-        if primitive.alone and not fence and not stays:
-            asked = ReleaseRound(outbox, primitive, owner, keeps, quiet=quiet, unsent=unsent)
-            outbox.release(asked)
+        if primitive.batchable and not fence and not stays:
+            batched = ReleaseRound(outbox, primitive, owner, keeps, quiet=quiet, unsent=unsent)
+            outbox.release(batched)
             if timeout is not None and timeout < outbox.node_timeout:
-                asked.limit(timeout)
-            return asked
+                batched.limit(timeout)
+            return batched
         round_ = Round(outbox, primitive.kind.release.read)
         round_.learns = True
         command = primitive.release(owner, keeps, fence, quiet=quiet, stays=stays, seat=seat)
@@ -72,16 +72,16 @@ class Releases:
             rounds.popleft()
         return round_
 
-    def stand_up(self, primitive: Primitive, seat: Seat) -> None:
+    def leave_queue(self, primitive: Primitive, seat: Seat) -> None:
         """Take away what marked a call at the nodes that waits no more (R22)."""
-        Round(self._outbox, lambda _: NOT_HELD).ask(primitive.stand_up(seat), self._outbox.node_timeout)
+        Round(self._outbox, lambda _: NOT_HELD).ask(primitive.leave_queue(seat), self._outbox.node_timeout)
 
     @property
-    def handed_on(self) -> Round:
+    def handed_off(self) -> Round:
         """The round of every lock that goes on to another task of this process: nothing is sent (R43)."""
-        if self._handed_on is None:
-            self._handed_on = self._unasked(HANDED_ON)
-        return self._handed_on
+        if self._handed_off is None:
+            self._handed_off = self._unasked(HANDED_OFF)
+        return self._handed_off
 
     @property
     def still_held(self) -> Round:

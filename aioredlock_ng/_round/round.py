@@ -62,7 +62,7 @@ class Asks(Protocol):
 class Round(Tally):
     """One question, asked of all nodes; `read` turns a reply into an answer.
 
-    `heed` is shown every answer, also one that comes after the time was up.
+    `on_answer` is shown every answer, also one that comes after the time was up.
 
     A waiter leaves as soon as the tally tells it enough; the round itself goes on until every node
     has answered or its time is up.  A reply that comes later counts for nothing; only a round that `learns`,
@@ -70,7 +70,7 @@ class Round(Tally):
     """
 
     # Of the class, as long as they are what nearly every round keeps.
-    _heed: Callable[[int, Answer], None] | None = None
+    _on_answer: Callable[[int, Answer], None] | None = None
     _alarm: asyncio.Future[bool] | None = None
     _alarmed_by: Decided | None = None
     _waiting: Sequence[tuple[Decided, asyncio.Future[bool]]] = ()
@@ -87,11 +87,11 @@ class Round(Tally):
         self,
         outbox: Asks,
         read: Callable[[Reply], Answer],
-        heed: Callable[[int, Answer], None] | None = None,
+        on_answer: Callable[[int, Answer], None] | None = None,
     ) -> None:
         self.read = read
-        if heed is not None:
-            self._heed = heed
+        if on_answer is not None:
+            self._on_answer = on_answer
         self._begin(outbox)
 
     def _begin(self, outbox: Asks) -> None:
@@ -136,8 +136,8 @@ class Round(Tally):
 
     def take(self, node: int, answer: Answer) -> None:
         """Take a node's answer, and let every waiter go that knows enough now."""
-        if self._heed is not None:
-            self._heed(node, answer)
+        if self._on_answer is not None:
+            self._on_answer(node, answer)
         if self.answers[node] is not None:  # it was counted as silent when the time was up, and stays so
             if self.learns and answer.vote is not Vote.SILENT:
                 self.answers[node] = answer
@@ -162,7 +162,7 @@ class Round(Tally):
             callback()
 
     @property
-    def over(self) -> bool:
+    def done(self) -> bool:
         """Whether every node has answered, or was counted as silent."""
         return not self.pending
 

@@ -12,7 +12,7 @@ from .._kinds.primitive import Primitive
 from .asked import GrantRound
 from .round import Asks
 
-STRAY: Final = Answer(Vote.REFUSED, "granted another slot, which goes back")
+ORPHANED: Final = Answer(Vote.REFUSED, "granted another slot, which goes back")
 """What the grant of another slot is worth once one is won."""
 
 
@@ -34,9 +34,9 @@ class SlotRound(GrantRound):
 
     def take(self, node: int, answer: Answer) -> None:
         """Take a node's answer; one that comes after the win may still be the grant of another slot."""
-        stray = self.verdict is Verdict.WON and answer.vote is Vote.GRANTED and answer.slot != self.slot
-        super().take(node, STRAY if stray else answer)
-        if stray and self._give_back is not None:
+        orphaned = self.verdict is Verdict.WON and answer.vote is Vote.GRANTED and answer.slot != self.slot
+        super().take(node, ORPHANED if orphaned else answer)
+        if orphaned and self._give_back is not None:
             self._give_back([node])
 
     def cast(self, vote: Vote) -> Verdict:
@@ -50,7 +50,7 @@ class SlotRound(GrantRound):
             return self.verdict
         if self.granted == self.quorum:
             self.verdict, self.slot = Verdict.WON, slot
-            self.answers = [STRAY if self._is_stray(answer) else answer for answer in self.answers]
+            self.answers = [ORPHANED if self._is_stray(answer) else answer for answer in self.answers]
         elif self.granted + self.pending < self.quorum:
             self.verdict = Verdict.LOST
         return self.verdict
@@ -68,4 +68,4 @@ class SlotRound(GrantRound):
         At once, and again for each that answers later.
         """
         self._give_back = give_back
-        give_back([node for node, answer in enumerate(self.answers) if answer is STRAY])
+        give_back([node for node, answer in enumerate(self.answers) if answer is ORPHANED])

@@ -1,19 +1,19 @@
 -- One lock or several at once, all or nothing, with a fence (R10).
--- KEYS     n locks, their n counters, the sentinel
+-- KEYS     n locks, their n counters, the incarnation record
 -- ARGV[1]  owner
 -- ARGV[2]  ttl, milliseconds
 -- ARGV[3]  ballot: the fence that the client proposes; of a block the first
 -- ARGV[4]  how many fences the client wants, one after the other: the block
 -- ARGV[5]  how long a counter lives unused, milliseconds
--- ARGV[6]  the sentinel that the client expects
+-- ARGV[6]  the record that the client expects
 -- ARGV[7]  the floor in it
 -- ARGV[8]  this server's identity, or empty
--- ARGV[9]  the tag of this request, with which the answer begins (R15)
--- returns  {tag, 1, fence, µs}: all ours, with the last fence of the block.  {tag, 0, wait, µs}: taken, the longest of the keys in the way has
---          wait ms left, or -1 for no expiry.  {tag, -1, 0, µs}: this node has no vote.  µs is its time of day.
+-- ARGV[9]  the id of this request, with which the answer begins (R15)
+-- returns  {id, 1, fence, µs}: all ours, with the last fence of the block.  {id, 0, wait, µs}: taken, the longest of the keys in the way has
+--          wait ms left, or -1 for no expiry.  {id, -1, 0, µs}: this node has no vote.  µs is its time of day.
 local call = redis.call
 local us, ms = clock()
-if not sentinel_matches(KEYS[#KEYS], ARGV[6], ARGV[8]) then
+if not incarnation_matches(KEYS[#KEYS], ARGV[6], ARGV[8]) then
   return {ARGV[9], -1, 0, us}
 end
 local n, mine = (#KEYS - 1) / 2, 0

@@ -1,13 +1,13 @@
 -- Single locks, each granted or refused as if it had come alone, with fences (R10, R42).
--- KEYS     lock and counter of each, the sentinel
+-- KEYS     lock and counter of each, the incarnation record
 -- ARGV[1]  ttl, milliseconds
 -- ARGV[2]  ballot: the fence that the client proposes; of a block its first number
 -- ARGV[3]  how many numbers each lock gets
 -- ARGV[4]  how long a counter lives unused, milliseconds
 -- ARGV[5]  the owners, one for each lock
--- behind   the sentinel that the client expects, the floor in it, this server's identity or empty, the tag of this
+-- behind   the record that the client expects, the floor in it, this server's identity or empty, the id of this
 --          request, with which the answer begins (R15)
--- returns  {tag, µs, answer of each}, or {tag, µs}: this node has no vote.  µs is its time of day.
+-- returns  {id, µs, answer of each}, or {id, µs}: this node has no vote.  µs is its time of day.
 --          n > 0: ours, n is the fence: the last number of the block.  n < 0: taken by a key that has -n ms left.
 --          0: taken by a key without expiry.  A text is the error where a key is of another type.
 -- Set a counter; returns what was there, or the error where that is of another type, which stays.
@@ -25,7 +25,7 @@ local call, pcall = redis.call, redis.pcall
 local n, last_arg = (#KEYS - 1) / 2, #ARGV
 local us, ms = clock()
 local answers = {ARGV[last_arg], us}
-if not sentinel_matches(KEYS[#KEYS], ARGV[last_arg - 3], ARGV[last_arg - 1]) then
+if not incarnation_matches(KEYS[#KEYS], ARGV[last_arg - 3], ARGV[last_arg - 1]) then
   return answers
 end
 local ttl, ballot, block, floor = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[last_arg - 2])

@@ -4,8 +4,8 @@
 -- ARGV[1]  the term
 -- ARGV[2]  what the leader calls itself
 -- ARGV[3]  how long an announcement lives, milliseconds
--- ARGV[4]  the tag of this request, with which the answer begins (R15)
--- returns  {tag, 1}: it stands there.  {tag, 0}: a greater term stands there; nothing was changed.
+-- ARGV[4]  the id of this request, with which the answer begins (R15)
+-- returns  {id, 1}: it stands there.  {id, 0}: a greater term stands there; nothing was changed.
 local term = tonumber(ARGV[1])
 local known = tonumber(string.match(redis.call('GET', KEYS[1]) or '', '^(%d+):')) or 0
 if known > term then

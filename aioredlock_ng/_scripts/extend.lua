@@ -1,19 +1,19 @@
 -- What is all ours lives at least ttl from now; in mode read a writer's own key becomes a reader's: the downgrade (R23).
 -- Never creates, never shortens (R8).  One script for each kind, by its part: mutex, readers, slots.
--- KEYS     n locks; with a fence their n counters; of readers and writers n queues; where votes rest on it the sentinel
+-- KEYS     n locks; with a fence their n counters; of readers and writers n queues; with a quarantine the incarnation record
 -- ARGV[1]  owner
 -- ARGV[2]  ttl, milliseconds, > 0
 -- ARGV[3]  the lease's fence, 0 without
 -- ARGV[4]  how long a counter lives unused, milliseconds
 -- ARGV[5]  the kind's own argument, if it has one: of readers and writers the mode, read or write; of slots the slot
--- behind   the sentinel that the client expects, the floor in it, this server's identity or empty; all three are left
---          out where there are no sentinels.  The tag of this request, with which the answer begins (R15)
--- returns  {tag, n}.  1: extended.  0: something is missing, the rest is ours.  -1: something is not ours.
+-- behind   the record that the client expects, the floor in it, this server's identity or empty; all three are left
+--          out without a quarantine.  The id of this request, with which the answer begins (R15)
+-- returns  {id, n}.  1: extended.  0: something is missing, the rest is ours.  -1: something is not ours.
 --          10 more: the same, but this node has no vote (R12).
 local n, owner, ttl, fence, own, vote, floor = #KEYS, ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[5], 0, 0
 local _, ms = clock()
 if #ARGV > OWN + 5 then
-  if sentinel_matches(KEYS[n], ARGV[OWN + 5], ARGV[OWN + 7]) then
+  if incarnation_matches(KEYS[n], ARGV[OWN + 5], ARGV[OWN + 7]) then
     floor = tonumber(ARGV[OWN + 6])
   else
     vote = 10

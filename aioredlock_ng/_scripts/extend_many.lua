@@ -1,16 +1,16 @@
 -- Single locks, each extended as if it had come alone: never created, never shortened (R8, R42).
--- KEYS     of each its lock, with fences its counter; where votes rest on it the sentinel
+-- KEYS     of each its lock, with fences its counter; with a quarantine the incarnation record
 -- ARGV[1]  ttl, milliseconds, > 0
 -- ARGV[2]  how long a counter lives unused, milliseconds; empty without fences
 -- ARGV[3]  of each its owner, with fences its fence
--- behind   where there are sentinels: the one that the client expects, the floor in it, this server's identity or
---          empty; the tag of this request, with which the answer begins (R15)
--- returns  {tag, answer of each}.  1: extended.  0: the lock is missing.  -1: it is not ours.  10 more: the same, but
+-- behind   with a quarantine: the record that the client expects, the floor in it, this server's identity or
+--          empty; the id of this request, with which the answer begins (R15)
+-- returns  {id, answer of each}.  1: extended.  0: the lock is missing.  -1: it is not ours.  10 more: the same, but
 --          this node has no vote (R12).  A text is the error where a key is of another type.
 local call, pcall = redis.call, redis.pcall
 local last_key, last_arg, ttl, vote, floor = #KEYS, #ARGV, tonumber(ARGV[1]), 0, 0
 if last_arg - last_key > 3 then
-  if sentinel_matches(KEYS[last_key], ARGV[last_arg - 3], ARGV[last_arg - 1]) then
+  if incarnation_matches(KEYS[last_key], ARGV[last_arg - 3], ARGV[last_arg - 1]) then
     floor = tonumber(ARGV[last_arg - 2])
   else
     vote = 10

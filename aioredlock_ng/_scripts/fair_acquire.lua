@@ -1,5 +1,5 @@
 -- A mutex that is granted first come, first served (R28, R29).
--- KEYS     the lock; with fences its counter; tickets and seats of those that wait; where votes rest on it the sentinel
+-- KEYS     the lock; with fences its counter; tickets and seats of those that wait; with a quarantine the incarnation record
 -- ARGV[1]  owner
 -- ARGV[2]  ttl, milliseconds
 -- ARGV[3]  ballot: the fence that the client proposes; 0 without fences
@@ -8,18 +8,18 @@
 -- ARGV[6]  the seat of the call; empty: it does not wait
 -- ARGV[7]  its ticket; 0: it has none yet
 -- ARGV[8]  how long a seat lives at least that is not seen again, milliseconds
--- ARGV[9]  the sentinel that the client expects; these three are left out where there are no sentinels
+-- ARGV[9]  the record that the client expects; all three are left out where there are none
 -- ARGV[10] the floor in it
 -- ARGV[11] this server's identity, or empty
--- ARGV[#ARGV]  the tag of this request, with which the answer begins (R15)
--- returns  {tag, 1, fence, µs, 0, 0}: ours.  {tag, 0, wait, µs, ticket, ahead}: it is taken, or others come first; that
---          is so for wait ms, or -1 for ever; so many are ahead.  {tag, -1, 0, µs, 0, 0}: this node has no vote.  µs is its
+-- ARGV[#ARGV]  the id of this request, with which the answer begins (R15)
+-- returns  {id, 1, fence, µs, 0, 0}: ours.  {id, 0, wait, µs, ticket, ahead}: it is taken, or others come first; that
+--          is so for wait ms, or -1 for ever; so many are ahead.  {id, -1, 0, µs, 0, 0}: this node has no vote.  µs is its
 --          time of day.
 local call = redis.call
 local us, ms = clock()
 local n, owner, seat, floor = #KEYS, ARGV[1], ARGV[6], 0
 if #ARGV > 9 then
-  if not sentinel_matches(KEYS[n], ARGV[9], ARGV[11]) then
+  if not incarnation_matches(KEYS[n], ARGV[9], ARGV[11]) then
     return {ARGV[#ARGV], -1, 0, us, 0, 0}
   end
   n, floor = n - 1, tonumber(ARGV[10])

@@ -8,8 +8,8 @@
 -- ARGV[5]  the seat of the call; empty: it has none
 -- ARGV[6]  the ticket with which it waits on; 0: it waits no more
 -- ARGV[7]  how long a seat lives at least that is not seen again, milliseconds
--- ARGV[#ARGV]  the tag of this request, with which the answer begins (R15)
--- returns  {tag, deleted, wait, told}, and where another holds it {…, foreign} or {…, foreign, label}: as release.lua.
+-- ARGV[#ARGV]  the id of this request, with which the answer begins (R15)
+-- returns  {id, deleted, wait, told}, and where another holds it {…, foreign} or {…, foreign, label}: as release.lua.
 --          wait counts those that come before the seat, of a lock that is free, too; told are of the first seats.
 local call = redis.call
 local n, fence, seat, ticket = #KEYS, tonumber(ARGV[2]), ARGV[5], tonumber(ARGV[6])

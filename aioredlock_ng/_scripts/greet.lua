@@ -1,14 +1,14 @@
 -- A client greets this node: which server is it, may it vote, and what time does it have (R12, R14).
--- KEYS[1]  the sentinel
--- ARGV[1]  what to answer behind the tag, so that the client knows its own question (R15)
+-- KEYS[1]  the incarnation record
+-- ARGV[1]  what to answer behind the request id, so that the client knows its own question (R15)
 -- ARGV[2]  how many nodes the client has; 0: it only looks, and nothing is written
 -- ARGV[3]  its quarantine, milliseconds
--- ARGV[4]  the sentinel whose wait begins anew if it is still there, or empty
+-- ARGV[4]  the incarnation record whose wait begins anew if it is still there, or empty
 -- ARGV[5]  the floor that goes with that
--- ARGV[6]  the claim to write where there is no sentinel
+-- ARGV[6]  the claim to write where there is no incarnation record
 -- ARGV[7]  the floor that this one is lifted to as far as its clock allows, or 0
--- ARGV[8]  the tag of this request, with which the answer begins (R15)
--- returns  {tag, ARGV[1], sentinel or empty, µs, identity, role or empty, what is said to a write or empty}
+-- ARGV[8]  the id of this request, with which the answer begins (R15)
+-- returns  {id, ARGV[1], incarnation record or empty, µs, identity, role or empty, what is said to a write or empty}
 local us, ms = clock()
 local me, role = identity(), info('replication', 'role') or ''
 local size, quarantine = tonumber(ARGV[2]), tonumber(ARGV[3])

@@ -1,8 +1,8 @@
 -- The holders of locks, for how long their keys are there yet, and where their counters stand.
 -- KEYS     each lock, and its counter
 -- ARGV[1]  how many bytes the answer may have, more or less: once it has them, the other locks are left out
--- ARGV[2]  the tag of this request, with which the answer begins (R15)
--- returns  {tag, value, ms, count, …}: of each lock, in their order, but for those that are left out, which the first never is.
+-- ARGV[2]  the id of this request, with which the answer begins (R15)
+-- returns  {id, value, ms, count, …}: of each lock, in their order, but for those that are left out, which the first never is.
 --          value is false when the lock is free; ms is -1 when there is no expiry.  count is what the counter has, false
 --          where it has nothing, and where no holder or readers are (R10): slots have counters of their own (R25).
 --          Of a value that is too long to be ours, only the beginning: it could be of any size.

@@ -1,22 +1,22 @@
 -- Read locks, one or several at once, all or nothing (R20 to R22).
--- KEYS     n locks; with fences their n counters; n queues; where votes rest on it the sentinel
+-- KEYS     n locks; with fences their n counters; n queues; with a quarantine the incarnation record
 -- ARGV[1]  owner
 -- ARGV[2]  ttl, milliseconds
 -- ARGV[3]  ballot: the fence that the client proposes; 0 without fences
 -- ARGV[4]  1: readers have no blocks
 -- ARGV[5]  how long a counter lives unused, milliseconds
 -- ARGV[6]  the seat of the call, which leaves a mark where it has to wait; empty: it does not wait
--- ARGV[7]  the sentinel that the client expects; these three are left out where there are no sentinels
+-- ARGV[7]  the record that the client expects; all three are left out where there are none
 -- ARGV[8]  the floor in it
 -- ARGV[9]  this server's identity, or empty
--- ARGV[#ARGV]  the tag of this request, with which the answer begins (R15)
--- returns  {tag, 1, fence, µs}: all ours.  {tag, 0, wait, µs}: a writer has one of them, or waits for it; it stays for
---          wait ms at the longest, or -1 for no expiry.  {tag, -1, 0, µs}: this node has no vote.  µs is its time.
+-- ARGV[#ARGV]  the id of this request, with which the answer begins (R15)
+-- returns  {id, 1, fence, µs}: all ours.  {id, 0, wait, µs}: a writer has one of them, or waits for it; it stays for
+--          wait ms at the longest, or -1 for no expiry.  {id, -1, 0, µs}: this node has no vote.  µs is its time.
 local call = redis.call
 local us, ms = clock()
 local n, owner, ttl, floor = #KEYS, ARGV[1], ARGV[2], 0
 if #ARGV > 7 then
-  if not sentinel_matches(KEYS[n], ARGV[7], ARGV[9]) then
+  if not incarnation_matches(KEYS[n], ARGV[7], ARGV[9]) then
     return {ARGV[#ARGV], -1, 0, us}
   end
   n, floor = n - 1, tonumber(ARGV[8])

@@ -7,8 +7,8 @@
 --          channel of its own name, saying how many they are, or nothing where that may not be asked
 -- ARGV[5]  how many milliseconds what is ours stays taken, if it lives so long, without a notice (R34); left out
 --          where it is to go.  A letter in the value says that it is only kept then.
--- ARGV[#ARGV]  the tag of this request, with which the answer begins (R15)
--- returns  {tag, deleted, wait, told}, and where keys are there that are not ours {…, foreign} or {…, foreign, label}
+-- ARGV[#ARGV]  the id of this request, with which the answer begins (R15)
+-- returns  {id, deleted, wait, told}, and where keys are there that are not ours {…, foreign} or {…, foreign, label}
 --          deleted  how many keys were ours: they are gone, or stay for ARGV[5]
 --          wait     ms that the longest of the others has left; 0: there is none, -1: it has no expiry
 --          told     how many listen on the channel of the key where the most do; 0: none, or not known, or nothing

@@ -2,9 +2,9 @@
 -- KEYS     n locks
 -- ARGV[1]  as ARGV[4] of release.lua: empty, or what is gone is published
 -- ARGV[2]  the owners, one for each lock
--- ARGV[#ARGV]  the tag of this request, with which the answer begins (R15)
--- returns  {tag, answer of each}.  1: deleted, and nothing listens to its channel.  Else what release.lua returns
---          behind its tag.  A text is the error where the key is of another type.
+-- ARGV[#ARGV]  the id of this request, with which the answer begins (R15)
+-- returns  {id, answer of each}.  1: deleted, and nothing listens to its channel.  Else what release.lua returns
+--          behind its request id.  A text is the error where the key is of another type.
 local call, pcall = redis.call, redis.pcall
 local answers, counts = {ARGV[#ARGV]}, nil
 if ARGV[1] ~= '' then

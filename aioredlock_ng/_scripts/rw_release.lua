@@ -7,8 +7,8 @@
 --          on that of the queue's, to which writers listen.  Empty: nothing is
 -- ARGV[5]  the mode: read or write
 -- ARGV[6]  the seat of a call that waits no more, whose mark is taken away; left out where the call may wait on
--- ARGV[#ARGV]  the tag of this request, with which the answer begins (R15)
--- returns  {tag, given back, wait, told}, and where others are {…, foreign} or {…, foreign, label}: as release.lua.
+-- ARGV[#ARGV]  the id of this request, with which the answer begins (R15)
+-- returns  {id, given back, wait, told}, and where others are {…, foreign} or {…, foreign, label}: as release.lua.
 --          Readers are no foreigners, and have no label.
 local call = redis.call
 local n, owner, fence, loud, reads = #KEYS, ARGV[1], tonumber(ARGV[2]), ARGV[4] ~= '', ARGV[5] == 'read'

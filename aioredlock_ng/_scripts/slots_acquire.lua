@@ -1,5 +1,5 @@
 -- One permit of a semaphore: a slot of its own, with a fence (R24, R25).
--- KEYS     the lock; with fences its counters; where votes rest on it the sentinel
+-- KEYS     the lock; with fences its counters; with a quarantine the incarnation record
 -- ARGV[1]  owner
 -- ARGV[2]  ttl, milliseconds
 -- ARGV[3]  ballot: the fence that the client proposes; 0 without fences
@@ -8,17 +8,17 @@
 -- ARGV[6]  how many slots there are
 -- ARGV[7]  the slot to begin with
 -- ARGV[8]  how many slots to look at from there on: the first one that is free is taken
--- ARGV[9]  the sentinel that the client expects; these three are left out where there are no sentinels
+-- ARGV[9]  the record that the client expects; all three are left out where there are none
 -- ARGV[10] the floor in it
 -- ARGV[11] this server's identity, or empty
--- ARGV[#ARGV]  the tag of this request, with which the answer begins (R15)
--- returns  {tag, 1, fence, µs, slot}: ours.  {tag, 0, wait, µs, -1}: none of these is free; wait is the milliseconds until
---          one of all is, 0: one is now, -1: never, for another program's hash is there.  {tag, -1, 0, µs, -1}: this node
+-- ARGV[#ARGV]  the id of this request, with which the answer begins (R15)
+-- returns  {id, 1, fence, µs, slot}: ours.  {id, 0, wait, µs, -1}: none of these is free; wait is the milliseconds until
+--          one of all is, 0: one is now, -1: never, for another program's hash is there.  {id, -1, 0, µs, -1}: this node
 --          has no vote.  µs is its time of day.
 local us, ms = clock()
 local key, owner, ballot, permits, floor = KEYS[1], ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[6]), 0
 if #ARGV > 9 then
-  if not sentinel_matches(KEYS[#KEYS], ARGV[9], ARGV[11]) then
+  if not incarnation_matches(KEYS[#KEYS], ARGV[9], ARGV[11]) then
     return {ARGV[#ARGV], -1, 0, us, -1}
   end
   floor = tonumber(ARGV[10])

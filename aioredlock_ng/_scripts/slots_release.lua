@@ -7,9 +7,9 @@
 --          asked, a colon, and the slot that is free
 -- ARGV[5]  how many slots there are
 -- ARGV[6]  the slot of the lease; -1: it was not won
--- ARGV[7]  the tag of this request, with which the answer begins (R15)
--- returns  {tag, given back, wait, told}, as release.lua: wait is 0 where a slot is free.  Where another program's hash
---          is, {tag, 0, wait, told, 1}.
+-- ARGV[7]  the id of this request, with which the answer begins (R15)
+-- returns  {id, given back, wait, told}, as release.lua: wait is 0 where a slot is free.  Where another program's hash
+--          is, {id, 0, wait, told, 1}.
 local key, owner, fence, slot = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[6])
 local _, ms = clock()
 local loud = ARGV[4] ~= ''

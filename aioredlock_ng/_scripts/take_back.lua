@@ -1,14 +1,14 @@
 -- The older quorum takes a node back that a stray client has used, and keeps still for as long as a lock of the
 -- other one may live (R12a).
--- KEYS[1]  the sentinel
--- ARGV[1]  what to answer behind the tag, as in greet.lua
+-- KEYS[1]  the incarnation record
+-- ARGV[1]  what to answer behind the request id, as in greet.lua
 -- ARGV[2]  how many nodes the client has
 -- ARGV[3]  its quarantine, milliseconds
--- ARGV[4]  the sentinel that was seen: nothing is changed when another one is there
+-- ARGV[4]  the incarnation record that was seen: nothing is changed when another one is there
 -- ARGV[5]  the claim of the client's quorum
 -- ARGV[6]  the pattern of all keys under the prefix
 -- ARGV[7…] how those of them begin that are no locks: counters, hints, announcements
--- ARGV[#ARGV]  the tag of this request, with which the answer begins (R15)
+-- ARGV[#ARGV]  the id of this request, with which the answer begins (R15)
 -- returns  as greet.lua
 local us, ms = clock()
 local me, role = identity(), info('replication', 'role') or ''

@@ -1,14 +1,14 @@
 -- Write locks, one or several at once, all or nothing (R20 to R22).
--- KEYS     n locks; with fences their n counters; n queues; where votes rest on it the sentinel
+-- KEYS     n locks; with fences their n counters; n queues; with a quarantine the incarnation record
 -- ARGV[1]  owner; all are as those of read.lua
--- returns  {tag, 1, fence, µs, before}: all ours; before is where the counter stood, the greatest of them.
---          {tag, 0, wait, µs, 0}: others have one of them, or readers come first; they stay for wait ms at the longest,
---          or -1 for no expiry.  {tag, -1, 0, µs, 0}: this node has no vote.  µs is its time of day.
+-- returns  {id, 1, fence, µs, before}: all ours; before is where the counter stood, the greatest of them.
+--          {id, 0, wait, µs, 0}: others have one of them, or readers come first; they stay for wait ms at the longest,
+--          or -1 for no expiry.  {id, -1, 0, µs, 0}: this node has no vote.  µs is its time of day.
 local call = redis.call
 local us, ms = clock()
 local n, owner, floor = #KEYS, ARGV[1], 0
 if #ARGV > 7 then
-  if not sentinel_matches(KEYS[n], ARGV[7], ARGV[9]) then
+  if not incarnation_matches(KEYS[n], ARGV[7], ARGV[9]) then
     return {ARGV[#ARGV], -1, 0, us, 0}
   end
   n, floor = n - 1, tonumber(ARGV[8])

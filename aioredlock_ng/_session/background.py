@@ -39,7 +39,7 @@ class Background:
         self._quarantine_log = QuarantineLog(session.nodes, session.availability.seconds)
         self._takes_part = not read_only
         self._joining = anyio.Lock()
-        self._news = asyncio.Event()  # of a node's sentinel
+        self._news = asyncio.Event()  # of a node's incarnation record
         self.settled = asyncio.Event()
         """Set when the manager has started: see `LockManager.start`."""
         self.usable = asyncio.Event()
@@ -55,7 +55,7 @@ class Background:
             on_time=self._told_time,
             on_greeted=self._greeted,
             on_taken_back=self._taken_back,
-            on_notice=session.notices.on_notice,
+            on_notice=session.notifications.on_notice,
         )
         for node in self._nodes:
             node.bind(env)
@@ -104,7 +104,7 @@ class Background:
 
     async def _wait_for(self, node: Node, others: anyio.CancelScope) -> None:
         await node.settled.wait()
-        up = sum(node.standing.state is NodeState.UP for node in self._nodes)
+        up = sum(node.status.state is NodeState.UP for node in self._nodes)
         if up >= majority(len(self._nodes)):
             # The others are likely to be there in a moment; a single try keeps most of its time to ask.
             self._session.loop.call_later(self._session.node_timeout / 4, self.usable.set)
@@ -157,7 +157,7 @@ class Background:
         self._session.hooks.tell(ClockStepped(node=None, seconds=seconds))
 
     async def take_part(self) -> None:
-        """Use the nodes for locks from now on: write sentinels where there are none (R12)."""
+        """Use the nodes for locks from now on: write incarnation records where there are none (R12)."""
         if self._view is None or self._takes_part:
             return
         async with self._joining:  # a call that comes meanwhile waits, too; the first one may be cancelled
@@ -192,7 +192,7 @@ class Background:
     def _look_over(self) -> None:
         self._find_conflict()
         if not self._session.availability.closing:
-            self._quarantine_log.look()
+            self._quarantine_log.check()
 
     def _taken_back(self, node: Node, taken_from: str) -> None:
         reason = f"node {node.name} was another quorum's and is taken back: {taken_from}"
@@ -200,25 +200,25 @@ class Background:
         self._session.hooks.tell(Misconfigured(reason=reason))
 
     def _node_changed(self, node: Node) -> None:
-        if node.standing.state is NodeState.DOWN and not self._session.availability.closing:
+        if node.status.state is NodeState.DOWN and not self._session.availability.closing:
             self._reconsider()
         else:
             self._look_over()
-        standing = node.standing
-        quarantined = standing.state is NodeState.QUARANTINED
+        status = node.status
+        quarantined = status.state is NodeState.QUARANTINED
         self._session.counters.quarantined += quarantined and node not in self._quarantined
         (self._quarantined.add if quarantined else self._quarantined.discard)(node)
-        self._session.hooks.tell(NodeChanged(node=node.name, state=standing.state, reason=standing.reason))
+        self._session.hooks.tell(NodeChanged(node=node.name, state=status.state, reason=status.reason))
 
     @property
-    def over(self) -> bool:
+    def ended(self) -> bool:
         """Whether all of it has ended."""
         return self._supervisor.done()
 
     @property
     def running(self) -> bool:
         """Whether any of it still runs, in this process."""
-        return not (self.over or self._session.loop.is_closed() or self._session.inherited)
+        return not (self.ended or self._session.loop.is_closed() or self._session.inherited)
 
     async def aclose(self) -> None:
         """End it all; idempotent."""
@@ -280,7 +280,7 @@ def same_server(nodes: Sequence[Node]) -> str | None:
     """Tell of two nodes that are one server: they would vote twice (A4)."""
     seen: dict[str, str] = {}
     for node in nodes:
-        run_id = node.standing.run_id
+        run_id = node.status.run_id
         if run_id is None:
             continue
         if run_id in seen:
@@ -291,25 +291,25 @@ def same_server(nodes: Sequence[Node]) -> str | None:
 
 def _unfit(nodes: Sequence[Node]) -> str | None:
     """Tell of servers that cannot be nodes as they are, if the others are too few (R17)."""
-    found = [f"node {node.name}: {node.standing.unfit}" for node in nodes if node.standing.unfit]
+    found = [f"node {node.name}: {node.status.unusable}" for node in nodes if node.status.unusable]
     return "; ".join(found) if len(nodes) - len(found) < majority(len(nodes)) else None
 
 
 def _other_quorum(nodes: Sequence[Node]) -> str | None:
     """Tell of a node that belongs to a quorum of another size (A4)."""
     for node in nodes:
-        if conflict := node.standing.conflict:
+        if conflict := node.status.conflict:
             return f"node {node.name}: {conflict}; {_COMPARE}"
     return None
 
 
 def quorum_view_of(session: Session, *, read_only: bool) -> QuorumView | None:
-    """Return what a manager's sentinels say; None when nothing rests on them."""
+    """Return what a manager's incarnation records say; None when nothing rests on them."""
     options = session.options
-    if options.sentinel is None:
+    if options.incarnation is None:
         return None
     return QuorumView(
-        options.sentinel,
+        options.incarnation,
         len(session.nodes),
         milliseconds(options.restart_quarantine) if options.restart_quarantine else 0,
         prefix=options.prefix,

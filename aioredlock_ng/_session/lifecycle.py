@@ -28,7 +28,7 @@ from .crowd import count_in
 from .session import Session
 
 
-class StandIn(Protocol):
+class Override(Protocol):
     """What the calls of all managers of this process come to instead of the managers' own sessions."""
 
     def ready(self, life: Lifecycle) -> Awaitable[Session]:
@@ -44,7 +44,7 @@ class StandIn(Protocol):
         """Release what calls of `life` hold in the running loop."""
 
 
-stand_in: StandIn | None = None
+override: Override | None = None
 """The seam for users' tests, which `testing` alone fills: managers ask at each use where to go, once, since a
 thread beside theirs may fill or empty it meanwhile."""
 
@@ -92,7 +92,7 @@ class Lifecycle:
         self.session: Session | None = None
         """None before the first use."""
         self.stood_in: WeakSet[Session] = WeakSet()
-        """What calls of this manager were given by a `StandIn`."""
+        """What calls of this manager were given by a `Override`."""
         self._make_nodes = make_nodes
         self._background: Background | None = None
         self._ready_session: Session | None = None  # the session whose nodes are ready for locks
@@ -100,7 +100,7 @@ class Lifecycle:
         close_in_children(self)  # so that `at_hand` need not ask, which every acquire does
 
     def __repr__(self) -> str:
-        states = ", ".join(f"{node.name} {node.standing.state}" for node in self.nodes)
+        states = ", ".join(f"{node.name} {node.status.state}" for node in self.nodes)
         session = self.session
         held = session.holdings.held if session else 0
         over = self._closed_in is not None or (session is not None and session.availability.closing)
@@ -113,7 +113,7 @@ class Lifecycle:
     def at_hand(self) -> Session | None:
         """The session, if locks can be asked for here and now; else `ready` waits for it, or says why not."""
         session = self._ready_session
-        if session is None or stand_in is not None:
+        if session is None or override is not None:
             return None
         if session.loop is not asyncio._get_running_loop():  # noqa: SLF001 (None in a forked child, too)
             return None
@@ -121,7 +121,7 @@ class Lifecycle:
         return None if availability.closing or availability.conflict is not None else session
 
     async def start(self, *, read_only: bool = False) -> Session:
-        """Start; a caller that is `read_only` leaves the nodes' sentinels as they are."""
+        """Start; a caller that is `read_only` leaves the nodes' incarnation records as they are."""
         await self.ready(read_only=read_only)
         if self._background is not None:
             await self._background.settled.wait()
@@ -132,7 +132,7 @@ class Lifecycle:
 
         All nodes are heard, at most a `connect_timeout` after that.
         """
-        if (instead := stand_in) is not None:
+        if (instead := override) is not None:
             return await instead.ready(self)
         with suppress(ConfigurationError):
             await self.start(read_only=True)
@@ -151,7 +151,7 @@ class Lifecycle:
         Waits for a majority to be connected: at most a `node_timeout` longer than `within` seconds,
         and not longer than `start` anyway.  `read_only` as in `start`.
         """
-        if (instead := stand_in) is not None:
+        if (instead := override) is not None:
             return await instead.ready(self)
         self._forget_closed_loop()
         session, background = self.session, self._background
@@ -186,7 +186,7 @@ class Lifecycle:
         here = asyncio._get_running_loop()  # noqa: SLF001 (asyncio exports it; None in a forked child)
         if session is None or session.loop is here or session.inherited:
             return
-        if not session.loop.is_closed() and (background is None or not background.over):
+        if not session.loop.is_closed() and (background is None or not background.ended):
             return
         nodes = self._make_nodes()
         if same := [node.name for node in nodes if node in self.nodes]:
@@ -204,7 +204,7 @@ class Lifecycle:
     @property
     def unavailable_for(self) -> float:
         """See `LockManager.unavailable_for`."""
-        if (instead := stand_in) is not None:
+        if (instead := override) is not None:
             return instead.unavailable_for()
         return math.inf if self.session is None else self.session.availability.seconds()
 
@@ -240,7 +240,7 @@ class Lifecycle:
 
     async def aclose(self) -> None:
         """See `LockManager.aclose`."""
-        if (instead := stand_in) is not None:
+        if (instead := override) is not None:
             instead.end(self)
             if self.session is None:
                 return  # nothing of its own was ever started, and the next test can use it

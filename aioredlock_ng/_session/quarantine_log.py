@@ -41,12 +41,12 @@ class QuarantineLog:
         self._starting = False
         self._tell()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Note what has become of the nodes; call it whenever one of them may have begun or ended a wait."""
         waiting = self._waiting()
-        if self._told and not any(node.standing.state is NodeState.QUARANTINED for node in self._told):
+        if self._told and not any(node.status.state is NodeState.QUARANTINED for node in self._told):
             self._told.clear()
-            up = sum(node.standing.state is NodeState.UP for node in self._nodes)
+            up = sum(node.status.state is NodeState.UP for node in self._nodes)
             report(logging.INFO, "the quarantine is over: %d of %d nodes may vote", up, len(self._nodes))
         if not (self._starting or self._timer) and not waiting <= self._told:
             self._timer = asyncio.get_running_loop().call_later(GATHER, self._tell)
@@ -57,7 +57,7 @@ class QuarantineLog:
             self._timer.cancel()
 
     def _waiting(self) -> set[Node]:
-        return {node for node in self._nodes if node.standing.votes_in is not None}
+        return {node for node in self._nodes if node.status.votes_in is not None}
 
     def _tell(self) -> None:
         self._timer, waiting = None, self._waiting()
@@ -69,8 +69,8 @@ class QuarantineLog:
 def told(nodes: Sequence[Node], waiting: Collection[Node], unavailable_for: float) -> str:
     """Return what is logged about the nodes that wait: which, how long, why, and what to do."""
     names = ", ".join(node.name for node in nodes if node in waiting)
-    standings = [node.standing for node in waiting]
-    wait = max(standing.votes_in or 0.0 for standing in standings)
+    statuses = [node.status for node in waiting]
+    wait = max(status.votes_in or 0.0 for status in statuses)
     subject = f"node {names} has" if len(waiting) == 1 else f"nodes {names} have"
     if unavailable_for == 0:
         locks = "the other nodes grant locks meanwhile"
@@ -78,7 +78,7 @@ def told(nodes: Sequence[Node], waiting: Collection[Node], unavailable_for: floa
         locks = f"no lock can be acquired for another {unavailable_for:.1f} s"
     else:
         locks = "no lock can be acquired, since too few of the others are up"
-    if any(standing.strayed for standing in standings):
+    if any(status.belongs_elsewhere for status in statuses):
         why = "a node of this quorum was another's"
     else:
         why = f"locks may be forgotten that are alive ({CAUSES}); {WAY_OUT}"

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar, final
 import anyio
 
 from .._acquire.long_waits import LongWaits
-from .._acquire.notices import Notices
+from .._acquire.notifications import Notifications
 from .._acquire.owners import Owners
 from .._acquire.refusals import LocalRefusals
 from .._acquire.session import AcquireSession
@@ -27,9 +27,9 @@ from .._hold.holding import Holdings
 from .._hold.hooks import HookList
 from .._hold.succession import Succession
 from .._hold.watchdog import Watchdog
-from .._local.admission import Admission
+from .._local.attempt_limiter import AttemptLimiter
 from .._local.local_queue import LocalQueue
-from .._local.pauses import Pauses
+from .._local.sleeps import Sleeps
 from .._log import Once, report
 from .._node import Node
 from .._node.client_node import ClientNode
@@ -65,13 +65,12 @@ class Session(AcquireSession):
         "__weakref__",
         "_generation",
         "_parts",
-        "admission",
         "ancestors",
+        "attempt_limiter",
         "availability",
         "clock",
         "clocks",
         "counters",
-        "eternal",
         "holder",
         "holdings",
         "hooks",
@@ -79,17 +78,18 @@ class Session(AcquireSession):
         "local",
         "long_waits",
         "loop",
+        "no_expiry",
         "node_timeout",
         "nodes",
-        "notices",
+        "notifications",
         "options",
         "outbox",
         "owners",
-        "pauses",
         "queue",
         "random",
         "releases",
         "retry",
+        "sleeps",
         "succession",
         "wall",
         "watchdog",
@@ -124,9 +124,9 @@ class Session(AcquireSession):
         self.releases = Releases(self.outbox)
         # What the tasks of this process settle among themselves.
         by_clients = any(isinstance(node, ClientNode) for node in nodes)
-        self.admission = Admission(clock, node_timeout, by_clients=by_clients)
-        self.queue = LocalQueue(self.admission, self._stop_listening, self._announce)
-        self.pauses = Pauses(self.availability)
+        self.attempt_limiter = AttemptLimiter(clock, node_timeout, by_clients=by_clients)
+        self.queue = LocalQueue(self.attempt_limiter, self._stop_listening, self._announce)
+        self.sleeps = Sleeps(self.availability)
         # Locks that were won.
         self.watchdog = Watchdog(clock, self._stalled)
         self.succession = Succession(self.availability, self.releases)
@@ -136,9 +136,9 @@ class Session(AcquireSession):
         self.in_flight = set()
         self._seat = None
         self.local = LocalRefusals(self.queue, clock, self.holder)
-        self.notices = Notices(nodes)
+        self.notifications = Notifications(nodes)
         self.long_waits = LongWaits(self.availability.seconds)
-        self.eternal = Once()
+        self.no_expiry = Once()
         self.ancestors = Ancestors(self.holdings)
         # What other floors build on it.
         self._parts: dict[Callable[[Session], Part], Part] = {}
@@ -209,7 +209,7 @@ class Session(AcquireSession):
         self.long_waits.close()
         for attempt in list(self.in_flight):
             attempt.undo(self.node_timeout)
-        self.pauses.end()
+        self.sleeps.end()
         for part in self._parts.values():
             part.close()
 
@@ -218,9 +218,9 @@ class Session(AcquireSession):
     def _stop_listening(self, name: str) -> None:
         """No task of this process waits for `name` any more."""
         key = self.options.key(name)
-        self.notices.drop(key)
+        self.notifications.drop(key)
         for mark in (QUEUE, TICKETS):
-            self.notices.drop(mark_key(self.options.prefix, mark, key))
+            self.notifications.drop(mark_key(self.options.prefix, mark, key))
 
     def _announce(self, name: str) -> None:
         """A quiet release freed `name`, and the task of this process that was to follow does not."""

@@ -13,14 +13,14 @@ def statistics_of(nodes: Sequence[Node], counters: Counters, session: Session | 
     """Return the statistics of a manager over `nodes`; it has no session before its first use."""
     return ManagerStatistics(
         nodes=tuple(
-            NodeStatistics.of(node.name, node.standing, session.clock_of(i) if session else None)
+            NodeStatistics.of(node.name, node.status, session.clock_of(i) if session else None)
             for i, node in enumerate(nodes)
         ),
         held=session.holdings.held if session else 0,
         leases=_leases(session) if session else (),
-        waiting=len(session.pauses) if session else 0,
+        waiting=len(session.sleeps) if session else 0,
         acquired=counters.acquired,
-        handed_on=counters.handed_on,
+        handed_off=counters.handed_off,
         refused=counters.refused,
         gave_up=counters.gave_up,
         extended=counters.extended,

@@ -334,9 +334,9 @@ class Options:
     """None: host:pid of the process that uses the manager, which may be a fork of the one that made it."""
 
     @property
-    def sentinel(self) -> bytes | None:
-        """The key of the nodes' sentinels; None when nothing rests on them (R12, R16)."""
-        return keyspace.sentinel_key(self.prefix) if self.fencing or self.restart_quarantine else None
+    def incarnation(self) -> bytes | None:
+        """The key of the nodes' incarnation records; None when nothing rests on them (R12, R16)."""
+        return keyspace.incarnation_key(self.prefix) if self.fencing or self.restart_quarantine else None
 
     def key(self, name: str) -> bytes:
         """Return the key of the lock `name`, which is also the channel of its releases (R16)."""

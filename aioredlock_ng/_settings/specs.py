@@ -126,7 +126,7 @@ class Primitives:
 
         self._known = known
 
-    def over(self, kind: Kind, names: tuple[str, ...]) -> Primitive:
+    def for_names(self, kind: Kind, names: tuple[str, ...]) -> Primitive:
         """Return a kind's primitive over `names`, in whatever order; fails as `checked_names` does."""
         try:
             return self._known(kind, names)
@@ -146,7 +146,7 @@ def primitive_of(kind: Kind, names: tuple[str, ...], options: Options) -> Primit
         keys,
         counters=tuple([mark_key(prefix, kind.counter, key) for key in keys]) if options.fencing else (),
         beside=tuple([mark_key(prefix, mark, key) for mark in kind.beside for key in keys]),
-        sentinel=options.sentinel,
+        incarnation=options.incarnation,
         fence_ttl=options.fence_ttl,
         weaker=None if kind.weaker is None else primitive_of(kind.weaker, names, options),
     )

@@ -12,7 +12,7 @@ is one lease, from the win to its end, with a link to the call that won it, and 
 a lease that was lost is an error.  Both are children of the span that called `acquire`.
 
 **Metrics.** Their meaning is that of `contrib.prometheus`: ``redlock.acquire.duration``,
-``redlock.hold.duration`` (seconds), ``redlock.tries.refused``, ``redlock.waits``, ``redlock.handed_on``,
+``redlock.hold.duration`` (seconds), ``redlock.tries.refused``, ``redlock.waits``, ``redlock.handed_off``,
 ``redlock.extensions``, ``redlock.losses``, ``redlock.clock.steps``, ``redlock.loop.stalls`` (counters),
 ``redlock.held``, ``redlock.waiting``, ``redlock.quorum.margin``, ``redlock.node.up``,
 ``redlock.node.quarantined``, ``redlock.node.round_trip``, ``redlock.node.clock_offset`` (as they are when
@@ -86,7 +86,7 @@ class OpenTelemetryHooks(Hooks):
         self._holds = meter.create_histogram("redlock.hold.duration", "s", "Leases that ended")
         self._refused = meter.create_counter("redlock.tries.refused", "{try}", "Tries that were no win")
         self._waits = meter.create_counter("redlock.waits", "{call}", "Calls that had to wait")
-        self._handed_on = meter.create_counter("redlock.handed_on", "{lease}", "Acquires without the nodes")
+        self._handed_off = meter.create_counter("redlock.handed_on", "{lease}", "Acquires without the nodes")
         self._extensions = meter.create_counter("redlock.extensions", "{extension}", "Extensions of leases")
         self._losses = meter.create_counter("redlock.losses", "{lease}", "Leases that were lost")
         self._steps = meter.create_counter("redlock.clock.steps", "{step}", "Jumps of clocks")
@@ -115,8 +115,8 @@ class OpenTelemetryHooks(Hooks):
         """Tell of a call that won, and of the lease that begins."""
         of = self._of(event)
         self._acquires.record(event.waited, {**of, OUTCOME: WON})
-        if event.handed_on:
-            self._handed_on.add(1, of)
+        if event.handed_off:
+            self._handed_off.add(1, of)
         call = self._call_ended(event)
         call.set_attribute("redlock.attempts", event.attempts)
         call.end()

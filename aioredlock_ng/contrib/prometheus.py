@@ -114,7 +114,7 @@ class PrometheusHooks(Hooks):
         )
         self._refused = counter("refused", "Tries that were not a win", *of, "reason")
         self._waits = counter("waits", "Calls of acquire that had to wait", *of, "behind")
-        self._handed_on = counter("handed_on", "Acquires for which no node was asked", *of)
+        self._handed_off = counter("handed_on", "Acquires for which no node was asked", *of)
         self._ahead = Gauge(
             "calls_ahead",
             "Calls before the last one that was refused, in line for a fair lock",
@@ -157,8 +157,8 @@ class PrometheusHooks(Hooks):
     def on_acquired(self, event: Acquired) -> None:
         """Count a call that won."""
         self._at(self._acquires, event.label, event.kind, WON).observe(event.waited)
-        if event.handed_on:
-            self._at(self._handed_on, event.label, event.kind).inc()
+        if event.handed_off:
+            self._at(self._handed_off, event.label, event.kind).inc()
 
     def on_gave_up(self, event: GaveUp) -> None:
         """Count a call that did not."""
@@ -257,5 +257,5 @@ _OF_NODES: Final[tuple[tuple[str, str, Callable[[NodeStatistics], float | None]]
     ("node_quarantined", "Whether a node is without a vote", lambda node: node.state == "quarantined"),
     ("node_round_trip_seconds", "The last heartbeat of a node", lambda node: node.round_trip),
     ("node_clock_offset_seconds", "How far a node's clock is ahead", lambda node: node.clock),
-    ("node_owed_releases", "Releases that a node has not acknowledged", lambda node: node.owed),
+    ("node_owed_releases", "Releases that a node has not acknowledged", lambda node: node.pending_releases),
 )

@@ -82,7 +82,7 @@ def _end_all() -> None:
                 idle = manager._thread.entries.idle()  # noqa: SLF001
                 call = manager._thread.submit(manager.manager._aclose_for, idle)  # noqa: SLF001
                 closing.append(call)
-    LoopThread.over = True
+    LoopThread.ended = True
     ends = time.monotonic() + EXIT_LIMIT
     for each in closing:
         with suppress(queue.Empty, Exception):

@@ -178,7 +178,7 @@ def refuse_green_threads() -> None:
 class LoopThread:
     """The thread; it starts at the first use."""
 
-    over: ClassVar[bool] = False
+    ended: ClassVar[bool] = False
     """Whether the interpreter ends: nothing is begun any more, since nothing would end it."""
 
     def __init__(self) -> None:
@@ -244,7 +244,7 @@ class LoopThread:
         """Run a function in the thread of the loop; locks and leases do.  Raises when that cannot be."""
         if self.inherited:
             raise RuntimeError("this SyncLockManager was used before a fork: make one per process, after it")
-        if self.over:
+        if self.ended:
             raise ManagerClosedError("the lock manager is closed: the interpreter ends")
         if asyncio._get_running_loop() is not None:  # noqa: SLF001 (asyncio exports it)
             raise RuntimeError("a SyncLockManager would block this event loop: use a LockManager here")

@@ -1,6 +1,6 @@
 """Locks without nodes: for unit tests of code whose manager points at production.
 
-`lifecycle.stand_in` is the seam: inside a block, each call of a manager is handed a session of its own, over
+`lifecycle.override` is the seam: inside a block, each call of a manager is handed a session of its own, over
 nodes that grant everything at once, or refuse it, or say nothing.  All the rest is the shipping code.
 """
 
@@ -14,12 +14,12 @@ from typing import ClassVar, Final, TypeAlias, cast, final
 
 from .. import _scripts
 from .._clock import Clock, wall_of
-from .._core.command import Command, Purpose, Reply, Silence, Sink
-from .._core.fencing import at, block_end
+from .._core.command import Command, Purpose, Receiver, Reply, Silence
+from .._core.fencing import at, range_end
 from .._core.keyspace import lock_key
 from .._kinds.kind import Kind
 from .._kinds.mutex import LEADER
-from .._node import Node, NodeState, Standing
+from .._node import Node, NodeState, NodeStatus
 from .._session import lifecycle
 from .._session.lifecycle import Lifecycle
 from .._session.session import Session
@@ -65,15 +65,15 @@ def _place(command: Command) -> list[int]:
 class _Willing:
     """A node that grants everything; a round needs no more of a node than this."""
 
-    standing = Standing(state=NodeState.UP)
+    status = NodeStatus(state=NodeState.UP)
 
     def __init__(self, name: str, fence: int = 0, before: int = 0) -> None:
         self.name = name
         self._fence = fence  # an even one, for holders that are alone (R21)
         self._before = before
 
-    def submit(self, command: Command, sink: Sink, index: int) -> None:
-        sink.on_reply(index, self.reply(command))
+    def submit(self, command: Command, receiver: Receiver, index: int) -> None:
+        receiver.on_reply(index, self.reply(command))
 
     def reply(self, command: Command) -> Reply:
         """Return what a server would answer."""
@@ -94,7 +94,7 @@ class _Willing:
         return _LOOKS[command.verb] if command.script is None else _SCRIPTED_LOOKS[command.script.name]
 
     async def greet(self) -> None:
-        """Do nothing: there is no sentinel to look at."""
+        """Do nothing: there is no incarnation record to look at."""
 
     def subscribe(self, channel: bytes) -> None:
         """Do nothing: there are no notices."""
@@ -102,7 +102,7 @@ class _Willing:
     def unsubscribe(self, channel: bytes) -> None:
         """Do nothing."""
 
-    def hears(self, channel: bytes) -> bool:
+    def is_subscribed(self, channel: bytes) -> bool:
         """Tell nothing."""
         return False
 
@@ -173,7 +173,7 @@ class _Fences:
         went to a holder that is alone, under whatever name (R23).
         """
         with self._lock:
-            self._last = block_end(max(self._last + 2, at(int(clock.wall() * 1000))), 1)
+            self._last = range_end(max(self._last + 2, at(int(clock.wall() * 1000))), 1)
             return self._last, self._alone
 
     def alone_at(self, fence: int) -> None:
@@ -274,12 +274,12 @@ class bypass:  # noqa: N801 (a context manager that reads like `contextlib.suppr
         names = () if isinstance(refuse, bool) else (refuse,) if isinstance(refuse, str) else refuse
         if not isinstance(names, Collection) or not all(isinstance(name, str) and name for name in names):
             raise ValueError(f"refuse must be True, False, 'quorum' or names of locks, got {refuse!r}")
-        self._stand_in: Final = _Bypassed(refuse)
+        self._override: Final = _Bypassed(refuse)
 
     def __enter__(self) -> None:
-        self._active.append(self._stand_in)
-        lifecycle.stand_in = self._stand_in
+        self._active.append(self._override)
+        lifecycle.override = self._override
 
     def __exit__(self, *_: object) -> None:
-        self._active.remove(self._stand_in)
-        lifecycle.stand_in = self._active[-1] if self._active else None
+        self._active.remove(self._override)
+        lifecycle.override = self._active[-1] if self._active else None

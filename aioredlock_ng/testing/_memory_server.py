@@ -8,7 +8,7 @@ from typing import Any, Final, final
 
 from .. import _scripts
 from .._core.claims import read_claim
-from .._core.quarantine import NO_CLAIM, Sentinel
+from .._core.quarantine import NO_CLAIM, Incarnation
 from . import _memory_lua
 from ._memory_commands import COMMANDS
 from ._memory_data import CommandError, NodeClock
@@ -81,16 +81,16 @@ class MemoryServer(MemoryProcess):
         if source is None:
             raise CommandError("NOSCRIPT No matching script. Please use EVAL.")
         if self.pristine and digest == _scripts.GREET.digest:
-            self._make_sentinel(*words)
+            self._make_incarnation(*words)
         return self._commands.run(_memory_lua.compiled(source), int(count), words)
 
-    def _make_sentinel(
+    def _make_incarnation(
         self, key: bytes, _nonce: bytes, size: bytes, quarantine_ms: bytes, *words: bytes
     ) -> None:
         """Be ready to vote before the first greeting: there was never a lock here, nor a fence (R12)."""
         _restart, _restart_floor, claim, *_ = words
         if int(size) and not self.exists(key):
-            sentinel = Sentinel(
+            incarnation = Incarnation(
                 identity=(self.run_id + self.replid).encode(),
                 floor=0,
                 ready_ms=0,
@@ -98,7 +98,7 @@ class MemoryServer(MemoryProcess):
                 quarantine_ms=int(quarantine_ms),
                 claim=read_claim(claim) or NO_CLAIM,
             )
-            self.set(key, bytes(sentinel))
+            self.set(key, bytes(incarnation))
 
 
 _COMMANDS: Final[dict[bytes, Callable[..., Any]]] = {

@@ -20,7 +20,7 @@ from aioredlock_ng import _scripts
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node.packing import words
-from aioredlock_ng._node.pipe import TAGS
+from aioredlock_ng._node.pipe import REQUEST_IDS
 from benchmarks.peers import TTL
 
 OWNER = b"%040x:1763640000000:host.example.org:12345" % (1 << 159)
@@ -31,7 +31,7 @@ def _forms() -> list[bytes]:
     """Return an acquire and its release, the package's own words, with places for the key and its length."""
     key = b"a key that stands for all"
     mutex = Primitive(MUTEX, ("any",), (key,))
-    commands = words(mutex.acquire(OWNER, TTL)), (*words(mutex.release(OWNER, TTL)), TAGS[0])
+    commands = words(mutex.acquire(OWNER, TTL)), (*words(mutex.release(OWNER, TTL)), REQUEST_IDS[0])
     place = b"$%d\r\n%b\r\n"
     return [
         hiredis.pack_command(command).replace(b"%", b"%%").replace(place % (len(key), key), place)
@@ -118,7 +118,7 @@ class Round:
 
     def take(self, reply: object) -> None:
         """Count an answer."""
-        assert reply == b"OK" or reply == [TAGS[0], 1, 0, 0], reply
+        assert reply == b"OK" or reply == [REQUEST_IDS[0], 1, 0, 0], reply
         self.left -= 1
         if self.left == 0:
             self.done.set_result(None)

@@ -105,7 +105,7 @@ async def _answered(manager: LockManager) -> None:
     """Wait until every node has answered everything it was ever asked, recorded releases included."""
     await all_up(manager)
     await eventually(
-        lambda: not any(node.in_flight or node.owed for node in manager.statistics().nodes),
+        lambda: not any(node.in_flight or node.pending_releases for node in manager.statistics().nodes),
         within=PATIENCE,
         what=f"all answered: {manager.statistics()!r}",
     )

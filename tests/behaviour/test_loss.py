@@ -142,7 +142,7 @@ async def test_majority_restarted_empty(nodes5: Nodes) -> None:
         await all_up(manager)
         assert keys(nodes5.urls) == {}
         for url in restarted:
-            assert ask(url, "DBSIZE") == 1, "a sentinel"
+            assert ask(url, "DBSIZE") == 1, "an incarnation record"
             assert "cmdstat_del" not in ask(url, "INFO", "commandstats"), (
                 "the release found nothing to delete"
             )

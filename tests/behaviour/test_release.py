@@ -17,7 +17,7 @@ from tests.unit.worlds import SCRIPTS
 
 @pytest.mark.heavy
 async def test_nothing_follows_a_release(shared_nodes: Nodes) -> None:
-    """A server is sent nothing for an owner after its release: neither by an extension nor by a top-up."""
+    """A server is sent nothing for an owner after its release: neither by an extension nor by a repair."""
     url, often = shared_nodes.urls[0], ExtensionPolicy(every=0.01, max_extensions=None)
     async with (
         quiet(),
@@ -39,7 +39,7 @@ async def test_nothing_follows_a_release(shared_nodes: Nodes) -> None:
         heard = [words for script, words in map(monitored_words, await view()) if not script]
         asked = [[word.encode() for word in words] for words in heard if words[0] == "EVALSHA"]
         for single in (single for words in asked for single in singles(words)):
-            if (kind := SCRIPTS[single[1]]) in ("acquire", "raise", "extend", "top-up", "release"):
+            if (kind := SCRIPTS[single[1]]) in ("acquire", "raise", "extend", "repair", "release"):
                 sent[single[3 + int(single[2])].decode()].append(kind)
         assert len(sent) == 40
         assert all(history.index("release") == len(history) - 1 for history in sent.values()), sent
@@ -56,7 +56,9 @@ async def test_releases_that_a_node_missed_are_made_up_for(nodes3: Nodes) -> Non
         assert await lease.release() == report
         nodes3.resume(0)
         await eventually(lambda: not keys(nodes3.urls), what="the key is gone")
-        await eventually(lambda: not any(node.in_flight + node.owed for node in manager.statistics().nodes))
+        await eventually(
+            lambda: not any(node.in_flight + node.pending_releases for node in manager.statistics().nodes)
+        )
         assert (await lease.release()).count(Outcome.RELEASED) == 3
 
 

@@ -12,7 +12,7 @@ from tests.behaviour.tools import keys, quiet
 from tests.servers import Nodes, ask, eventually
 
 LEASES: Final = 2000
-KEYS: Final = 2 * LEASES + 1  # of each lease its lock and its counter; and the sentinel
+KEYS: Final = 2 * LEASES + 1  # of each lease its lock and its counter; and the incarnation record
 OWN_CONNECTION: Final = 1  # the one that asks for the list
 
 

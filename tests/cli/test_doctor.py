@@ -54,7 +54,7 @@ def brief(
 
 
 def left(nodes: Nodes) -> list[list[bytes]]:
-    """Return the keys on every node, but for sentinels."""
+    """Return the keys on every node, but for incarnation records."""
     return [[key for key in ask(url, "KEYS", "*") if not key.endswith(b"{meta}")] for url in nodes.urls]
 
 
@@ -178,11 +178,13 @@ def test_nodes_of_another_quorum(nodes5: LocalNodes, capsys: pytest.CaptureFixtu
     It is said once, unless the nodes were claimed in different seconds.
     """
     for url in nodes5.urls[:3]:  # as if all had been claimed in one
-        sentinel = ask(url, "GET", "redlock:{meta}")
-        ask(url, "SET", "redlock:{meta}", re.sub(rb":[0-9]+:(init|use):", rb":1700000000000:\1:", sentinel))
+        incarnation = ask(url, "GET", "redlock:{meta}")
+        ask(
+            url, "SET", "redlock:{meta}", re.sub(rb":[0-9]+:(init|use):", rb":1700000000000:\1:", incarnation)
+        )
     code, output = doctor(capsys, nodes5.urls[:3])
     assert code == 69
-    assert output.count("error    sentinel: it belongs to a quorum of 5 nodes, here are 3") == 1
+    assert output.count("error    incarnation: it belongs to a quorum of 5 nodes, here are 3") == 1
     assert output.count("give all clients the same nodes: compare their lists") == 1
     assert output.index("each of 3 nodes") < output.index("here are 3")
     assert "run `aioredlock-ng init`" not in output, "it would stop the clients of the five"
@@ -335,7 +337,7 @@ async def full(nodes: LocalNodes) -> None:
 
 
 async def newer(nodes: LocalNodes) -> None:
-    """Let the first have a sentinel of another version of this package."""
+    """Let the first have an incarnation record of another version of this package."""
     ask(nodes.urls[0], "SET", "redlock:{meta}", "2:new")
 
 
@@ -365,7 +367,7 @@ BUSY: list[socket.socket] = []
 LOCAL, OPEN = {"protected-mode": "no"}, {"protected-mode": "no", "bind": "0.0.0.0"}
 CLUSTER, PASSWORD = {"cluster-enabled": "yes"}, {"requirepass": "s3cret"}
 FSYNC = {fsync: {"appendonly": "yes", "appendfsync": fsync} for fsync in ("always", "everysec")}
-REPLICA = ["replicas warning", "role error", "sentinel warning"]
+REPLICA = ["replicas warning", "role error", "incarnation warning"]
 LOGIN = ["quorum error"] + ["reachable error"] * 3
 
 
@@ -382,7 +384,9 @@ LOGIN = ["quorum error"] + ["reachable error"] * 3
         pytest.param(FSYNC["everysec"], None, {}, ["persistence warning"] * 3, "", id="a file"),
         pytest.param({"save": "3600 1"}, unwritten, {}, ["writes error"], "MISCONF snapshots", id="MISCONF"),
         pytest.param({}, full, {}, ["writes error"], "OOM memory", id="OOM"),
-        pytest.param({}, newer, {}, ["sentinel warning"], "another version", id="a newer sentinel"),
+        pytest.param(
+            {}, newer, {}, ["incarnation warning"], "another version", id="a newer incarnation record"
+        ),
         pytest.param(
             CLUSTER, None, {}, ["mode error"] * 3 + ["quorum error"], "prefix='{redlock}:'", id="a cluster"
         ),
@@ -399,7 +403,7 @@ LOGIN = ["quorum error"] + ["reachable error"] * 3
 async def test_what_a_servers_state_comes_to(
     *, options: Any, damage: Any, ours: Any, found: list[str], words: str, make_nodes: MakeNodes
 ) -> None:
-    """What is wrong, of which node, and what would help; a sentinel of another version stays as it is."""
+    """What is wrong, of which node, and what would help; an record of another version stays as it is."""
     nodes = make_nodes(3, options=options)
     urls = nodes.urls
     if damage is not None:
@@ -437,7 +441,7 @@ def sentinel(tmp_path: Path) -> Iterator[int]:
     reserved.release()
 
 
-async def test_a_sentinel_is_no_node(sentinel: int, nodes3: LocalNodes) -> None:
+async def test_a_redis_sentinel_is_no_node(sentinel: int, nodes3: LocalNodes) -> None:
     """By URL and by client: it knows masters, and holds no locks."""
     client = Redis(port=sentinel)
     for node in (f"redis://127.0.0.1:{sentinel}", client):

@@ -42,7 +42,7 @@ class Bench:
             code=None,
             denied=False,
             pid=4242,
-            look=lambda: None,
+            poll=lambda: None,
             send=lambda number: self.did.append(signal.Signals(number).name),
             end=lambda number: self.did.append(f"all {signal.Signals(number).name}"),
         )

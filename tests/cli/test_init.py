@@ -18,7 +18,7 @@ from aioredlock_ng import (
     _scripts,
 )
 from aioredlock_ng.__main__ import main
-from aioredlock_ng._core.quarantine import UNKNOWN_IDENTITY, Sentinel, parse
+from aioredlock_ng._core.quarantine import UNKNOWN_IDENTITY, Incarnation, parse
 from aioredlock_ng.testing import LocalNodes, MemoryNode
 from tests.behaviour.tools import ALLOWANCE
 from tests.cli.runs import Cli
@@ -44,11 +44,11 @@ def manager_of(urls: Sequence[str], *, restart_quarantine: float = 30.0) -> Lock
     return LockManager(urls, node_timeout=0.4, restart_quarantine=restart_quarantine)
 
 
-def sentinels(urls: Sequence[str]) -> list[Sentinel]:
-    """Return what the nodes' sentinels say."""
+def incarnations(urls: Sequence[str]) -> list[Incarnation]:
+    """Return what the nodes' incarnation records say."""
     found = [parse(ask(url, "GET", SENTINEL)) for url in urls]
     assert all(found)
-    return [sentinel for sentinel in found if sentinel is not None]
+    return [incarnation for incarnation in found if incarnation is not None]
 
 
 async def fence(manager: LockManager) -> int:
@@ -76,8 +76,8 @@ async def test_fresh_nodes_wait_until_they_are_initialised(
         assert time.monotonic() - began < HEARTBEAT + ALLOWANCE
         assert manager.statistics().certified == 1  # in one round trip: the nodes agree at once
     assert capsys.readouterr().out == "".join(f"{url}  initialised\n" for url in urls)
-    known = sentinels(urls)
-    assert len({sentinel.floor for sentinel in known}) == 1
+    known = incarnations(urls)
+    assert len({incarnation.floor for incarnation in known}) == 1
     assert first > known[0].floor
     assert {(one.size, one.ready_ms, one.quarantine_ms) for one in known} == {(3, 0, 40_000)}
 
@@ -104,7 +104,7 @@ async def test_a_list_of_nodes_that_has_grown(
     async with manager_of(urls) as manager:
         assert await fence(manager) > before
         assert manager.statistics().certified == 1
-    assert len({sentinel.floor for sentinel in sentinels(urls)}) == 1
+    assert len({incarnation.floor for incarnation in incarnations(urls)}) == 1
     with pytest.raises(ConfigurationError, match="quorum of 5 nodes, here are 3"):  # one that was not told
         await manager_of(urls[:3]).__aenter__()
 
@@ -124,7 +124,7 @@ def test_the_floor_that_a_node_takes_in_the_second_round(
 ) -> None:
     """Only the first round states that no lock can be alive: what a node has lost since stays lost.
 
-    More of both rounds is in ``conformance/test_sentinel_scripts.py``.
+    More of both rounds is in ``conformance/test_incarnation_scripts.py``.
     """
     (url,) = raw_nodes(1).urls
     server, replication = ask(url, "INFO", "server"), ask(url, "INFO", "replication")
@@ -132,7 +132,7 @@ def test_the_floor_that_a_node_takes_in_the_second_round(
     if who == "unknown":
         ask(url, "ACL SETUSER", "default", "-info")
         me = UNKNOWN_IDENTITY
-    before = Sentinel(
+    before = Incarnation(
         identity=b"x" if who == "another" else me, floor=7, ready_ms=1, size=size, quarantine_ms=500
     )
     if who != "nobody":
@@ -160,7 +160,7 @@ async def test_a_live_lock_forbids_it(
     async with manager_of(urls) as manager, manager.lock("job"):
         ask(urls[0], "DEL", "redlock:job")
         ask(urls[1], "DEL", "redlock:job")
-        known = sentinels(urls)
+        known = incarnations(urls)
         capsys.readouterr()
         assert await asyncio.to_thread(init, urls) == 1
         out, err = capsys.readouterr()
@@ -168,14 +168,14 @@ async def test_a_live_lock_forbids_it(
         assert err.startswith(
             "aioredlock-ng init: lock 'job' is alive: nothing was changed; stop all clients"
         )
-        assert sentinels(urls) == known
+        assert incarnations(urls) == known
         with pytest.raises(LockTakenError) as refusal:
             await manager.init()
         assert refusal.value.names == ("job",)
         assert refusal.value.retry_after is not None
         assert 0 < refusal.value.retry_after <= 10
         assert await asyncio.to_thread(init, urls, "--force") == 0
-        assert all(new.floor > old.floor for new, old in zip(sentinels(urls), known, strict=True))
+        assert all(new.floor > old.floor for new, old in zip(incarnations(urls), known, strict=True))
 
 
 LIST = "redis.call('RPUSH', 'redlock:list', 'x') redis.call('SET', 'redlock:settings', 'x') "
@@ -236,7 +236,7 @@ def test_a_node_that_cannot_be_initialised(
         time.sleep(0.002)
     if why == "dead":
         assert init(urls) == 0
-        assert len({sentinel.floor for sentinel in sentinels(urls)}) == 1
+        assert len({incarnation.floor for incarnation in incarnations(urls)}) == 1
 
 
 @pytest.mark.parametrize(("seconds", "stored"), [("3", 3_000), ("0", 0), (None, 0)])
@@ -246,7 +246,7 @@ def test_the_quarantine_is_the_clients(
     """Shorter than the default ttl, none, and by the environment, which says 0 for these tests."""
     urls = raw_nodes(3).urls
     assert init(urls, *(() if seconds is None else ("--restart-quarantine", seconds))) == 0
-    assert {sentinel.quarantine_ms for sentinel in sentinels(urls)} == {stored}
+    assert {incarnation.quarantine_ms for incarnation in incarnations(urls)} == {stored}
 
 
 # -- without servers ---------------------------------------------------------------------------------

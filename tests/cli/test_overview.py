@@ -44,7 +44,8 @@ def node(
 ) -> NodeStatistics:
     """Make a node."""
     trip = None if state is NodeState.DOWN else 0.0123
-    return NodeStatistics(name=name, state=state, reason=reason, round_trip=trip, in_flight=0, owed=0,
+    return NodeStatistics(
+        name=name, state=state, reason=reason, round_trip=trip, in_flight=0, pending_releases=0,
                           dropped=0, mismatched=0, votes_in=votes_in, clock=None)  # fmt: skip
 
 

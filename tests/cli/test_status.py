@@ -200,7 +200,9 @@ async def test_quarantined_nodes_are_shown(shared_nodes: Nodes) -> None:
     assert "\n0 of 5 nodes are up: no lock can be acquired; " in untouched.stdout
     assert [ask(url, "KEYS", "new:*") for url in shared_nodes.urls] == [[]] * 5
     assert untouched.stdout.startswith("nodes up: 0 of 5\n")
-    assert len(re.findall(r"^  \S+ +quarantined .*no sentinel", untouched.stdout, re.MULTILINE)) == 5
+    assert (
+        len(re.findall(r"^  \S+ +quarantined .*no incarnation record", untouched.stdout, re.MULTILINE)) == 5
+    )
     async with LockManager(shared_nodes.urls, prefix="new:", restart_quarantine=90):
         before = [ask(url, "GET", "new:{meta}") for url in shared_nodes.urls]
         done = await run(shared_nodes, "--prefix", "new:")

@@ -139,7 +139,7 @@ def test_one_server_given_twice_is_2(
 
 @pytest.mark.parametrize("name", ["", "fence:{redlock:x}", "{meta}", "x" * 1025])
 def test_what_is_no_lock_is_not_released(name: str, shared_nodes: Nodes, cli: Cli) -> None:
-    """Counters and sentinels cannot be deleted by mistake."""
+    """Counters and incarnation records cannot be deleted by mistake."""
     before = [ask(url, "KEYS", "*") for url in shared_nodes.urls]
     code, out, err = cli("release", name, "--yes", "--nodes", ",".join(shared_nodes.urls))
     assert (code, out, bool(err)) == (2, "", True)

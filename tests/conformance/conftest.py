@@ -33,7 +33,7 @@ def master(masters):
 
 @pytest.fixture
 async def stage(request, master):
-    """Give an empty node with the sentinel that all requests expect; STAGE names the module's own class."""
+    """Give an empty node with the record that all requests expect; STAGE names the module's own class."""
     master.flush()
     master.put([(SENTINEL, EXPECTED, None)])
     async with connected(master) as node:

@@ -11,7 +11,7 @@ import redis
 
 from aioredlock_ng._core.command import Script
 from aioredlock_ng._core.fencing import FLOOR_AHEAD_MS, MAX_BLOCK, RAISE_AHEAD_MS, START_LAG_MS, at
-from aioredlock_ng._node.pipe import untagged
+from aioredlock_ng._node.pipe import without_request_id
 from tests.conformance.masters import Master, MemoryMaster, RealMaster
 from tests.conformance.tools import kind_of
 from tests.servers import Nodes, make_fresh
@@ -44,7 +44,7 @@ def run_at(master: Master, now_us: int, script: Script, keys: Sequence[bytes], *
         reply = master.raw(b"EVAL", source, b"%d" % len(keys), *keys, *words, TAG)
     except redis.ResponseError as error:
         return kind_of(str(error))
-    return untagged(reply, TAG)
+    return without_request_id(reply, TAG)
 
 
 def some_time(random: Random) -> int:

@@ -1,4 +1,4 @@
-"""Scripts by hand: one node, its locks, counters and sentinel, and every argument in the open."""
+"""Scripts by hand: one node, its locks, counters and incarnation record, and every argument in the open."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TTL_MS: Final = 60_000
 KEEP_MS: Final = 600_000
 
 Stamp = Sequence[bytes]
-"""The sentinel and the identity that are asked for; an empty one asks for `EXPECTED`."""
+"""The incarnation record and the identity that are asked for; an empty one asks for `EXPECTED`."""
 
 
 def locks(names: str) -> list[bytes]:
@@ -74,7 +74,7 @@ def refused(answer: Any, seconds: float | None) -> bool:
 
 
 async def without_a_vote(stage: Stage, why: str) -> Stamp:
-    """Make a sentinel unlike the expected one, or return a stamp with another server's identity (R12)."""
+    """Make an record unlike the expected one, or return a stamp with another server's identity (R12)."""
     identity = await stage.identity()
     if why == "identity":
         return EXPECTED, identity[:-1]
@@ -87,7 +87,7 @@ each_reason = ("missing", "longer", "identity")
 
 
 class Stage:
-    """One node, whose sentinel is `EXPECTED` unless a test changes it."""
+    """One node, whose incarnation record is `EXPECTED` unless a test changes it."""
 
     def __init__(self, master: Master, node: Asked) -> None:
         self.master = master
@@ -97,7 +97,7 @@ class Stage:
     async def voted(
         self, script: Script, keys: Sequence[bytes], *args: Any, floor: int = 0, stamp: Stamp | None = ()
     ) -> Any:
-        """Run a script that asks for the sentinel; a stamp of None is none."""
+        """Run a script that asks for the incarnation record; a stamp of None is none."""
         if stamp is None:
             return await self.run(script, keys, *args)
         expected, identity = stamp or (EXPECTED, b"")
@@ -148,7 +148,7 @@ class Stage:
         return [ttl for _, ttl in self.master.look(fenced(names))]
 
     async def identity(self) -> bytes:
-        """Return the server's identity; the sentinel is `EXPECTED` again then."""
+        """Return the server's identity; the incarnation record is `EXPECTED` again then."""
         _, _, identity, _ = await self.greet()
         self.put(SENTINEL, EXPECTED)
         return identity
@@ -168,9 +168,9 @@ class Stage:
         """Run `extend.lua` with a fence."""
         return await self.voted(_scripts.EXTEND, fenced(names), OURS, TTL_MS, fence, KEEP_MS, **vote)
 
-    async def top_up(self, fence: int, names: str = "a") -> Any:
-        """Run `top_up.lua` with a fence."""
-        return await self.run(_scripts.TOP_UP, fenced(names), OURS, TTL_MS, fence, KEEP_MS)
+    async def repair(self, fence: int, names: str = "a") -> Any:
+        """Run `repair.lua` with a fence."""
+        return await self.run(_scripts.REPAIR, fenced(names), OURS, TTL_MS, fence, KEEP_MS)
 
     async def release(self, fence: int, names: str = "a", *, loud: bytes = b"") -> Any:
         """Run `release.lua`; a fence of 0 is none, and has no counters."""
@@ -213,7 +213,7 @@ class Stage:
         claim: Claim = CLAIM,
         lift: int = 0,
     ) -> tuple[bytes, int, bytes, bytes]:
-        """Run `greet.lua`; returns the sentinel, the time (µs), the identity and the role."""
+        """Run `greet.lua`; returns the incarnation record, the time (µs), the identity and the role."""
         return await self._greeted(_scripts.GREET, size, quarantine_ms, restart, 0, bytes(claim), lift)
 
     async def take_back(
@@ -225,9 +225,9 @@ class Stage:
     async def _greeted(self, script: Script, *args: Any) -> tuple[bytes, int, bytes, bytes]:
         reply = await self.run(script, [SENTINEL], b"nonce", *args)
         assert isinstance(reply, list), reply
-        nonce, sentinel, time_us, identity, role, refused = reply
+        nonce, incarnation, time_us, identity, role, refused = reply
         assert (nonce, refused) == (b"nonce", b"")
-        return sentinel, time_us, identity, role
+        return incarnation, time_us, identity, role
 
     async def init(self, size: int = 5, quarantine_ms: int = 0, floor: int = 0) -> Any:
         """Run `init.lua`."""

@@ -107,7 +107,7 @@ def some_batch(random: Random, now_us: int) -> tuple[list[Entry], Batch]:
         return random.choice((None, b"%d" % near()))
 
     entries = [(key, value_under(key), random.choice((*TTLS, None))) for key in KEYS[:-1]]
-    sentinel = random.choice((*[EXPECTED] * 12, EXPECTED + b"0", None, WRONG))
+    incarnation = random.choice((*[EXPECTED] * 12, EXPECTED + b"0", None, WRONG))
     what = random.choice(("acquire", "acquire", "extend", "release"))
     expected, identity = (
         random.choice((*[usual] * 12, other)) for usual, other in [(EXPECTED, b""), (b"", b"x")]
@@ -128,7 +128,7 @@ def some_batch(random: Random, now_us: int) -> tuple[list[Entry], Batch]:
         loud=random.choice((b"", b"1")),
         stamp=stamp if what == "acquire" or random.random() < 0.7 else (),
     )
-    return [*entries, (SENTINEL, sentinel, None)], batch
+    return [*entries, (SENTINEL, incarnation, None)], batch
 
 
 def close(left: Any, right: Any) -> bool:

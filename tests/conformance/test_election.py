@@ -46,7 +46,7 @@ async def test_what_is_no_announcement_gives_way(stage, value):
 
 
 async def test_a_node_without_a_vote_keeps_it_too(stage):
-    """A term that was won stays won: no sentinel is looked at."""
+    """A term that was won stays won: no incarnation record is looked at."""
     stage.put(SENTINEL, None)
     assert await stage.announce(TERM) == 1
     assert await stage.observe() == [0, 0, b"%d:us" % TERM]
@@ -71,16 +71,16 @@ async def test_what_an_observer_sees(stage):
     """Whether the node votes, whether anything is under the lock's key, and what is announced."""
     identity = await stage.identity()
     assert await stage.observe() == [1, 0, b""]
-    assert await stage.observe(stamp=(b"another sentinel", b"")) == [0, 0, b""]
+    assert await stage.observe(stamp=(b"another incarnation record", b"")) == [0, 0, b""]
     assert await stage.observe(stamp=(b"", b"")) == [0, 0, b""]
     stage.hold("a", OTHERS)
     stage.put(ANNOUNCED, b"7:us", 30.0)
     from_here = await stage.observe()
     assert from_here == [1, 1, b"7:us"]
-    sentinel, _ = stage.look(SENTINEL)
-    assert isinstance(sentinel, bytes)
-    assert await stage.observe(stamp=(sentinel, identity)) == from_here
-    assert await stage.observe(stamp=(sentinel, b"another server's")) == [0, 1, b"7:us"]
+    incarnation, _ = stage.look(SENTINEL)
+    assert isinstance(incarnation, bytes)
+    assert await stage.observe(stamp=(incarnation, identity)) == from_here
+    assert await stage.observe(stamp=(incarnation, b"another server's")) == [0, 1, b"7:us"]
 
 
 @pytest.mark.parametrize("ttl", [30.0, None])

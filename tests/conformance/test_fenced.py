@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioredlock_ng._core.fencing import MAX_BLOCK, block_end
+from aioredlock_ng._core.fencing import MAX_BLOCK, range_end
 from tests.conformance.masters import WRONG
 from tests.conformance.stage import (
     EXPECTED,
@@ -31,12 +31,12 @@ async def test_a_block_is_above_all_before_it(stage, names, block):
     stage.count(names[-1], stored)
     before = await stage.now_ms()
     code, first, time_us = await stage.acquire(names, ballot=ballot, block=block)
-    assert (code, first) == (1, block_end(ballot, block))
+    assert (code, first) == (1, range_end(ballot, block))
     assert before <= time_us // 1000 <= await stage.now_ms()
     assert stage.stored(names) == [OURS] * len(names) + [first] * len(names)
     assert all(map(lives, stage.lives(names), [TTL] * len(names) + [KEEP] * len(names)))
     stage.hold(names, None)
-    assert (await stage.acquire(names, ballot=ballot, block=block))[:2] == [1, block_end(first + 1, block)]
+    assert (await stage.acquire(names, ballot=ballot, block=block))[:2] == [1, range_end(first + 1, block)]
 
 
 @each_number
@@ -78,11 +78,11 @@ async def test_what_is_taken_stays_as_it_is(stage, held, wait):
         assert all(map(lives, stage.lives("abc"), lived))
 
 
-@pytest.mark.parametrize("what", ["lock", "counter", "sentinel"])
+@pytest.mark.parametrize("what", ["lock", "counter", "incarnation"])
 @pytest.mark.parametrize("names", ["a", "ab"])
 async def test_another_type_is_an_error(stage, what, names):
     """Nothing is granted nor raised; what a failing counter lets happen before it, a release undoes."""
-    key = {"lock": locks(names)[-1], "counter": counters(names)[-1], "sentinel": SENTINEL}[what]
+    key = {"lock": locks(names)[-1], "counter": counters(names)[-1], "incarnation": SENTINEL}[what]
     stage.put(key, WRONG)
     assert await stage.acquire(names) == "WRONGTYPE"
     assert stage.look(key) == (WRONG, None)
@@ -96,7 +96,7 @@ async def test_another_type_is_an_error(stage, what, names):
 
 @pytest.mark.parametrize("why", each_reason)
 async def test_nothing_is_granted_without_a_vote(stage, why):
-    """A sentinel that is not exactly the expected one, or another server's identity: nothing changes."""
+    """An record that is not exactly the expected one, or another server's identity: nothing changes."""
     stamp = (EXPECTED, await stage.identity())
     assert (await stage.acquire("b", stamp=stamp))[0] == 1, "this is what a vote looks like"
     now, stamp = await stage.fence(0), await without_a_vote(stage, why)
@@ -126,7 +126,7 @@ async def test_a_raise_needs_every_lock(stage, state):
     assert stage.counted("ab") == [fence, fence + 1]
 
 
-each_extension = pytest.mark.parametrize(("what", "done"), [("extend", 1), ("top_up", 0)])
+each_extension = pytest.mark.parametrize(("what", "done"), [("extend", 1), ("repair", 0)])
 
 
 @each_extension

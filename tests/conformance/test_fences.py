@@ -9,7 +9,7 @@ import pytest
 
 from aioredlock_ng import _scripts
 from aioredlock_ng._core.command import Script
-from aioredlock_ng._core.fencing import MAX_BLOCK, RAISE_AHEAD_MS, START_LAG_MS, at, block_end
+from aioredlock_ng._core.fencing import MAX_BLOCK, RAISE_AHEAD_MS, START_LAG_MS, at, range_end
 from tests.conformance.masters import Master
 from tests.conformance.rules import one_of, run_at, some_fence, some_time
 from tests.conformance.stage import EXPECTED, KEEP_MS, SENTINEL, TTL, TTL_MS, counters, locks, queues
@@ -25,14 +25,14 @@ SCRIPTS: Final = {
     "acquire": {"read": _scripts.READ, "write": _scripts.WRITE, "fair": _scripts.FAIR_ACQUIRE},
     "raise": dict.fromkeys(("read", "write"), _scripts.RW_RAISE),
     "extend": dict.fromkeys(("read", "write"), _scripts.RW_EXTEND),
-    "top up": dict.fromkeys(("read", "write"), _scripts.RW_TOP_UP),
+    "top up": dict.fromkeys(("read", "write"), _scripts.RW_REPAIR),
     "release": {**dict.fromkeys(("read", "write"), _scripts.RW_RELEASE), "fair": _scripts.FAIR_RELEASE},
 }
 PLAIN: Final = {
     "acquire": _scripts.ACQUIRE,
     "raise": _scripts.RAISE,
     "extend": _scripts.EXTEND,
-    "top up": _scripts.TOP_UP,
+    "top up": _scripts.REPAIR,
     "release": _scripts.RELEASE,
 }
 """Those of a mutex, and of whatever has none of its own."""
@@ -97,7 +97,7 @@ def an_acquire(case: Case, _: Random) -> None:
     case.put(mine=False)
     said = case.run("acquire", TTL_MS, case.ballot, case.block, KEEP_MS)
     known, proposed = max(case.counted(case.floor)), min(case.ballot, at(case.now_ms))
-    fence = block_end(max(known + 1, proposed), case.block)
+    fence = range_end(max(known + 1, proposed), case.block)
     if case.kind == "read":
         fence = (max(known, proposed) if None in case.stored else known) | 1
     behind = {"write": [known], "fair": [0, 0]}.get(case.kind, [])

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from aioredlock_ng import _scripts
-from aioredlock_ng._node.pipe import untagged
+from aioredlock_ng._node.pipe import without_request_id
 from tests.conformance.rules import TAG, one_of
 from tests.conformance.stage import EXPECTED, KEEP_MS, SENTINEL, TTL_MS, fenced, locks
 from tests.conformance.tools import OTHERS, OURS
@@ -57,6 +57,6 @@ def test_it_is_not_free(shared_sets, script, keys, number):
         master.put([(SENTINEL, EXPECTED, None)])
         source = ENDING_NOW % (number, OTHERS, number, number) + script.source
         words = ("EVAL", source, len(keys), *keys, *ARGUMENTS[script], TAG)
-        answer = untagged(master.client.execute_command(*words), TAG)
+        answer = without_request_id(master.client.execute_command(*words), TAG)
         assert answer[:2] == [0, 1] if isinstance(answer, list) else answer == 1
         assert OURS not in master.client.mget(locks("ab"))

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from aioredlock_ng import _scripts
-from aioredlock_ng._node.pipe import untagged
+from aioredlock_ng._node.pipe import without_request_id
 from tests.conformance.masters import WRONG
 from tests.conformance.rules import TAG
 from tests.conformance.stage import KEEP_MS, counters, fenced, locks
@@ -208,7 +208,7 @@ async def test_a_user_who_may_not_publish_releases_all_the_same(any_nodes, as_us
 
     def release(loud):
         arguments = (len(keys), *keys, OURS, fence, KEEP_MS, loud, TAG)
-        return untagged(ask(as_user(rights), "EVALSHA", _scripts.RELEASE.digest, *arguments), TAG)
+        return without_request_id(ask(as_user(rights), "EVALSHA", _scripts.RELEASE.digest, *arguments), TAG)
 
     async with heard_by(url, tuple(locks("abc"))) as since:
         for key in locks("abc"):
@@ -242,6 +242,6 @@ async def test_a_batch_without_the_right_releases_all_the_same(any_nodes, as_use
             ask(url, "SET", key, OURS)
         words = (2, *locks("ab"), LOUD, OURS, OURS, TAG)
         said = ask(as_user(rights), "EVALSHA", _scripts.RELEASE_MANY.digest, *words)
-        assert untagged(said, TAG) == answers
+        assert without_request_id(said, TAG) == answers
         assert ask(url, "EXISTS", *locks("ab")) == 0
         assert await since() == [messages]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import _scripts
-from aioredlock_ng._core.fencing import block_end
+from aioredlock_ng._core.fencing import range_end
 from tests.conformance.masters import WRONG
 from tests.conformance.stage import (
     AWAITED_MS,
@@ -113,10 +113,10 @@ class ReadWriteStage(Stage):
         args = (OURS, ttl_ms, fence, KEEP_MS, mode.encode())
         return await self.voted(_scripts.RW_EXTEND, self._keys(names, fence), *args, **vote)
 
-    async def rw_top_up(self, mode: str, fence: int = 0, names: str = "a") -> Any:
-        """Run `rw_top_up.lua`; a fence of 0 is none."""
+    async def rw_repair(self, mode: str, fence: int = 0, names: str = "a") -> Any:
+        """Run `rw_repair.lua`; a fence of 0 is none."""
         args = (OURS, TTL_MS, fence, KEEP_MS, mode.encode())
-        return await self.run(_scripts.RW_TOP_UP, self._keys(names, fence), *args)
+        return await self.run(_scripts.RW_REPAIR, self._keys(names, fence), *args)
 
     async def rw_release(
         self, mode: str, fence: int = 0, names: str = "a", *, loud: bytes = b"", seat: bytes = b""
@@ -147,7 +147,7 @@ async def test_readers_are_in_a_mutexs_way(stage, names):
     for fence in (0, await stage.fence(0)):
         assert await stage.extend(max(fence, 1), names) == -1
         assert await stage.run(_scripts.EXTEND, locks(names), OURS, TTL_MS, 0, 1) == -1
-        assert await stage.top_up(max(fence, 1), names) == -1
+        assert await stage.repair(max(fence, 1), names) == -1
         released = await stage.release(fence, names)
         assert (released[0], waits(released[1], 30), *released[2:]) == (0, True, 0, 1)
     assert stage.stored("ab") == before
@@ -185,7 +185,7 @@ async def test_a_string_is_in_the_way_of_both(stage, mode, fenced, value, ttl):
     for names in ("b", "ab"):
         assert refused(await stage.ask(mode, names, ballot=fence), ttl)
         assert await stage.rw_extend(mode, fence, names) == -1
-        assert await stage.rw_top_up(mode, fence, names) == -1
+        assert await stage.rw_repair(mode, fence, names) == -1
         given, wait, *told = await stage.rw_release(mode, fence, names)
         assert (given, waits(wait, ttl), told) == (0, True, [0, int(value == FOREIGN)])
     assert stage.stored("ab") == before
@@ -200,22 +200,22 @@ async def test_another_programs_set_is_left_alone(stage, mode, names):
     for ballot in (0, 1):
         code, wait, *_ = await stage.ask(mode, names, ballot=ballot)
         assert (code, wait) == (0, -1)
-    assert await stage.rw_top_up(mode, 5, names) == -1
+    assert await stage.rw_repair(mode, 5, names) == -1
     assert (await stage.rw_release(mode, 0, names))[:2] == [0, -1]
     assert stage.look(locks(names)[-1]) == (scores, None)
 
 
 @each_mode
 @each_number
-@pytest.mark.parametrize("what", ["lock", "counter", "sentinel"])
+@pytest.mark.parametrize("what", ["lock", "counter", "incarnation"])
 async def test_another_type_is_an_error(stage, mode, names, what):
     """Nothing is granted; what a failing counter lets happen before the error, a release undoes."""
-    key = {"lock": locks(names)[-1], "counter": counters(names)[-1], "sentinel": SENTINEL}[what]
+    key = {"lock": locks(names)[-1], "counter": counters(names)[-1], "incarnation": SENTINEL}[what]
     stage.put(key, WRONG)
     assert await stage.ask(mode, names) == "WRONGTYPE"
     if what == "lock":
         assert await stage.rw_extend(mode, 5, names) == "WRONGTYPE"
-        assert await stage.rw_top_up(mode, 5, names) == "WRONGTYPE"
+        assert await stage.rw_repair(mode, 5, names) == "WRONGTYPE"
         assert await stage.rw_raise(mode, 5, names) == ("WRONGTYPE" if names == "a" else 0)
         assert await stage.rw_release(mode, 5, names) == "WRONGTYPE"
     else:
@@ -227,7 +227,7 @@ async def test_another_type_is_an_error(stage, mode, names, what):
 @each_mode
 @pytest.mark.parametrize("why", each_reason)
 async def test_nothing_is_granted_without_a_vote(stage, mode, why):
-    """A sentinel that is not the expected one, or another server's identity: nothing changes (R12)."""
+    """An record that is not the expected one, or another server's identity: nothing changes (R12)."""
     stamp: Stamp = (EXPECTED, await stage.identity())
     assert (await stage.ask(mode, "b", stamp=stamp))[0] == 1, "this is what a vote looks like"
     stamp = await without_a_vote(stage, why)
@@ -300,7 +300,7 @@ async def test_others_are_in_a_writers_way(stage, mode, fenced):
 @each_number
 async def test_a_repeated_acquire_changes_nothing(stage, mode, names, fenced):
     """It is granted again with the same fence, whoever waits; where a part has ended it is a new one."""
-    ballot = block_end(await stage.fence(-10), 1) if fenced else 0
+    ballot = range_end(await stage.fence(-10), 1) if fenced else 0
     fence = (await stage.ask(mode, names, ballot=ballot))[1]
     for name in names:
         stage.hold(name)
@@ -403,34 +403,34 @@ async def test_an_extension_never_creates(stage):
 
 
 @with_and_without_fences
-async def test_a_top_up_gives_a_reader_its_place_back(stage, fenced):
+async def test_a_repair_gives_a_reader_its_place_back(stage, fenced):
     """Beside others, and never for a shorter time than it has; not where a writer is (R9)."""
     fence = await stage.fence(0) if fenced else 0
     await stage.put_readers("b", others=90)
     await stage.put_readers("c", ours=120)
     await stage.put_marks("a", w7=30)
-    assert await stage.rw_top_up("read", fence, "abc") == 0
+    assert await stage.rw_repair("read", fence, "abc") == 0
     assert await stage.reads("a", ours=TTL)
     assert await stage.reads("b", ours=TTL, others=90)
     assert await stage.reads("c", ours=120)
     assert all(map(lives, stage.lives("abc")[:3], [TTL, 90, 120]))
     assert stage.counted("abc") == [fence if fenced else None] * 3
     stage.hold("e", OTHERS)
-    assert await stage.rw_top_up("read", fence, "de") == -1
+    assert await stage.rw_repair("read", fence, "de") == -1
     assert stage.held("de") == [None, OTHERS]
 
 
 @with_and_without_fences
-async def test_a_top_up_gives_a_writer_its_key_back(stage, fenced):
+async def test_a_repair_gives_a_writer_its_key_back(stage, fenced):
     """Where it is free or its own; readers are in its way, its own entry too (R9)."""
     fence = await stage.fence(0) if fenced else 0
     stage.hold("b", ttl=120.0)
     stage.hold("c")
-    assert await stage.rw_top_up("write", fence, "abc") == 0
+    assert await stage.rw_repair("write", fence, "abc") == 0
     assert stage.stored("abc") == [OURS] * 3 + [fence if fenced else None] * 3
     assert all(map(lives, stage.lives("abc")[:3], [TTL, 120, TTL]))
     await stage.put_readers("e", ours=30)
-    assert await stage.rw_top_up("write", fence, "de") == -1
+    assert await stage.rw_repair("write", fence, "de") == -1
     assert stage.held("d") == [None]
     assert await stage.reads("e", ours=30)
 

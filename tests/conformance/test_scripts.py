@@ -61,7 +61,7 @@ def expected(what: str, states: Sequence[State]) -> tuple[Any, Sequence[State]]:
     if what == "set_all":
         wait = longest_wait(states)
         return (wait, states) if wait else (0, [State(OURS, TTL)] * len(states))
-    if what in ("extend", "top_up"):
+    if what in ("extend", "repair"):
         for value in values:
             if value == WRONG:
                 return ERROR, states
@@ -110,7 +110,7 @@ def command(what: str, keys: tuple[bytes, ...]) -> Command:
 
 
 @pytest.mark.parametrize("names", [1, 2, 3])
-@pytest.mark.parametrize("what", ["set_all", "extend", "top_up", "release", "stay", "inspect"])
+@pytest.mark.parametrize("what", ["set_all", "extend", "repair", "release", "stay", "inspect"])
 async def test_every_command_in_every_state(master, what, names):
     """The reply and what is under the keys afterwards are the same on every kind of master."""
     cases = list(itertools.product(STATES, repeat=names))

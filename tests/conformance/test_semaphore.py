@@ -80,8 +80,8 @@ class SlotStage(Stage):
         return await self.voted(_scripts.SLOTS_EXTEND, self._keys(fence), *args, **vote)
 
     async def refill(self, slot: int, fence: int = 0) -> Any:
-        """Run `slots_top_up.lua`; a fence of 0 is none."""
-        return await self.run(_scripts.SLOTS_TOP_UP, self._keys(fence), OURS, TTL_MS, fence, KEEP_MS, slot)
+        """Run `slots_repair.lua`; a fence of 0 is none."""
+        return await self.run(_scripts.SLOTS_REPAIR, self._keys(fence), OURS, TTL_MS, fence, KEEP_MS, slot)
 
     async def free(self, fence: int = 0, *, slot: int = -1, permits: int = 4) -> Any:
         """Run `slots_release.lua`; a fence of 0 is none."""
@@ -148,7 +148,7 @@ async def test_each_slot_has_a_counter_of_its_own(stage):
 
 @pytest.mark.parametrize("why", each_reason)
 async def test_nothing_is_granted_without_a_vote(stage, why):
-    """A sentinel that is not the expected one, or another server's identity: nothing changes (R12)."""
+    """An record that is not the expected one, or another server's identity: nothing changes (R12)."""
     await stage.put_slots((1, OURS, 30), (2, OTHERS, 30))
     stamp = await without_a_vote(stage, why)
     code, nothing, _, slot = await stage.ask(stamp=stamp, owner=THIRD)
@@ -182,7 +182,7 @@ async def test_permits_are_no_mutexs_and_no_readers(stage):
     assert await stage.acquire() == "WRONGTYPE"
     assert [b"WRONGTYPE" in each for each in (await stage.acquire_many(ballot=1))[1:]] == [True]
     assert await stage.extend(5) == "WRONGTYPE"
-    assert await stage.top_up(5) == "WRONGTYPE"
+    assert await stage.repair(5) == "WRONGTYPE"
     assert await stage.release(0) == "WRONGTYPE"
     for script in (_scripts.READ, _scripts.WRITE):
         keys = [LOCK, *beside("a", b"fence"), *beside("a", b"queue"), SENTINEL]
@@ -232,7 +232,7 @@ async def test_an_extension_never_creates_nor_shortens(stage):
     assert lives((await stage.slots())[0][1], 90)
 
 
-async def test_a_top_up_is_of_one_slot_and_gives_the_others_back(stage):
+async def test_a_repair_is_of_one_slot_and_gives_the_others_back(stage):
     """Never two slots of one owner at a node; one that another has is not taken (R9, R25)."""
     await stage.put_slots((0, OURS, 30), (2, OTHERS, 30))
     fence = await stage.fence(0)

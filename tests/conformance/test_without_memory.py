@@ -10,7 +10,7 @@ import redis
 from redis.exceptions import OutOfMemoryError
 
 from aioredlock_ng import _scripts
-from aioredlock_ng._node.pipe import untagged
+from aioredlock_ng._node.pipe import without_request_id
 from tests.conformance.rules import TAG
 from tests.conformance.stage import KEEP_MS, TTL_MS, beside, counters, locks, queues
 from tests.conformance.tools import OTHERS, OURS
@@ -36,7 +36,9 @@ def run(client):
 
     def run(script, *args, keys=KEYS):
         try:
-            return untagged(client.execute_command("EVAL", script.source, len(keys), *keys, *args, TAG), TAG)
+            return without_request_id(
+                client.execute_command("EVAL", script.source, len(keys), *keys, *args, TAG), TAG
+            )
         except OutOfMemoryError:
             return "OOM"
 

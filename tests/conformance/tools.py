@@ -21,7 +21,7 @@ SLACK: Final = 8.0
 """Seconds that may pass between putting keys and looking at them; the ttls are further apart."""
 
 
-class Sink:
+class Receiver:
     """Waits for a reply; a release that was unanswered may get another one later, which is none of ours."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Asked:
 
     def send(self, command: Command) -> asyncio.Future[Any]:
         """Submit a command; the future is its reply."""
-        sink = Sink()
+        sink = Receiver()
         self.node.submit(command, sink, 0)
         return sink.future
 
@@ -59,14 +59,14 @@ class Asked:
 
 @contextlib.asynccontextmanager
 async def connected(master: Master) -> AsyncIterator[Asked]:
-    """Run a node over a master, one without sentinels of its own, for as long as the block lasts."""
+    """Run a node over a master, one without records of its own, for as long as the block lasts."""
     (node,) = make_nodes([master.spec])
     times = {"node_timeout": 0.1, "connect_timeout": 5.0}
     node.bind(NodeEnv(clock=SystemClock(), random=Random(0), on_change=lambda _: None, **times))
     task = asyncio.create_task(node.run())
     try:
         await node.settled.wait()
-        assert node.standing.state is NodeState.UP, node.standing
+        assert node.status.state is NodeState.UP, node.status
         yield Asked(node)
     finally:
         await node.aclose()

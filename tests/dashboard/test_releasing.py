@@ -80,4 +80,4 @@ def test_an_address_is_one_line_of_the_log(address, shown):
         return b""
 
     request = Request(method="GET", path="", headers={}, query={}, address=address, body=body, https=False)
-    assert request.whence == shown
+    assert request.client_address == shown

@@ -36,7 +36,7 @@ NO_LIMITS: Final = {
     "_admin/doctor/trial:*": "what a trial lock looks like",
     "_core/clock_watch:ALIKE_WITHIN": "what counts as the same step",
     "_core/clock_watch:PRECISION": "how exact a node's time is",
-    "_core/command:STAMP_SIZE": "a format",
+    "_core/command:PRECONDITION_SIZE": "a format",
     "_admin/doctor/*": "thresholds of findings, which the page about the doctor has",
     "_core/fencing:*": "constants of the protocol, which the proof explains",
     "_core/quarantine:MARGIN_*": "a margin of the protocol, in the rules",

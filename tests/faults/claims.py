@@ -41,7 +41,7 @@ def _known(number: int, claim: Claim) -> history.Claim:
         names=("",),
         owner=b"%d" % number,
         fence=claim.fence or None,
-        asked=claim.asked,
+        acquire_round=claim.acquire_round,
         since=claim.start,
         until=claim.end,
         stopped=claim.end,

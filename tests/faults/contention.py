@@ -110,11 +110,11 @@ async def contention(
 
 
 def may_vote(url: str) -> bool:
-    """Return whether a server's sentinel lets it vote, by its own clock."""
+    """Return whether a server's incarnation record lets it vote, by its own clock."""
     value = ask(url, "GET", "redlock:{meta}")
-    sentinel = None if value is None else parse(value)
+    incarnation = None if value is None else parse(value)
     seconds, microseconds = ask(url, "TIME")
-    return sentinel is not None and sentinel.ready_ms <= (seconds * 1_000_000 + microseconds) // 1000
+    return incarnation is not None and incarnation.ready_ms <= (seconds * 1_000_000 + microseconds) // 1000
 
 
 async def votes_again(url: str) -> None:

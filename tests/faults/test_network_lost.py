@@ -104,7 +104,9 @@ async def test_an_acquire_that_arrives_behind_its_release(nodes5: LocalNodes) ->
         await all_up(a)
         assert all(proxy.requests.passed > before for proxy, before in zip(proxies, passed, strict=True))
         assert asked(nodes5.urls, "free") == [0] * 5
-        assert all(node.owed for node in a.statistics().nodes), "what was released is not settled yet"
+        assert all(node.pending_releases for node in a.statistics().nodes), (
+            "what was released is not settled yet"
+        )
 
         for proxy in proxies:
             proxy.requests.flow()

@@ -148,14 +148,14 @@ async def test_a_step_back(nodes: ClockedNodes, caplog: pytest.LogCaptureFixture
 
 
 async def test_a_clock_that_was_ahead_for_a_while(nodes: ClockedNodes) -> None:
-    """Set right again, it waits one quarantine more, not the hour that its sentinel had in mind."""
+    """Set right again, it waits one quarantine more, not the hour that its incarnation record had in mind."""
     quarantine = 2.0
     recorder = Recorder()
     async with LockManager(nodes.urls, ttl=2.0, restart_quarantine=quarantine, hooks=[recorder]) as manager:
         await all_up(manager)
         nodes.step(1, HOUR)
         await reported(recorder, 1)
-        await eventually(lambda: not may_vote(nodes.urls[1]), what="its sentinel makes it wait")
+        await eventually(lambda: not may_vote(nodes.urls[1]), what="its incarnation record makes it wait")
 
         nodes.step(1, -HOUR)
         began = time.monotonic()

@@ -20,8 +20,8 @@ from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node import Node
 from aioredlock_ng._node.link import Link
-from aioredlock_ng._node.packing import pack_stamp
-from aioredlock_ng._node.pipe import TAGS
+from aioredlock_ng._node.packing import pack_precondition
+from aioredlock_ng._node.pipe import REQUEST_IDS
 from aioredlock_ng._round.asked import AcquireRound, Asked, ExtendRound, ReleaseRound
 from aioredlock_ng._round.batch import Batch, Extensions, FencedAcquires, PlainAcquires, Releases
 from aioredlock_ng._round.deadlines import Deadlines
@@ -34,7 +34,7 @@ pytestmark = no_hurry
 
 TTL: Final = 9.0
 SENTINEL: Final = b"redlock:{meta}"
-HERE: Final = b"what the sentinel says"
+HERE: Final = b"what the incarnation record says"
 TIME_US: Final = 1_700_000_000_000_000
 WRONG_TYPE: Final = b"WRONGTYPE Operation against a key holding the wrong kind of value"
 
@@ -178,7 +178,10 @@ class Reply:
         """Its bytes."""
         value = self.value
         if self.script and not isinstance(value, resp.Error):
-            value = [TAGS[self.number % len(TAGS)], *(value if type(value) is list else [value])]
+            value = [
+                REQUEST_IDS[self.number % len(REQUEST_IDS)],
+                *(value if type(value) is list else [value]),
+            ]
         return resp.encode(value)
 
 
@@ -190,7 +193,7 @@ class Talk:
         self.link = Link(self.wire, lambda *_: None)
         self.wire.write = self.sent.extend  # type: ignore[method-assign]
         pipe = self.link.pipe
-        pipe.stamp, pipe.expected = pack_stamp((HERE, b"0", b"")), HERE
+        pipe.precondition, pipe.expected = pack_precondition((HERE, b"0", b"")), HERE
         self._probed, self._stub = probed, Stub()
         self._numbers, self._places = itertools.count(1000), itertools.count(1)
         self.locks: list[Lock] = []
@@ -214,13 +217,13 @@ class Talk:
         number = next(self._numbers)
         key, owner = b"redlock:%d" % number, b"%040d:here" % number
         counters = () if group.kind == "plain" else (b"redlock:fence:{%b}" % key,)
-        sentinel = SENTINEL if self._probed or group.kind != "plain" else None
-        primitive = Primitive(MUTEX, (f"{number}",), (key,), counters=counters, sentinel=sentinel)
+        incarnation = SENTINEL if self._probed or group.kind != "plain" else None
+        primitive = Primitive(MUTEX, (f"{number}",), (key,), counters=counters, incarnation=incarnation)
         question: Asked
         if group.kind == "release":
             question = ReleaseRound(self._stub, primitive, owner, TTL, quiet=False, unsent=())
         elif group.kind == "extend":
-            question = ExtendRound(self._stub, primitive, owner, TTL, fence=number, heed=lambda *_: None)
+            question = ExtendRound(self._stub, primitive, owner, TTL, fence=number, on_answer=lambda *_: None)
         else:
             question = AcquireRound(self._stub, primitive, TTL, block=1)
             question.owner, question.ballot = owner, 7 if counters else 0
@@ -314,7 +317,7 @@ def test_each_lock_has_its_own_answer_however_replies_are_cut(
         sent = commands_in(bytes(talk.sent))
         assert len(sent) == len(talk.replies), "as many commands as replies"
         for words, reply in zip(sent, talk.replies, strict=True):
-            assert not reply.script or words[-1] == TAGS[reply.number % len(TAGS)]
+            assert not reply.script or words[-1] == REQUEST_IDS[reply.number % len(REQUEST_IDS)]
 
     on_a_loop(check)
 

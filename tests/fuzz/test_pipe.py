@@ -20,7 +20,7 @@ from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node.channels import listening
 from aioredlock_ng._node.link import Link, heartbeat
-from aioredlock_ng._node.pipe import TAGS
+from aioredlock_ng._node.pipe import REQUEST_IDS
 from aioredlock_ng.testing import SimLoop
 from tests.fuzz import resp
 from tests.fuzz.profile import no_hurry, profile
@@ -30,7 +30,7 @@ pytestmark = no_hurry
 OWNER = b"0123456789abcdef0123456789abcdef01234567:host:1"
 PLAIN = Primitive(MUTEX, ("a",), (b"redlock:a",))
 FENCED = Primitive(
-    MUTEX, ("a",), (b"redlock:a",), counters=(b"redlock:fence:{redlock:a}",), sentinel=b"redlock:{meta}"
+    MUTEX, ("a",), (b"redlock:a",), counters=(b"redlock:fence:{redlock:a}",), incarnation=b"redlock:{meta}"
 )
 ACQUIRE_PLAIN, ACQUIRE = PLAIN.acquire(OWNER, 9.0), FENCED.acquire(OWNER, 9.0, 1)
 EXTEND, RELEASE = FENCED.extend(OWNER, 9.0, 1), FENCED.release(OWNER, 9.0, 1)
@@ -68,7 +68,7 @@ def tagged(reply: Any, number: int, command: Command | None) -> Any:
     """Return the answer to the command of that number on its connection."""
     if command is None or command.script is None or isinstance(reply, (resp.Error, resp.Push)):
         return reply
-    return [TAGS[number], *reply] if type(reply) is list else [TAGS[number], reply]
+    return [REQUEST_IDS[number], *reply] if type(reply) is list else [REQUEST_IDS[number], reply]
 
 
 class Wire(asyncio.Transport):
@@ -91,7 +91,7 @@ class Wire(asyncio.Transport):
 
 
 @dataclass(eq=False)
-class Sink:
+class Receiver:
     """The sink that waits for one reply."""
 
     awaited: bool = True
@@ -108,10 +108,10 @@ class Line:
     def __init__(self, commands: list[Command]) -> None:
         self.wire = Wire()
         self.failures: list[str] = []
-        self.notices: list[bytes] = []
+        self.notifications: list[bytes] = []
         self.link = Link(self.wire, lambda _, message: self.failures.append(message))
-        self.link.pipe.on_notice = lambda channel, _: self.notices.append(channel)
-        self.sinks = [Sink(awaited=False) for _ in commands]
+        self.link.pipe.on_notice = lambda channel, _: self.notifications.append(channel)
+        self.sinks = [Receiver(awaited=False) for _ in commands]
         for command, sink in zip(commands, self.sinks, strict=True):
             assert self.link.pipe.put(command, sink, 0)
         self.link.flush()
@@ -166,7 +166,7 @@ def test_valid_streams_are_taken_however_they_are_cut(said: list[Any], cuts: lis
         stream = b"".join(map(resp.encode, replies))
         line.hear(pieces_of(stream, cuts))
         assert line.replies == [resp.decoded(reply) for _, reply in talk]
-        assert line.notices == [one[1] for one in said if isinstance(one, resp.Push)]
+        assert line.notifications == [one[1] for one in said if isinstance(one, resp.Push)]
         assert line.failures == ["ERR no"] * sum(isinstance(reply, resp.Error) for _, reply in talk)
         assert not line.link.mismatched
         assert line.wire.ends == []

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from aioredlock_ng._local.local_queue import NameEntry
+from aioredlock_ng._local.local_queue import NameQueue
 from tests.load.claims import Claims
 from tests.load.soak import FEWEST, LONG, SHORT, Tolerance, growing, soak
 from tests.load.work import TTL, Mill
@@ -35,7 +35,7 @@ async def leak(mill: Mill) -> None:
     mill.kept += [os.fdopen(os.dup(0), closefd=True) for _ in range(4)]
     queue = mill.managers[0]._life.session.queue
     for _ in range(40):
-        queue.entries[f"forgotten:{next(mill.numbers)}"] = NameEntry([])
+        queue.entries[f"forgotten:{next(mill.numbers)}"] = NameQueue([])
     mill.kept.append(b"x" * 14_000_000)
 
 

@@ -25,7 +25,7 @@ class Recorder:
             data_file=str(self._own), source=["aioredlock_ng"], config_file=False
         )
         self._seconds: dict[str, float] = defaultdict(float)
-        self._unfit: set[str] = set()
+        self._unusable: set[str] = set()
         self._coverage.start()
 
     @pytest.hookimpl(wrapper=True)
@@ -41,13 +41,13 @@ class Recorder:
         """Note how long it took, and whether it can tell anything here."""
         self._seconds[report.nodeid] += report.duration
         if report.failed or report.skipped:
-            self._unfit.add(report.nodeid)
+            self._unusable.add(report.nodeid)
 
     def pytest_sessionfinish(self) -> None:
         """Write it down: for every file and line the tests that run it."""
         self._coverage.stop()
         data = self._coverage.get_data()
-        tests = [test for test in self._seconds if test not in self._unfit]
+        tests = [test for test in self._seconds if test not in self._unusable]
         numbers = {test: number for number, test in enumerate(tests)}
         lines = {
             file: {

@@ -1,4 +1,4 @@
-"""Fences and sentinels over the user's own clients: what a pool hides, the scripts see (R10, R12, R17)."""
+"""Fences and records over the user's own clients: what a pool hides, the scripts see (R10, R12, R17)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def swap(client: Redis[bytes], port: int) -> None:
 
 
 async def replicate(master: LocalNodes, replica: LocalNodes) -> None:
-    """Make an exact copy of a server, its sentinel included, and promote it."""
+    """Make an exact copy of a server, its incarnation record included, and promote it."""
     (source,), (copy,) = master.urls, replica.urls
     ask(source, "CONFIG SET", "repl-diskless-sync-delay", "0")  # else it waits 5 s for more replicas
     ask(copy, "REPLICAOF", "127.0.0.1", master.ports[0])
@@ -69,7 +69,7 @@ def url(make_nodes):
 @pytest.mark.heavy
 @pytest.mark.parametrize("fencing", [FENCED, PLAIN])
 async def test_a_promoted_replica_behind_a_client_has_no_vote(make_nodes, client, fencing):
-    """It has the same sentinel, and perhaps not the last locks: the script asks for its identity."""
+    """It has the same record, and perhaps not the last locks: the script asks for its identity."""
     first, second = make_nodes(1), make_nodes(1)
     async with over([made := client(first.urls[0])], fencing=fencing) as manager:
         await all_up(manager)
@@ -123,7 +123,7 @@ async def test_a_flushed_server_has_no_vote(url, client, kind, fencing):
 
 @pytest.mark.heavy
 @each_kind
-async def test_a_user_without_info_gets_a_sentinel_without_identity(url, client, caplog, kind):
+async def test_a_user_without_info_gets_an_incarnation_without_identity(url, client, caplog, kind):
     """One warning says what goes unnoticed then; locks and fences work, and a flush is still noticed."""
     ask(url, "FLUSHALL")
     ask(url, "ACL SETUSER", "locks", "reset", "on", ">secret", *RIGHTS, "-info")
@@ -213,7 +213,7 @@ async def test_a_server_without_memory_still_releases(url, client, kind):
 @pytest.mark.parametrize("protocol", [2, 3])
 @each_kind
 async def test_a_forgotten_script_is_sent_with_its_stamp(url, client, kind, protocol):
-    """EVAL carries the sentinel as EVALSHA does: the only node grants, extends and raises at once."""
+    """EVAL carries the record as EVALSHA does: the only node grants, extends and raises at once."""
     async with over(
         [node_of(kind, url, client, protocol=protocol)], ttl=30, restart_quarantine=60
     ) as manager:

@@ -204,8 +204,8 @@ async def test_a_release_without_room_is_written_down(nodes3, client):
             patch.setattr(calls, "MAX_RELEASES", 0)
             report = await lease.release()
         assert {one.outcome for one in report.nodes} == {ReleaseOutcome.UNKNOWN}
-        assert [node.owed for node in manager.statistics().nodes] == [1] * 3
-        await eventually(lambda: not any(node.owed for node in manager.statistics().nodes))
+        assert [node.pending_releases for node in manager.statistics().nodes] == [1] * 3
+        await eventually(lambda: not any(node.pending_releases for node in manager.statistics().nodes))
         assert {one.outcome for one in (await lease.release()).nodes} == {ReleaseOutcome.RELEASED}
     assert empty(*nodes3.urls)()
 
@@ -291,7 +291,7 @@ async def test_what_a_frozen_server_grants_late_is_undone(nodes3, client, retry)
         with pytest.raises(QuorumUnavailableError):
             await manager.lock("res", ttl=60, blocking=False).acquire()
         if retry == "none":
-            await eventually(lambda: all(node.owed for node in manager.statistics().nodes))
+            await eventually(lambda: all(node.pending_releases for node in manager.statistics().nodes))
         for i in range(3):
             nodes3.resume(i)
         await up(manager)
@@ -368,7 +368,7 @@ async def test_the_answer_to_another_call_counts_for_nothing(nodes3):
         assert {vote.vote for vote in caught.value.votes} == {Vote.SILENT}
         for client in clients:
             client.behind = False
-        await eventually(lambda: not any(node.owed for node in manager.statistics().nodes))
+        await eventually(lambda: not any(node.pending_releases for node in manager.statistics().nodes))
     await eventually(lambda: not lock_keys(nodes3.urls[0]))
 
 
@@ -410,7 +410,7 @@ async def test_what_is_owed_is_repeated_as_far_as_there_is_room(nodes3, client, 
             node._ledger.record(mutex.release(b"%d" % number, 600.0), node.env.clock.now())
         node._repeat_releases()
         assert in_flight(manager) == 3
-        await eventually(lambda: not node.standing.owed)
+        await eventually(lambda: not node.status.pending_releases)
 
 
 async def test_what_comes_after_the_end_or_a_fork_is_told_so(nodes3, client, monkeypatch):
@@ -466,7 +466,7 @@ async def test_a_freeze_longer_than_the_ttl_leaves_no_key(nodes3):
         await eventually(lambda: sets(url) > before, within=SOON, what="the SET is executed after all")
         left = thawed + SOON - time.monotonic()
         await eventually(lambda: not ask(url, "EXISTS", "redlock:a"), within=left, what="the key is gone")
-        await eventually(lambda: not manager.statistics().nodes[0].owed, what="nothing is owed")
+        await eventually(lambda: not manager.statistics().nodes[0].pending_releases, what="nothing is owed")
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # the clients are not closed, which is the point

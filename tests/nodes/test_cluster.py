@@ -293,6 +293,6 @@ async def test_names_in_different_slots_are_asked_for_one_by_one(alone):
         await asyncio.gather(*(lease.extend(60) for lease in leases))
         await asyncio.gather(*(lease.release() for lease in leases))
         assert lock_keys(alone.urls[0]) == []
-        assert manager.statistics().nodes[0].owed == 0
+        assert manager.statistics().nodes[0].pending_releases == 0
         with pytest.raises(LockNotAcquiredError, match="CROSSSLOT"):
             await manager.lock("a", "b", blocking_timeout=0).acquire()

@@ -35,7 +35,7 @@ class Hearing:
 
     def __init__(self, url: str) -> None:
         self.node = RedisNode(UrlEndpoint(url))
-        self.notices: list[bytes] = []
+        self.notifications: list[bytes] = []
         self.replies: list[object] = []
         self.awaited = True
 
@@ -45,12 +45,12 @@ class Hearing:
 
     async def up(self) -> None:
         """Wait until it is up."""
-        await eventually(lambda: self.node.standing.state is NodeState.UP, what=repr(self.node.standing))
+        await eventually(lambda: self.node.status.state is NodeState.UP, what=repr(self.node.status))
 
     async def hear(self, channel: bytes = KEY) -> None:
         """Listen to a channel, and wait until that stands."""
         self.node.subscribe(channel)
-        await eventually(lambda: self.node.hears(channel), what=f"{channel!r} is heard")
+        await eventually(lambda: self.node.is_subscribed(channel), what=f"{channel!r} is heard")
 
     async def do(self, command: Command) -> object:
         """Do something, and return the reply; what was sent before it has had its answer then."""
@@ -71,7 +71,7 @@ async def hearing(url: str) -> AsyncIterator[Hearing]:
             node_timeout=1.0,
             connect_timeout=5.0,
             on_change=lambda _: None,
-            on_notice=lambda _, channel, _message: it.notices.append(channel),
+            on_notice=lambda _, channel, _message: it.notifications.append(channel),
             prefix=b"redlock:",
         )
     )
@@ -108,10 +108,10 @@ async def test_a_killed_connection_is_subscribed_again(url):
             it.node.subscribe(channel)
         await it.hear(channels[-1])
         assert ask(url, "CLIENT KILL", "TYPE", "pubsub") == 1
-        await eventually(lambda: not any(map(it.node.hears, channels)))
-        await eventually(lambda: all(map(it.node.hears, channels)))
+        await eventually(lambda: not any(map(it.node.is_subscribed, channels)))
+        await eventually(lambda: all(map(it.node.is_subscribed, channels)))
         ask(url, "PUBLISH", channels[0], "")
-        await eventually(lambda: it.notices == channels[:1])
+        await eventually(lambda: it.notifications == channels[:1])
 
 
 # -- without the right to hear -------------------------------------------------------------------------
@@ -143,7 +143,7 @@ async def test_without_the_rights_nothing_is_heard_and_all_else_works(url, right
         for _ in range(3):
             it.node.subscribe(KEY)
             assert await it.do(NAME.acquire(OWNER, 10.0)) == b"OK"
-            assert not it.node.hears(KEY)
+            assert not it.node.is_subscribed(KEY)
             assert (await it.do(NAME.release(OWNER, 10.0)))[:2] == [1, 0]
         assert refused(url) == 1
         await asyncio.sleep(1.2)  # two heartbeats, at which nothing is tried in vain
@@ -156,7 +156,7 @@ async def test_without_the_rights_nothing_is_heard_and_all_else_works(url, right
         assert "NOPERM" in said
         ask(url, "ACL SETUSER", "locker", "+subscribe", "resetchannels", "&redlock:*")
         await it.hear()
-        assert it.node.standing.mismatched == 0
+        assert it.node.status.mismatched == 0
         assert len(warnings(caplog)) == 1
 
 
@@ -168,7 +168,7 @@ async def test_a_url_may_ask_for_resp2(url, caplog):
     async with hearing(f"{url}?protocol=2") as it:
         it.node.subscribe(KEY)
         assert await it.do(NAME.acquire(OWNER, 10.0)) == b"OK"
-        assert not it.node.hears(KEY)
+        assert not it.node.is_subscribed(KEY)
         assert " resp=2" in ask_text(url, "CLIENT LIST")
         assert ask(url, "PUBSUB CHANNELS") == []
     async with hearing(f"{url}?protocol=3") as it:
@@ -315,7 +315,7 @@ async def test_a_server_without_resp3_is_spoken_to_in_resp2(make_nodes, hello, r
             assert asyncio.get_running_loop().time() - began < 0.5
             it.node.subscribe(KEY)
             assert await it.do(NAME.acquire(OWNER, 10.0)) == b"OK"
-            assert not it.node.hears(KEY)
+            assert not it.node.is_subscribed(KEY)
             assert len(warnings(caplog)) == 1
             assert PASSWORD not in caplog.text
             # One that only hung up, or has no server at the moment, is asked once more as soon as it answers.
@@ -323,7 +323,7 @@ async def test_a_server_without_resp3_is_spoken_to_in_resp2(make_nodes, hello, r
             assert proxy.hellos == once
             for writer in proxy.writers:
                 writer.transport.abort()
-            await eventually(lambda: it.node.standing.state is not NodeState.UP)
+            await eventually(lambda: it.node.status.state is not NodeState.UP)
             await it.up()
             assert await it.do(NAME.release(OWNER, 10.0)) == [1, 0, 0]
             assert proxy.hellos == (1 if remembered else 2 * once)
@@ -366,5 +366,5 @@ async def test_a_server_that_knows_no_bare_hello_speaks_resp3(make_nodes, caplog
         async with hearing(through) as it:
             it.node.subscribe(KEY)
             assert await it.do(NAME.acquire(OWNER, 10.0)) == b"OK"
-            await eventually(lambda: it.node.hears(KEY))
+            await eventually(lambda: it.node.is_subscribed(KEY))
     assert warnings(caplog) == []

@@ -61,7 +61,7 @@ WAYS: Final[list[Refuse]] = [full, alone, on_a_bad_disk, without_the_right]
 
 
 PLAIN: Final = {"fencing": False, "restart_quarantine": 0}
-"""With these nothing rests on sentinels."""
+"""With these nothing rests on incarnation records."""
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -77,7 +77,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     ids=lambda way: way.__name__,
 )
 @pytest.mark.parametrize(
-    ("how", "sentinels"),
+    ("how", "incarnations"),
     [
         ("url", True),
         pytest.param("url", False, marks=pytest.mark.heavy),
@@ -85,7 +85,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
         pytest.param("client", False, marks=pytest.mark.heavy),
     ],
 )
-async def test_a_node_that_refuses_writes_is_not_up(nodes3, caplog, how, way, sentinels):
+async def test_a_node_that_refuses_writes_is_not_up(nodes3, caplog, how, way, incarnations):
     """A process that asks for no lock notices, too; the log has a line for the change, and for its end."""
     caplog.set_level(logging.INFO, logger="aioredlock_ng")
     async with contextlib.AsyncExitStack() as stack:
@@ -95,7 +95,7 @@ async def test_a_node_that_refuses_writes_is_not_up(nodes3, caplog, how, way, se
             for client in clients:
                 stack.push_async_callback(client.aclose)
             nodes = [*clients]
-        manager = await stack.enter_async_context(LockManager(nodes, **({} if sentinels else PLAIN)))
+        manager = await stack.enter_async_context(LockManager(nodes, **({} if incarnations else PLAIN)))
         await up(manager)
         async with manager.lock("used"):
             pass

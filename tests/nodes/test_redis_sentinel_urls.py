@@ -68,7 +68,7 @@ def begun(sentinel: str) -> bool:
     return True
 
 
-async def test_a_sentinel_url_is_a_node_like_any(run, nodes3):
+async def test_a_redis_sentinel_url_is_a_node_like_any(run, nodes3):
     """On one connection, with notices; it is named after its Sentinels and the service."""
     port = run(*watching("main", nodes3.ports[0]))
     url = f"redis+sentinel://127.0.0.1:{port}/main"

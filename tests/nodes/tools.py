@@ -65,7 +65,7 @@ async def running(nodes: Iterable[Any], **options: Any) -> AsyncIterator[LockMan
 
 def server_of(manager: LockManager) -> str | None:
     """Return what the server that a manager's first node leads to calls itself."""
-    return manager._life.nodes[0].standing.run_id
+    return manager._life.nodes[0].status.run_id
 
 
 def run_id(url: str) -> str:

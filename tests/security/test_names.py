@@ -101,7 +101,7 @@ NO_KEYS: Final = (b"PING", b"SCAN", b"TIME", b"INFO", b"HELLO")
 @example("a:b", "a:")
 @example("é", "e\u0301")
 def test_a_name_touches_its_own_keys_and_no_other_names(one: str, other: str) -> None:
-    """Acquire, extend, contend, inspect, release, force: the lock, its counter and the sentinel, no more."""
+    """Acquire, extend, contend, inspect, release, force: the lock, its counter and the record, no more."""
     if not is_usable(one):
         with pytest.raises(ValueError, match=r"reserved|UTF-8"):
             LockManager(["redis://any"]).lock(one)
@@ -115,7 +115,7 @@ def test_a_name_touches_its_own_keys_and_no_other_names(one: str, other: str) ->
 
 @pytest.mark.parametrize("mark", RESERVED_NAMES)
 def test_a_name_cannot_begin_like_our_own_keys(mark: str) -> None:
-    """Whatever follows the mark: no name reaches a counter or a sentinel, in any call that takes one."""
+    """Whatever follows the mark: no name reaches a counter or an record, in any call that takes one."""
     for rest in ("", "x", "redlock:a}", "}", "\0"):
         manager = LockManager(["redis://any"])
         with pytest.raises(ValueError, match="reserved"):

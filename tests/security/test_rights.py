@@ -114,7 +114,7 @@ async def test_it_is_enough(grant: Grant, caplog: pytest.LogCaptureFixture) -> N
         async with manager.lock("heard"):
             waiting = asyncio.create_task(other.lock("heard", blocking_timeout=5).acquire())
             node = other._life.nodes[0]
-            await eventually(lambda: node.hears(b"redlock:heard"), what="it listens")
+            await eventually(lambda: node.is_subscribed(b"redlock:heard"), what="it listens")
         await (await waiting).release()
         admin = url.replace("locks:secret@", "")
         before = ask(admin, "INFO", "commandstats")["cmdstat_evalsha"]["calls"]

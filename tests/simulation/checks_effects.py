@@ -14,12 +14,12 @@ MAKERS: Final = frozenset(
     {
         "acquire",
         "set-all",
-        "top-up",
+        "repair",
         "read",
         "write",
-        "rw-top-up",
+        "rw-repair",
         "slots-acquire",
-        "slots-top-up",
+        "slots-repair",
         "fair-acquire",
     }
 )
@@ -28,7 +28,7 @@ MAKERS: Final = frozenset(
 ENDERS: Final = frozenset({"release", "rw-release", "slots-release", "fair-release"})
 """Commands that may delete one."""
 
-SETTLERS: Final = frozenset({"slots-extend", "slots-top-up"})
+SETTLERS: Final = frozenset({"slots-extend", "slots-repair"})
 """Commands that give back every slot of their owner but one (R25)."""
 
 EXACT: Final = 1e-6

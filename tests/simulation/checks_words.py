@@ -30,7 +30,7 @@ class Rule(StrEnum):
     MEANWHILE = "meanwhile"
     """Nor any while it waited; rests on exclusion."""
     OWNERSHIP = "ownership"
-    """A lock's key is changed for its owner alone, not shortened, and made by acquire or top-up (R6, R8)."""
+    """A lock's key is changed for its owner alone, not shortened, and made by acquire or repair (R6, R8)."""
     RESOURCE = "resource"
     """A resource that compares fences refuses late writers, and no others (R10)."""
     LOST_UPDATE = "lost update"

@@ -109,7 +109,7 @@ class Client:
             return set()
         entries = self._manager._life.session.queue.entries.values()
         tickets = [ticket for entry in entries for ticket in entry.inside]
-        tickets += [place.ticket for entry in entries for place in entry.queue or ()]
+        tickets += [place.contender for entry in entries for place in entry.queue or ()]
         return {ticket.seat.name for ticket in tickets}
 
     def contends(self, name: str) -> bool:
@@ -172,7 +172,7 @@ class Client:
                 reached_for, asked = 0.0, set(self._wires)
         for what in self._world.left_of(self.number):
             self._world.leak(f"{what}, {SETTLING} s after its nodes were reached again")
-        while any(node.owed for node in manager.statistics().nodes):
+        while any(node.pending_releases for node in manager.statistics().nodes):
             await asyncio.sleep(LOOK)  # an acquire without an answer is unresolved until its ttl is over
 
     async def _keep_one(self, manager: LockManager, mode: Mode) -> None:

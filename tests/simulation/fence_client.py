@@ -9,7 +9,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from aioredlock_ng._core.fencing import floor_at
-from aioredlock_ng._core.quarantine import NO_SENTINEL
+from aioredlock_ng._core.quarantine import NO_INCARNATION
 from aioredlock_ng._core.quorum import majority
 from aioredlock_ng._core.quorum_view import QuorumView
 from aioredlock_ng._core.slots import ANY
@@ -38,7 +38,7 @@ class Connection:
         self.node = node
         self.requests: deque[Message] = deque()
         self.replies: deque[tuple[OnReply, Any]] = deque()
-        self.expected = NO_SENTINEL
+        self.expected = NO_INCARNATION
         self._heard_us = 0
         """What time the node had when it was last greeted; a restart of its quarantine goes by it."""
         self.cut = False
@@ -61,10 +61,10 @@ class Connection:
         self.greeting = False
         if reply is None:
             return
-        sentinel, now_us, identity = reply
+        incarnation, now_us, identity = reply
         self._heard_us = now_us
         view, eligibility = self._client.quorum_view, self._client.world.rules.eligibility
-        found = eligibility(sentinel, identity=identity, now_us=now_us, role="master", size=view.size)
+        found = eligibility(incarnation, identity=identity, now_us=now_us, role="master", size=view.size)
         view.adopt(found.quarantine_ms)
         self.expected = found.expected
 
@@ -136,7 +136,7 @@ class Attempt:
         client = self.client
         ballot = self._world.rules.ballot(client.seen, client.wall_ms)
         for connection in list(client.connections):
-            if connection.expected is NO_SENTINEL:
+            if connection.expected is NO_INCARNATION:
                 self._on_granted(connection.node, None)
                 continue
             connection.send(ModelNode.acquire, (self.claim, ballot, connection.expected), self._on_granted)
@@ -215,7 +215,7 @@ class Attempt:
         for node in nodes:
             if self._is_stray(node) and not self._world.rules.by_node:
                 self._world.counts["a stray slot given back"] += 1
-                self.client.connections[node].send(ModelNode.top_up, (self.claim, 0))
+                self.client.connections[node].send(ModelNode.repair, (self.claim, 0))
 
     def _at(self, node: int) -> Claim:
         """Return the claim as it is extended at a node."""
@@ -288,7 +288,7 @@ class Attempt:
         """Give the lock to another task of this client, with the next number."""
         self.number += 1
         self.client.given = self.number, self.client.given[1]
-        self._world.handed_on(self)
+        self._world.handed_off(self)
 
     def extend(self) -> None:
         """Ask for another ttl, and top up nodes that have lost our keys if a majority grants."""
@@ -311,15 +311,15 @@ class Attempt:
                 self.valid_until = max(self.valid_until, until)
                 self._world.holds_on(self)
                 self._world.counts["extended"] += reply == 1
-                self._top_up(missing)
+                self._repair(missing)
 
         for connection in list(self.client.connections):
             args = (self._at(connection.node), self.fence, connection.expected)
             connection.send(ModelNode.extend, args, on_extended)
 
-    def _top_up(self, missing: set[int]) -> None:
+    def _repair(self, missing: set[int]) -> None:
         for node in missing:
-            self.client.connections[node].send(ModelNode.top_up, (self.claim, self.fence))
+            self.client.connections[node].send(ModelNode.repair, (self.claim, self.fence))
         missing.clear()
 
     def downgrade(self) -> None:
@@ -392,16 +392,16 @@ class Client:
         """Lose the connection to `node`, and greet on the next one."""
         before, after = self.connections[node], Connection(self, node)
         self.connections[node] = after
-        if self.world.rules.forgets_sentinels or before.expected is NO_SENTINEL:
+        if self.world.rules.forgets_records or before.expected is NO_INCARNATION:
             after.greet()
         else:
             after.expected = before.expected
         before.fail(late=late)
 
     def distrust(self, node: int) -> None:
-        """Take note that a node has not the expected sentinel any more, and ask anew."""
+        """Take note that a node has not the expected record any more, and ask anew."""
         connection = self.connections[node]
-        connection.expected = NO_SENTINEL
+        connection.expected = NO_INCARNATION
         if not connection.greeting:
             connection.greet()
 

@@ -194,7 +194,7 @@ def _restart_client(world: World) -> None:
 
 def _restart_quarantine(world: World) -> None:
     connection = world.random.choice(world.random.choice(world.clients).connections)
-    connection.greet(connection.expected.sentinel)
+    connection.greet(connection.expected.incarnation)
 
 
 def _longer(world: World) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from aioredlock_ng import _scripts
 from aioredlock_ng._core import fencing
 from aioredlock_ng._core.command import Script
-from aioredlock_ng._core.quarantine import NO_CLAIM, ExpectedSentinel
+from aioredlock_ng._core.quarantine import NO_CLAIM, ExpectedIncarnation
 from aioredlock_ng.testing import Snapshot
 from aioredlock_ng.testing._memory_data import Hash, NodeClock, Value
 from aioredlock_ng.testing._memory_server import MemoryServer
@@ -31,13 +31,13 @@ WITHOUT_VOTE: Final = 10
 FOREIGN: Final = -1
 """The answer of an extension where something is another owner's."""
 
-SENTINEL: Final = b"sentinel"
+SENTINEL: Final = b"incarnation"
 
 
 _READ_WRITE: Final = {
     "raise": _scripts.RW_RAISE,
     "extend": _scripts.RW_EXTEND,
-    "top-up": _scripts.RW_TOP_UP,
+    "repair": _scripts.RW_REPAIR,
     "release": _scripts.RW_RELEASE,
 }
 
@@ -45,7 +45,7 @@ _MUTEX: Final = {
     "acquire": _scripts.ACQUIRE,
     "raise": _scripts.RAISE,
     "extend": _scripts.EXTEND,
-    "top-up": _scripts.TOP_UP,
+    "repair": _scripts.REPAIR,
     "release": _scripts.RELEASE,
 }
 
@@ -58,7 +58,7 @@ _SCRIPTS: Final[dict[Mode, dict[str, Script]]] = {
         "acquire": _scripts.SLOTS_ACQUIRE,
         "raise": _scripts.SLOTS_RAISE,
         "extend": _scripts.SLOTS_EXTEND,
-        "top-up": _scripts.SLOTS_TOP_UP,
+        "repair": _scripts.SLOTS_REPAIR,
         "release": _scripts.SLOTS_RELEASE,
     },
 }
@@ -169,18 +169,18 @@ class ModelNode:
     # -- commands ------------------------------------------------------------------------------
 
     def greet(self, quarantine_ms: int, restart: bytes, restart_floor: int) -> tuple[bytes, int, bytes]:
-        """Return the sentinel, the node's time and its identity."""
+        """Return the incarnation record, the node's time and its identity."""
         words = (b"", self._size, quarantine_ms, restart, restart_floor, bytes(NO_CLAIM), 0)
-        _, sentinel, now_us, identity, *_ = self._run(_scripts.GREET, [SENTINEL], *words)
-        return sentinel, now_us, identity
+        _, incarnation, now_us, identity, *_ = self._run(_scripts.GREET, [SENTINEL], *words)
+        return incarnation, now_us, identity
 
     def initialise(self, quarantine_ms: int, floor: int) -> bytes:
-        """Return the sentinel."""
+        """Return the incarnation record."""
         words = (self._size, quarantine_ms, floor, b"")
-        sentinel: bytes = self._run(_scripts.INIT, [SENTINEL], *words)[0]
-        return sentinel
+        incarnation: bytes = self._run(_scripts.INIT, [SENTINEL], *words)[0]
+        return incarnation
 
-    def acquire(self, claim: Claim, ballot: int, expected: ExpectedSentinel) -> tuple[int, int, int]:
+    def acquire(self, claim: Claim, ballot: int, expected: ExpectedIncarnation) -> tuple[int, int, int]:
         """Return the counter, or 0 when taken, or `NO_VOTE`; the node's time in milliseconds; and where the
         counter stood before, which writers are told.
         """
@@ -205,7 +205,7 @@ class ModelNode:
         self._note_greatest(claim)
         return (fence if code == 1 else code), now_us // 1000, stood[0] if stood else 0
 
-    def raise_(self, claim: Claim, fence: int, expected: ExpectedSentinel) -> int:
+    def raise_(self, claim: Claim, fence: int, expected: ExpectedIncarnation) -> int:
         """Return the answer of ``raise.lua``."""
         floor = self._rules.raise_floor(expected.floor)
         before = self._counters(claim)
@@ -216,7 +216,7 @@ class ModelNode:
         self._note_greatest(claim)
         return code
 
-    def extend(self, claim: Claim, fence: int, expected: ExpectedSentinel) -> int:
+    def extend(self, claim: Claim, fence: int, expected: ExpectedIncarnation) -> int:
         """Return the answer of ``extend.lua``."""
         stamp = _stamp(expected, expected.floor)
         words = (claim.owner, claim.ttl_ms, fence, claim.keep_ms, *claim.terms, *stamp)
@@ -225,12 +225,12 @@ class ModelNode:
         self._note_greatest(claim)
         return code
 
-    def top_up(self, claim: Claim, fence: int) -> int:
-        """Return the answer of ``top_up.lua``."""
+    def repair(self, claim: Claim, fence: int) -> int:
+        """Return the answer of ``repair.lua``."""
         missing = not all(map(self._server.exists, claim.locks))
         words = (claim.owner, claim.ttl_ms, fence, claim.keep_ms, *claim.terms)
         keys = [*claim.locks, *(claim.counters if fence else ()), *claim.marks]
-        code: int = self._run(claim.script("top-up"), keys, *words)[0]
+        code: int = self._run(claim.script("repair"), keys, *words)[0]
         self._counts["topped up"] += code == 0 and missing
         self._note_greatest(claim)
         return code
@@ -339,5 +339,5 @@ def _counter(name: str) -> bytes:
     return b"fence:" + name.encode()
 
 
-def _stamp(expected: ExpectedSentinel, floor: int) -> tuple[bytes, int, bytes]:
-    return expected.sentinel, floor, b""
+def _stamp(expected: ExpectedIncarnation, floor: int) -> tuple[bytes, int, bytes]:
+    return expected.incarnation, floor, b""

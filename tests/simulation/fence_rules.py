@@ -66,15 +66,15 @@ class Rules:
     uses_on: bool = False
     """Whether a win first uses up what is left of the block of the one before."""
     raise_floor: Callable[[int], int] = _as_it_is
-    """The floor that a raise reads the counter with, of the expected sentinel."""
+    """The floor that a raise reads the counter with, of the expected record."""
     new_owner: Callable[[int, int], int] = _new_owner
     """The owner of a client's attempt; the attempts of all clients are numbered."""
     quarantine: Callable[[int], int] = _as_it_is
     """The quarantine that clients ask for, of what the ttl demands; milliseconds."""
     keep_ms: tuple[int, ...] = (KEEP_MS, 2 * KEEP_MS)
     """How long the clients let their counters live, each its own."""
-    forgets_sentinels: bool = True
-    """Whether an expected sentinel ends with the connection that it was read on."""
+    forgets_records: bool = True
+    """Whether an expected record ends with the connection that it was read on."""
 
     def in_force(self) -> AbstractContextManager[None]:
         """Have all nodes in memory go by these rules while the block runs."""
@@ -163,7 +163,7 @@ BROKEN: Final[dict[str, Rules]] = {
     "nodes that add one for a block": Rules(edits=(LuaEdit("acquire.lua", " + ARGV[4] - 1", ""),)),
     "a block that is used on after it was lost, and the lock won again": Rules(uses_on=True),
     "a fence that moves while nodes are raised": Rules(moves=True),
-    "an expected sentinel that outlives its connection": Rules(forgets_sentinels=False),
+    "an expected record that outlives its connection": Rules(forgets_records=False),
 }
 """Variants that break the order of the fences, or make one twice."""
 

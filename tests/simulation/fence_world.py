@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from aioredlock_ng._core.fencing import MAX_BLOCK
-from aioredlock_ng._core.quarantine import NO_SENTINEL
+from aioredlock_ng._core.quarantine import NO_INCARNATION
 
 from .fence_client import Attempt, Client, Connection, Phase
 from .fence_faults import FAULTS, UNTIMED, ahead, initialise, keep, pause, relapse
@@ -250,8 +250,8 @@ class World:
         elif draw() < (1 / 3 if self._permits or "contention" in self.traits else 1 / 10) or not self._busy:
             self._begin(client)
         for connection in client.connections:
-            if not connection.greeting and (connection.expected is NO_SENTINEL or draw() < 0.02):
-                connection.greet(connection.expected.sentinel if self.chance("repeat") else b"")
+            if not connection.greeting and (connection.expected is NO_INCARNATION or draw() < 0.02):
+                connection.greet(connection.expected.incarnation if self.chance("repeat") else b"")
 
     def _go_on(self, client: Client, attempt: Attempt) -> None:
         if self._modes and attempt.valid and attempt.claim.mode == "write" and self._modes.random() < 0.05:
@@ -265,7 +265,7 @@ class World:
         elif chance < 0.15:
             attempt.extend()
         elif chance < 0.25 and attempt.left:
-            attempt.hand_on()
+            attempt.hand_off()
         elif chance < 0.3:
             attempt.end(attempt.fence)
         elif chance < 0.35:

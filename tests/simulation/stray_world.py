@@ -3,7 +3,7 @@
 The shipping manager over masters in memory, on virtual time; one seed decides everything.  Clients of the
 quorum and of the stray list take and give back one name at random times, while nodes freeze, lose their
 connections and their memory.  Within the run a node or two lose their memory, and the stray client, whose
-list shares them, finds them without a sentinel: it uses them, or states by `init` that they are its own.
+list shares them, finds them without an record: it uses them, or states by `init` that they are its own.
 
 What R12a does not promise is left out of the run, or of the judgement: a shared node is not out of reach
 for long, so that both find out about each other; a majority of the quorum remembers; and a stray client that
@@ -184,7 +184,7 @@ class World(searching.World):
 
     def _stray_now(self) -> bool:
         known = [parse(node.get(META) or b"") for node in self.nodes]
-        return any(sentinel is not None and sentinel.size != self.size for sentinel in known)
+        return any(incarnation is not None and incarnation.size != self.size for incarnation in known)
 
     # -- the judgement -------------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ class World(searching.World):
                 await manager.aclose()  # the operator stops them, as `init` wants
             await ours[0].init(force=True)
             await asyncio.sleep(NOTICED)
-        # Several clients may try at once; only one of them finds the stray's sentinel.
+        # Several clients may try at once; only one of them finds the stray's incarnation record.
         if sum(taken) > self.losses * len(ours):
             raise ViolationError(Rule.TAKEN_ONCE, f"{taken} times")
         for manager in ours:

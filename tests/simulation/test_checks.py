@@ -159,7 +159,7 @@ TOLD: Final[list[tuple[Rule, dict[str, Any], tuple[str, ...]]]] = [
             (effect("acquire", (B, 5.0), (A, 10.0)), "overwrote"),
             (effect("extend", (B, 5.0), (B, 10.0)), "extended"),
             (effect("extend", (B, 5.0), (B, None)), "extended"),
-            (effect("top-up", (B, 5.0), (B, 4.0)), "shortened"),
+            (effect("repair", (B, 5.0), (B, 4.0)), "shortened"),
             (effect("raise", (B, None), (B, 4.0)), "shortened"),
         )
     ),
@@ -273,15 +273,15 @@ PASSED: Final[list[tuple[Rule, dict[str, Any]]]] = [
         (Rule.OWNERSHIP, {"effects": [one]})
         for one in (
             effect("acquire", None, (A, 10.0)),
-            effect("top-up", None, (A, 10.0)),
-            effect("top_up", None, (A, 10.0)),
+            effect("repair", None, (A, 10.0)),
+            effect("repair", None, (A, 10.0)),
             effect("extend", (A, 5.0), (A, 10.0)),
             effect("extend", (A, 5.0), (A, 5.0 - 1e-9)),
             effect("extend", (B, 5.0), (B, 5.0)),
             effect("extend", (B, None), (B, None)),
             effect("extend", None, None),
             effect("slots-extend", (A, 5.0), None, slot=1),
-            effect("slots-top-up", None, (A, 10.0), slot=1),
+            effect("slots-repair", None, (A, 10.0), slot=1),
             effect("slots-extend", (A, 5.0), (A, 4.9985), slot=1, shares=True),
             effect("release", (A, None), None),
             effect("release", (B, 5.0), (B, 5.0 + 1e-9)),

@@ -32,7 +32,7 @@ NEEDS: Final[dict[str, tuple[str, ...]]] = {
     "no cap on the raise": ("clocks apart", "pass a long time"),
     "a floor by another node's clock": ("clocks apart", "pass a long time", "restart empty"),
     "a raise without the floor": ("relapse",),
-    "an expected sentinel that outlives its connection": ("restart with an older state",),
+    "an expected record that outlives its connection": ("restart with an older state",),
     "a restarted node votes at once": ("restart most",),
 }
 """What a run must have so that it can find the variant; the others are skipped to save time."""

@@ -15,7 +15,7 @@ from aioredlock_ng._acquire import attempt
 from aioredlock_ng._core.command import Silence
 from aioredlock_ng._hold import body, holding, request
 from aioredlock_ng._hold.succession import Grant, Succession
-from aioredlock_ng._local.local_queue import LocalQueue, Place, Ticket
+from aioredlock_ng._local.local_queue import Contender, LocalQueue, QueueEntry
 from aioredlock_ng._node import redis_node
 from aioredlock_ng._node.link import Link
 from aioredlock_ng._round import slots
@@ -98,8 +98,8 @@ def _bodies_that_are_not_stopped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(holding.Holding, "held", property(lambda self: self._release is None))
 
 
-def _last_first(place: Any, self: LocalQueue, name: str, ticket: Ticket, **options: Any) -> Place:
-    last: Place = place(self, name, ticket, **options)
+def _last_first(place: Any, self: LocalQueue, name: str, ticket: Contender, **options: Any) -> QueueEntry:
+    last: QueueEntry = place(self, name, ticket, **options)
     queue = self.entries[name].queue
     assert queue is not None, "it has a place"
     queue.move_to_end(last, last=False)

@@ -9,7 +9,15 @@ from tests.simulation.history import Claim, Happening, History, Operation, Outco
 from tests.simulation.listing import MOST, listed
 
 CLAIM = Claim(
-    client=0, task=0, names=("bill",), owner=b"a", fence=71, asked=1.5, since=2.0, until=5.0, stopped=5.0
+    client=0,
+    task=0,
+    names=("bill",),
+    owner=b"a",
+    fence=71,
+    asked=1.5,
+    since=2.0,
+    until=5.0,
+    stopped=5.0,
 )
 CALL = Operation(
     client=1,

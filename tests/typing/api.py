@@ -245,7 +245,7 @@ async def leases(lease: ng.Lease) -> None:
     assert_type(report.nodes[0].outcome, ng.ReleaseOutcome)
     assert_type(report.count(ng.ReleaseOutcome.RELEASED), int)
     assert_type(report.count(ng.ReleaseOutcome.KEPT), int)
-    assert_type(report.count(ng.ReleaseOutcome.HANDED_ON), int)
+    assert_type(report.count(ng.ReleaseOutcome.HANDED_OFF), int)
 
 
 def decorated(manager: ng.LockManager) -> None:
@@ -329,7 +329,7 @@ async def looking(manager: ng.LockManager) -> None:
     assert_type(statistics.nodes[0].state, ng.NodeState)
     assert_type(statistics.nodes[0].round_trip, float | None)
     assert_type((statistics.held, statistics.waiting, statistics.acquired), tuple[int, int, int])
-    assert_type((statistics.handed_on, statistics.refused, statistics.gave_up), tuple[int, int, int])
+    assert_type((statistics.handed_off, statistics.refused, statistics.gave_up), tuple[int, int, int])
     found = await manager.inspect("a")
     assert_type((found, found[0].held), tuple[tuple[ng.NodeInspection, ...], bool | None])
     assert_type((found[0].ttl, found[0].since), tuple[float | None, float | None])
@@ -371,7 +371,7 @@ class Metrics:
         """Look at what it is told."""
         assert_type((event.names, event.label), tuple[tuple[str, ...], str])
         assert_type((event.waited, event.attempts, event.fence), tuple[float, int, int | None])
-        assert_type((event.handed_on, event.kind), tuple[bool, str])
+        assert_type((event.handed_off, event.kind), tuple[bool, str])
 
     def on_refused(self, event: events.Refused) -> None:
         """Likewise."""
@@ -404,7 +404,7 @@ class Metrics:
 
     def on_released(self, event: events.Released) -> None:
         """Likewise."""
-        assert_type((event.held_for, event.stays_taken, event.handed_on), tuple[float, float, bool])
+        assert_type((event.held_for, event.stays_taken, event.handed_off), tuple[float, float, bool])
 
     def on_node_changed(self, event: events.NodeChanged) -> None:
         """Likewise."""
@@ -449,7 +449,7 @@ async def fresh_nodes(manager: ng.LockManager) -> None:
     assert_type((manager.available, manager.unavailable_for), tuple[bool, float])
     node = statistics.nodes[0]
     assert_type((node.votes_in, node.clock, node.mismatched), tuple[float | None, float | None, int])
-    assert_type(node.strayed, bool)
+    assert_type(node.belongs_elsewhere, bool)
 
 
 async def testing_kit() -> None:

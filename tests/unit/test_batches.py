@@ -12,13 +12,13 @@ import pytest
 from aioredlock_ng import _scripts
 from aioredlock_ng._core.clock_watch import ClockWatch
 from aioredlock_ng._core.command import Answer, Command, Silence
-from aioredlock_ng._core.quarantine import SENTINEL_CHANGED
+from aioredlock_ng._core.quarantine import INCARNATION_CHANGED
 from aioredlock_ng._core.quorum import Verdict, Vote
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node.packing import words
 from aioredlock_ng._node.parcel import Entry
-from aioredlock_ng._node.pipe import TAGS, DesynchronisedError, Pipe
+from aioredlock_ng._node.pipe import REQUEST_IDS, DesynchronisedError, Pipe
 from aioredlock_ng._round.asked import AcquireRound, Asked, ExtendRound, ReleaseRound
 from aioredlock_ng._round.batch import Batch, Extensions, FencedAcquires, PlainAcquires, Releases
 from aioredlock_ng._round.deadlines import Deadlines
@@ -33,7 +33,7 @@ TIME: Final = 1_700_000_000
 MICROSECONDS: Final = TIME * 1_000_000
 BALLOT: Final = 7_000
 TAG: Final = b"042"
-SENTINEL: Final = b"1:sentinel"
+SENTINEL: Final = b"1:incarnation"
 WRONG: Final = b"WRONGTYPE Operation against a key holding the wrong kind of value"
 NAMES: Final = "abc"
 
@@ -65,11 +65,11 @@ class Stage:
         return taken
 
     def acquires(
-        self, names: str = NAMES, *, fenced: bool = True, block: int = 1, sentinel: bool = True
+        self, names: str = NAMES, *, fenced: bool = True, block: int = 1, incarnation: bool = True
     ) -> list[AcquireRound]:
         """Return the rounds of some names."""
         rounds = [
-            AcquireRound(self.outbox, lock(name, fenced=fenced, sentinel=sentinel), TTL, block=block)
+            AcquireRound(self.outbox, lock(name, fenced=fenced, incarnation=incarnation), TTL, block=block)
             for name in names
         ]
         for asked, name in zip(rounds, names, strict=True):
@@ -93,7 +93,7 @@ class Stage:
             ReleaseRound(self.outbox, lock(name), owner(name), TTL, quiet=quiet, unsent=()) for name in names
         ]
 
-    def extensions(self, names: str = NAMES, *, fence: int = 0, heed: Any = None) -> list[ExtendRound]:
+    def extensions(self, names: str = NAMES, *, fence: int = 0, on_answer: Any = None) -> list[ExtendRound]:
         """Return the rounds of some extensions."""
         return [
             ExtendRound(
@@ -102,7 +102,7 @@ class Stage:
                 owner(name),
                 TTL,
                 fence=fence + i if fence else 0,
-                heed=heed or (lambda _node, _answer: None),
+                on_answer=on_answer or (lambda _node, _answer: None),
             )
             for i, name in enumerate(names)
         ]
@@ -118,12 +118,12 @@ class Stage:
         return (kept := self.extensions()), Extensions(kept)
 
 
-def lock(name: str, *, fenced: bool = True, sentinel: bool = True) -> Primitive:
+def lock(name: str, *, fenced: bool = True, incarnation: bool = True) -> Primitive:
     """Return the lock of a name."""
     key = b"redlock:" + name.encode()
     counters = (b"redlock:fence:{%b}" % key,) if fenced else ()
-    meta = b"redlock:{meta}" if sentinel or fenced else None
-    return Primitive(MUTEX, (name,), (key,), counters=counters, sentinel=meta, fence_ttl=600.0)
+    meta = b"redlock:{meta}" if incarnation or fenced else None
+    return Primitive(MUTEX, (name,), (key,), counters=counters, incarnation=meta, fence_ttl=600.0)
 
 
 def owner(name: str) -> bytes:
@@ -158,14 +158,14 @@ def pushed() -> Any:
 # -- what is sent ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sentinel", [False, True])
+@pytest.mark.parametrize("incarnation", [False, True])
 @virtual
-async def test_plain_acquires_are_the_pages_command(sentinel: bool):
-    """One behind the other, as for each alone; behind the last one look at the sentinel, if there is one."""
-    rounds = Stage().acquires(fenced=False, sentinel=sentinel)
+async def test_plain_acquires_are_the_pages_command(incarnation: bool):
+    """One behind the other, as for each alone; behind the last a look at the record, if there is one."""
+    rounds = Stage().acquires(fenced=False, incarnation=incarnation)
     rounds[0].ttl = 0.0015
     sent = parsed(PlainAcquires(rounds).packed)
-    assert sent == [*(words(one.command) for one in rounds), *[(b"GET", b"redlock:{meta}")] * sentinel]
+    assert sent == [*(words(one.command) for one in rounds), *[(b"GET", b"redlock:{meta}")] * incarnation]
     assert sent[0] == (b"SET", b"redlock:a", owner("a"), b"NX", b"PX", b"2")
 
 
@@ -240,14 +240,14 @@ async def test_all_granted_at_the_ballot():
     alarms = [one.alarm(lambda tally: tally.verdict is not Verdict.PENDING) for one in rounds]
     alarms[2].cancel()
     for node, rung in enumerate((False, True, True)):
-        assert not batch.over
+        assert not batch.done
         assert stage.take(batch, node, [TAG, MICROSECONDS, *[BALLOT + 4] * 3]) == [True]
         assert [one.answers[node] for one in rounds] == [Answer(GRANTED, fence=BALLOT + 4, time=TIME)] * 3
         assert [(one.granted, one.pending, one.agreed) for one in rounds] == [
             (node + 1, 2 - node, node + 1)
         ] * 3
         assert [alarm.done() for alarm in alarms] == [rung, rung, True]
-    assert batch.over
+    assert batch.done
     assert all(one.verdict is Verdict.WON and not one.stragglers for one in rounds)
 
 
@@ -278,7 +278,7 @@ async def test_without_a_vote_all_are_silent():
     stage = Stage()
     rounds, batch = stage.of("acquires")
     assert stage.take(batch, 0, [TAG, MICROSECONDS]) == [True]
-    assert [one.answers[0] for one in rounds] == [Answer(SILENT, SENTINEL_CHANGED)] * 3
+    assert [one.answers[0] for one in rounds] == [Answer(SILENT, INCARNATION_CHANGED)] * 3
     assert stage.failures == []
 
 
@@ -327,7 +327,7 @@ async def test_a_grant_after_the_time_counts_for_nothing():
             assert stage.take(batch, node, [TAG, MICROSECONDS, *late]) == [True]
             assert votes(rounds, node) == [SILENT] * 3
         assert [(one.granted, one.silent, one.agreed) for one in rounds] == [(0, 3, 0)] * 3
-        assert batch.over
+        assert batch.done
 
 
 @pytest.mark.parametrize(("stands_at", "behind"), [(BALLOT, False), (BALLOT + 5, True)])
@@ -352,7 +352,7 @@ async def test_what_is_known_of_stragglers_outlives_the_answers(stands_at: int, 
 @pytest.mark.parametrize("place", range(4))
 @virtual
 async def test_a_nil_is_a_refusal(place: int):
-    """Never a grant, whichever place it has; no vote is handed on before the sentinel was seen (R12)."""
+    """Never a grant, whichever place it has; no vote is handed on before the incarnation was seen (R12)."""
     stage = Stage()
     rounds, batch = stage.plain()
     replies = [None if i == place else b"OK" for i in range(3)]
@@ -367,17 +367,20 @@ async def test_a_nil_is_a_refusal(place: int):
 @pytest.mark.parametrize(
     ("expected", "found", "reason"),
     [
-        pytest.param(SENTINEL, b"1:another", SENTINEL_CHANGED, id="another"),
-        pytest.param(SENTINEL, None, SENTINEL_CHANGED, id="none"),
-        pytest.param(SENTINEL, b"", SENTINEL_CHANGED, id="empty"),
-        pytest.param(b"", None, SENTINEL_CHANGED, id="none was expected"),
+        pytest.param(SENTINEL, b"1:another", INCARNATION_CHANGED, id="another"),
+        pytest.param(SENTINEL, None, INCARNATION_CHANGED, id="none"),
+        pytest.param(SENTINEL, b"", INCARNATION_CHANGED, id="empty"),
+        pytest.param(b"", None, INCARNATION_CHANGED, id="none was expected"),
         pytest.param(
-            SENTINEL, hiredis.ReplyError("WRONGTYPE"), "its sentinel could not be read: WRONGTYPE", id="error"
+            SENTINEL,
+            hiredis.ReplyError("WRONGTYPE"),
+            "its incarnation record could not be read: WRONGTYPE",
+            id="error",
         ),
     ],
 )
 @virtual
-async def test_without_its_sentinel_no_plain_vote_counts(expected: bytes, found: Any, reason: str):
+async def test_without_its_incarnation_no_plain_vote_counts(expected: bytes, found: Any, reason: str):
     """Grants and refusals alike: the node may have forgotten what it granted before (R12)."""
     stage = Stage()
     rounds, batch = stage.plain(expected=expected)
@@ -386,7 +389,7 @@ async def test_without_its_sentinel_no_plain_vote_counts(expected: bytes, found:
 
 
 @virtual
-async def test_each_node_has_its_own_replies_and_sentinel():
+async def test_each_node_has_its_own_replies_and_incarnation():
     """They come in any order, and are kept apart until each node's last; a lock's error is its own."""
     stage = Stage()
     rounds, batch = stage.plain()
@@ -419,9 +422,9 @@ async def test_late_plain_grants_count_for_nothing():
 
 @virtual
 async def test_without_a_look_the_last_reply_is_the_last_acquires():
-    """Where no vote rests on a sentinel."""
+    """Where no vote rests on an incarnation."""
     stage = Stage()
-    rounds = stage.acquires(fenced=False, sentinel=False)
+    rounds = stage.acquires(fenced=False, incarnation=False)
     batch = PlainAcquires(rounds)
     assert all(stage.take(batch, 0, b"OK", None))
     assert votes(rounds) == [None] * 3
@@ -470,7 +473,7 @@ async def test_a_late_release_is_learnt():
 async def test_each_extension_has_its_own_answer():
     """Missing, another's, and the same without a vote; missing ones are heeded, to be topped up (R9)."""
     stage, heeded = Stage(), list[tuple[int, bool]]()
-    rounds = stage.extensions("abcdefg", heed=lambda node, answer: heeded.append((node, answer.missing)))
+    rounds = stage.extensions("abcdefg", on_answer=lambda node, answer: heeded.append((node, answer.missing)))
     batch = Extensions(rounds)
     assert stage.take(batch, 1, [TAG, *[1] * 7]) == [True]
     assert [one.answers[1] for one in rounds] == [Answer(GRANTED)] * 7
@@ -510,7 +513,7 @@ async def test_tags_go_on_from_batch_to_batch():
     assert piped.pipe.put(release.command, release, 1)
     sent = piped.post(*(stage.of(what)[1] for what in ("releases", "plain acquires", "extensions")))
     assert [(each[3], each[-1]) for each in sent if each[0] == b"EVALSHA"] == [
-        (b"redlock:d", TAGS[1]), (b"redlock:a", TAGS[2]), (b"redlock:a", TAGS[7]),
+        (b"redlock:d", REQUEST_IDS[1]), (b"redlock:a", REQUEST_IDS[2]), (b"redlock:a", REQUEST_IDS[7]),
     ]  # fmt: skip
     assert len(piped.pipe) == 7
     assert piped.pipe.take() == b""
@@ -531,7 +534,7 @@ async def test_another_tag_ends_the_connection():
 @pytest.mark.parametrize("came", range(4))
 @virtual
 async def test_an_ended_connection_leaves_every_lock_unanswered(came: int):
-    """However many of the plain replies came: the sentinel behind them did not.  Each lock once."""
+    """However many of the plain replies came: the incarnation behind them did not.  Each lock once."""
     stage, piped = Stage(), Piped()
     rounds, releases = stage.acquires(fenced=False), stage.releases("de")
     piped.post(PlainAcquires(rounds), Releases(releases))
@@ -548,7 +551,9 @@ async def test_an_unknown_script_goes_again_with_its_source():
     rounds, batch = stage.of("releases")
     (first,) = piped.post(batch)
     piped.pipe.feed(NOSCRIPT)
-    assert parsed(piped.pipe.take()) == [(b"EVAL", _scripts.RELEASE_MANY.source, *first[2:-1], TAGS[2])]
+    assert parsed(piped.pipe.take()) == [
+        (b"EVAL", _scripts.RELEASE_MANY.source, *first[2:-1], REQUEST_IDS[2])
+    ]
     piped.pipe.feed(b"*4\r\n$3\r\n002\r\n:1\r\n:1\r\n:1\r\n")
     assert votes(rounds, 1) == [GRANTED] * 3
     assert piped.failures == []

@@ -110,7 +110,7 @@ class Play:
                 for key in master.keys
                 if not key.endswith(b"{meta}")  # it names the process
             ]
-            self.seen.append((found, owed, unresolved, node.standing.state))
+            self.seen.append((found, owed, unresolved, node.status.state))
 
 
 def played(script: list[Step], options: dict[str, Any], *, alone: bool) -> list[Any]:

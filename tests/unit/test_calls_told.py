@@ -408,12 +408,12 @@ async def test_when_a_majority_may_vote() -> None:
         node.start()
     await asyncio.sleep(70)
     assert manager.available
-    sentinel = nodes[0].get(PREFIX + b"{meta}") or b""
-    nodes[0].set(PREFIX + b"{meta}", sentinel.replace(b":3:", b":5:"))
+    incarnation = nodes[0].get(PREFIX + b"{meta}") or b""
+    nodes[0].set(PREFIX + b"{meta}", incarnation.replace(b":3:", b":5:"))
     await asyncio.sleep(1)
     assert manager.statistics().conflict, "it is another quorum's"
     check(math.inf)
-    nodes[0].set(PREFIX + b"{meta}", sentinel)
+    nodes[0].set(PREFIX + b"{meta}", incarnation)
     await asyncio.sleep(1)
     assert manager.available
     await manager.aclose()

@@ -260,7 +260,7 @@ async def cancel_at(
             expected = (asyncio.CancelledError,) if wire.tripped else (type(None), LockError)
             assert isinstance(end.error, expected), end
         assert asyncio.all_tasks() == before
-        return wire.pauses >= at
+        return wire.sleeps >= at
 
 
 @pytest.mark.heavy

@@ -69,7 +69,7 @@ def levels(caplog: pytest.LogCaptureFixture, words: str) -> list[int]:
 
 
 def ready_in(node: MemoryNode, ahead: float) -> float:
-    """Return the seconds until a node may vote by its sentinel, given how far its clock is ahead."""
+    """Return the seconds until a node may vote by its record, given how far its clock is ahead."""
     known = parse(node.get(META) or b"")
     assert known is not None
     return known.ready_ms / 1000 - (sim().clock.wall() + ahead)
@@ -190,7 +190,7 @@ async def test_a_node_that_is_suspected_after_its_grant_is_no_part_of_a_certific
 
         def suspect() -> None:
             now = sim().clock.now()
-            if any(attempt.asked.verdict is Verdict.WON for attempt in session.in_flight):
+            if any(attempt.acquire_round.verdict is Verdict.WON for attempt in session.in_flight):
                 session.clocks.sample(0, now, now, sim().clock.wall() + MINUTE)
 
         task = in_task(lambda: Interrupted(w.manager.lock("a", blocking_timeout=0).acquire(), suspect))
@@ -224,7 +224,7 @@ async def test_the_vote_is_not_back_before_the_restart(frozen: tuple[int, ...]) 
 
 @virtual
 async def test_two_clients_restart_a_quarantine_once() -> None:
-    """Both see the jump and say so once; after that the sentinel stays as it is (R14)."""
+    """Both see the jump and say so once; after that the incarnation record stays as it is (R14)."""
     async with watched() as (w, _), w.process(restart_quarantine=QUARANTINE) as other:
         await asyncio.sleep(0.3 * HEARTBEAT)
         w.nodes[1].step_clock(HOUR)
@@ -239,12 +239,12 @@ async def test_two_clients_restart_a_quarantine_once() -> None:
 
 @virtual
 async def test_a_restart_that_was_overtaken_is_repeated() -> None:
-    """`init` wrote a sentinel by which the node may vote, between the jump and the restart: that goes by
+    """`init` wrote an record by which the node may vote, between the jump and the restart: that goes by
     that one then, and the vote is not back before the quarantine is over (R14).
     """
 
     class Initialiser:
-        """Writes the sentinel anew as soon as the jump is noticed, before the restart is on its way."""
+        """Writes the record anew as soon as the jump is noticed, before the restart is on its way."""
 
         def on_clock_stepped(self, event: ClockStepped) -> None:
             known = parse(w.nodes[1].get(META) or b"")

@@ -20,14 +20,14 @@ class Thing:
     """Something with a limited time; remembers when that ended it."""
 
     def __init__(self, error: BaseException | None = None) -> None:
-        self.over = False
+        self.done = False
         self.ended_at: float | None = None
         self._error = error
 
     def time_out(self) -> None:
         """As in `Limited`."""
-        assert not self.over, "what is over is left alone"
-        self.over = True
+        assert not self.done, "what is over is left alone"
+        self.done = True
         self.ended_at = asyncio.get_running_loop().time()
         if self._error is not None:
             raise self._error
@@ -49,7 +49,7 @@ async def test_each_ends_in_its_own_time(seed: int) -> None:
         if draw.random() < 0.5:  # it is over before its time, or at once
             over_at = sim().time() + draw.random() * timeout
             if over_at < ends:
-                sim().call_at(over_at, setattr, thing, "over", True)
+                sim().call_at(over_at, setattr, thing, "done", True)
                 due.append((thing, None))
                 continue
         due.append((thing, ends))
@@ -124,7 +124,7 @@ async def test_a_limit_costs_the_same_however_many_there_are():
             for i, thing in enumerate(things):
                 deadlines.watch(thing, Limit(1 - i / number / 2))
             await asyncio.sleep(2)
-        assert all(thing.over for thing in things)
+        assert all(thing.done for thing in things)
         return work.lines / number
 
     assert await lines_per_limit(8000) < 2 * await lines_per_limit(500), "more than the logarithm in a heap"
@@ -138,7 +138,7 @@ def test_items_come_up_in_the_order_of_their_last_moments(seed: int) -> None:
     for _ in range(2000):
         thing = draw.choice(things)
         match draw.choice("ppppdon"):
-            case "p" if not thing.over:
+            case "p" if not thing.done:
                 due[thing] = now + draw.random()
                 heap.push(thing, due[thing])
                 assert len(heap._entries) <= 2 * len(heap) + SPARE_ENTRIES
@@ -146,7 +146,7 @@ def test_items_come_up_in_the_order_of_their_last_moments(seed: int) -> None:
                 due.pop(thing, None)
                 heap.drop(thing)
             case "o":
-                thing.over = True
+                thing.done = True
                 due.pop(thing, None)
                 things[things.index(thing)] = Thing()  # what is over stays so
             case _:
@@ -214,9 +214,9 @@ class Looked:
 
     due: float
     at: list[float] = field(default_factory=list)
-    over = property(lambda self: bool(self.at))
+    done = property(lambda self: bool(self.at))
 
-    def look(self, now: float) -> None:
+    def check_due(self, now: float) -> None:
         """As in `Watched`."""
         self.at.append(now)
 

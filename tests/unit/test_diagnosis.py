@@ -1,4 +1,4 @@
-"""What a diagnosis concludes from facts, also of sentinels, quarantines and clocks: tables, no nodes."""
+"""What a diagnosis concludes from facts, also of records, quarantines and clocks: tables, no nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aioredlock_ng._admin.doctor.facts import (
 )  # fmt: skip
 from aioredlock_ng._admin.doctor.judge import judge
 from aioredlock_ng._core.command import Silence
-from aioredlock_ng._core.quarantine import Sentinel
+from aioredlock_ng._core.quarantine import Incarnation
 from aioredlock_ng._core.rights import ACL_RIGHTS, READER_RIGHTS, acl_line, glob_escaped
 from tests.environments.interpreters import ROOT
 
@@ -64,16 +64,16 @@ def healthy(number, **facts):
     return NodeFacts(**known)
 
 
-def sentinel(size=3, quarantine=60.0, identity=b"0" * 80):
-    """Return a sentinel without anything special."""
+def incarnation(size=3, quarantine=60.0, identity=b"0" * 80):
+    """Return an incarnation record without anything special."""
     return bytes(
-        Sentinel(identity=identity, floor=1, ready_ms=0, size=size, quarantine_ms=round(quarantine * 1000))
+        Incarnation(identity=identity, floor=1, ready_ms=0, size=size, quarantine_ms=round(quarantine * 1000))
     )
 
 
 def known(number, **facts):
-    """Return a node without fault that has a sentinel, but for the given facts."""
-    return healthy(number, **({"sentinel": sentinel()} | facts))
+    """Return a node without fault that has an incarnation record, but for the given facts."""
+    return healthy(number, **({"incarnation": incarnation()} | facts))
 
 
 def judged(*nodes, beside=healthy, **facts):
@@ -83,7 +83,7 @@ def judged(*nodes, beside=healthy, **facts):
     return judge(Facts(**{"nodes": nodes, "prefix": PREFIX, "node_timeout": 0.1, **facts}))
 
 
-def with_sentinels(*nodes, **facts):
+def with_incarnations(*nodes, **facts):
     """Judge nodes for a client with a quarantine, as `judged` does."""
     return judged(*nodes, beside=known, **{"quarantine": 60.0, **facts})
 
@@ -109,10 +109,10 @@ def test_nothing_is_wrong_with_healthy_nodes():
     of_each = [(f"node {number}", check) for number in range(3) for check in every.split()]
     ran = [(one.node, one.check) for one in findings]
     assert ran == [(None, "quorum"), (None, "identity"), *of_each]
-    findings = with_sentinels(*map(known, range(3)))
+    findings = with_incarnations(*map(known, range(3)))
     assert not_ok(findings) == []
     assert [one.check for one in findings if one.node is None] == ["quorum", "identity", "quarantine"]
-    assert sum(one.check == "sentinel" for one in findings) == 3
+    assert sum(one.check == "incarnation" for one in findings) == 3
 
 
 def one(finding, words, advice, **facts):
@@ -388,7 +388,7 @@ def test_escaped_text_matches_itself():
     assert {b for b in every if len(glob_escaped(bytes([b]))) > 1} == set(b"\\*?[]")
 
 
-# -- sentinels ---------------------------------------------------------------------------------------
+# -- records ---------------------------------------------------------------------------------------
 
 ANOTHERS = {"info": {"run_id": "1" * 40, "master_replid": "0" * 40}}
 
@@ -396,44 +396,45 @@ ANOTHERS = {"info": {"run_id": "1" * 40, "master_replid": "0" * 40}}
 @pytest.mark.parametrize(
     ("facts", "level", "words", "advice"),
     [
-        ({"sentinel": None}, "warning", "not used yet, restarted empty", "aioredlock-ng init"),
+        ({"incarnation": None}, "warning", "not used yet, restarted empty", "aioredlock-ng init"),
         (ANOTHERS, "warning", "another server's", "aioredlock-ng init"),
-        ({"sentinel": b"2:x"}, "warning", "another version", "one version"),
-        ({"sentinel": sentinel(5)}, "error", "a quorum of 5 nodes, here are 3", "compare their lists"),
+        ({"incarnation": b"2:x"}, "warning", "another version", "one version"),
+        ({"incarnation": incarnation(5)}, "error", "a quorum of 5 nodes, here are 3", "compare their lists"),
         ({"votes_in": 12.345}, "warning", "no vote for another 12.3 s", "wait for it; if no lock"),
-        ({"sentinel": sentinel(identity=b"-")}, "warning", "does not tell its identity", "+info"),
-        ({"sentinel": NOPERM}, "warning", "could not be checked: NOPERM", "+get"),
+        ({"incarnation": incarnation(identity=b"-")}, "warning", "does not tell its identity", "+info"),
+        ({"incarnation": NOPERM}, "warning", "could not be checked: NOPERM", "+get"),
     ],
 )
-def test_a_fault_of_a_sentinel_is_one_finding(facts, level, words, advice):
-    """A node whose sentinel differs from a healthy one's: the finding says what and what to do."""
-    (finding,) = found(with_sentinels(known(1, **facts)), "sentinel")
+def test_a_fault_of_an_incarnation_is_one_finding(facts, level, words, advice):
+    """A node whose incarnation record differs from a healthy one's: the finding says what and what to do."""
+    (finding,) = found(with_incarnations(known(1, **facts)), "incarnation")
     assert (finding.node, finding.level) == ("node 1", level)
     assert words in finding.message
     assert advice in finding.advice
 
 
 @pytest.mark.parametrize(
-    "stray", [{"sentinel": sentinel(5)}, {"strayed": True, "votes_in": 60.0, "without_vote": True}]
+    "stray",
+    [{"incarnation": incarnation(5)}, {"belongs_elsewhere": True, "votes_in": 60.0, "without_vote": True}],
 )
-@pytest.mark.parametrize("waiting", [{"sentinel": None}, {"votes_in": 12.3}, ANOTHERS])
+@pytest.mark.parametrize("waiting", [{"incarnation": None}, {"votes_in": 12.3}, ANOTHERS])
 def test_init_is_never_the_advice_where_a_node_is_another_quorums(stray, waiting):
     """It would stop the clients that know the node by the other size (R12a)."""
-    findings = with_sentinels(known(1, **stray), known(2, **waiting, without_vote=True), known(3))
-    assert found(findings, "sentinel")
+    findings = with_incarnations(known(1, **stray), known(2, **waiting, without_vote=True), known(3))
+    assert found(findings, "incarnation")
     assert not any("init" in finding.advice for finding in findings)
     assert any("compare their lists" in finding.advice for finding in findings)
 
 
 def test_what_is_told_elsewhere_is_not_told_again():
-    """A node that refuses everything refuses its sentinel, too; without INFO a restart with old data goes
-    unnoticed, also when others, with the right to ask, have written the sentinel.
+    """A node that refuses everything refuses its record, too; without INFO a restart with old data goes
+    unnoticed, also when others, with the right to ask, have written the incarnation record.
     """
     reason = "CLUSTERDOWN Hash slot not served"
-    findings = with_sentinels(known(1, sentinel=Silence(reason), failures=(("vote", reason),)))
+    findings = with_incarnations(known(1, incarnation=Silence(reason), failures=(("vote", reason),)))
     assert [check for _, check, _ in not_ok(findings)] == ["mode"]
-    findings = with_sentinels(known(1, info=NOPERM))
-    assert [one[1:] for one in not_ok(findings)] == [("sentinel", "warning"), ("info", "warning")]
+    findings = with_incarnations(known(1, info=NOPERM))
+    assert [one[1:] for one in not_ok(findings)] == [("incarnation", "warning"), ("info", "warning")]
 
 
 @pytest.mark.parametrize(
@@ -451,7 +452,7 @@ def test_what_is_told_elsewhere_is_not_told_again():
 )
 def test_the_quarantines_of_all(stored, own, level, words):
     """They are compared with each other and with the client's own; none at all is a choice with a price."""
-    nodes = [known(i, sentinel=sentinel(len(stored), each)) for i, each in enumerate(stored)]
+    nodes = [known(i, incarnation=incarnation(len(stored), each)) for i, each in enumerate(stored)]
     findings = judge(Facts(nodes=tuple(nodes), prefix=PREFIX, node_timeout=0.1, quarantine=own))
     (finding,) = [one for one in findings if one.check == "quarantine"]
     assert (finding.node, finding.level) == (None, level)
@@ -460,7 +461,7 @@ def test_the_quarantines_of_all(stored, own, level, words):
 
 
 def test_plain_locks_without_quarantine_are_told_so():
-    """There is no sentinel then; with one of them it is unknown where none can be read."""
+    """There is no incarnation record then; with one of them it is unknown where none can be read."""
     nodes = list(map(healthy, range(3)))
     (finding,) = found(judged(*nodes, quarantine=0.0, fencing=False), "quarantine")
     assert "is off" in finding.message
@@ -476,11 +477,11 @@ def test_plain_locks_without_quarantine_are_told_so():
 )  # fmt: skip
 def test_a_quorum_that_has_to_wait(waiting, down, level):
     """Nodes in quarantine, or not used yet, cannot grant a lock now; that is no error if they soon will."""
-    reasons = [{"votes_in": 9.0}, {"sentinel": None}, {"info": {"run_id": "x"}}]
+    reasons = [{"votes_in": 9.0}, {"incarnation": None}, {"info": {"run_id": "x"}}]
     nodes = [known(i, down="gone") for i in range(down)]
     nodes += [known(i, without_vote=True, **reasons[i]) for i in range(down, down + waiting)]
     nodes += [known(i) for i in range(down + waiting, 3)]
-    finding = with_sentinels(*nodes)[0]
+    finding = with_incarnations(*nodes)[0]
     assert (finding.check, finding.level) == ("quorum", level)
     assert level != "warning" or "more will, at once or after the restart quarantine" in finding.message
 
@@ -491,12 +492,12 @@ def test_what_the_quarantine_covers_is_no_fault(check):
     lock, or the counter of a fence alone, goes unnoticed.
     """
     info = {"aof_enabled": "0", "connected_slaves": "1"}
-    assert found(with_sentinels(known(1, info=info)), check) == []
-    uncovered = known(1, info=info, sentinel=sentinel(quarantine=0))
-    (finding,) = found(with_sentinels(uncovered, quarantine=0), check)
+    assert found(with_incarnations(known(1, info=info)), check) == []
+    uncovered = known(1, info=info, incarnation=incarnation(quarantine=0))
+    (finding,) = found(with_incarnations(uncovered, quarantine=0), check)
     assert (finding.level, "restart_quarantine" in finding.advice) == ("warning", True)
     evicts = known(1, info={"maxmemory_policy": "volatile-lru"})
-    (finding,) = found(with_sentinels(evicts), "eviction")
+    (finding,) = found(with_incarnations(evicts), "eviction")
     assert (finding.level, "counters of fences" in finding.message) == ("error", True)
 
 
@@ -515,7 +516,7 @@ def test_what_the_quarantine_covers_is_no_fault(check):
 def test_clocks_apart(apart, unsure, fencing, level, words):
     """From 5 s on a warning, from 10 s on nodes may not agree on fences; in doubt the less."""
     nodes = [known(1, clock=clock(apart, unsure)), known(2, clock=clock(0)), known(3, clock=clock(0))]
-    findings = with_sentinels(*nodes, fencing=fencing)
+    findings = with_incarnations(*nodes, fencing=fencing)
     (finding,) = [one for one in findings if (one.node, one.check) == ("node 1", "clock")]
     assert finding.level == level
     assert words in finding.message
@@ -523,5 +524,5 @@ def test_clocks_apart(apart, unsure, fencing, level, words):
 
 def test_a_clock_that_seems_to_have_jumped():
     """The node has no vote until that is settled."""
-    (finding,) = found(with_sentinels(known(1, distrusted=True, without_vote=True)), "clock")
+    (finding,) = found(with_incarnations(known(1, distrusted=True, without_vote=True)), "clock")
     assert (finding.level, "no vote for now" in finding.message) == ("warning", True)

@@ -54,15 +54,15 @@ def fresh():
 
 
 TRIED = """
-acquire acquire release release raise extend top-up inspect
-read read write write rw-release rw-release rw-release rw-raise rw-extend rw-top-up inspect
-slots-acquire slots-top-up inspect slots-release
+acquire acquire release release raise extend repair inspect
+read read write write rw-release rw-release rw-release rw-raise rw-extend rw-repair inspect
+slots-acquire slots-repair inspect slots-release
 fair-acquire fair-acquire fair-acquire queue fair-release fair-release
 """
 WITHOUT_A_VOTE = {
-    *("top-up", "release", "inspect"),
-    *("rw-top-up", "rw-release"),
-    *("slots-top-up", "slots-release"),
+    *("repair", "release", "inspect"),
+    *("rw-repair", "rw-release"),
+    *("slots-repair", "slots-release"),
 }
 
 
@@ -99,7 +99,7 @@ async def test_nodes_in_quarantine_are_diagnosed():
     async with opened(nodes, restart_quarantine=60) as manager:
         findings = await manager.diagnose()
         assert wrong(findings, "error") == set()
-        assert checks(findings) == {"quorum", "sentinel", "access"}
+        assert checks(findings) == {"quorum", "incarnation", "access"}
         assert "3 more will, at once or after the restart quarantine" in findings[0].message
         for node in nodes:
             assert kinds(node) == WITHOUT_A_VOTE
@@ -107,14 +107,14 @@ async def test_nodes_in_quarantine_are_diagnosed():
 
 
 async def test_nodes_of_no_quorum_or_of_another():
-    """A client that only diagnoses writes no sentinel; where another's is, that is an error for each node, in
+    """A client that only diagnoses writes no record; where another's is, that is an error for each node, in
     spite of what start() says.
     """
     nodes = fresh()
     manager = make(nodes, restart_quarantine=60)
     findings = await manager.diagnose()
     await manager.aclose()
-    assert checks(findings) >= {"quorum", "sentinel"}
+    assert checks(findings) >= {"quorum", "incarnation"}
     assert wrong(findings, "error") == set()
     assert [node.keys for node in nodes] == [()] * 3
     async with make(nodes):
@@ -122,7 +122,7 @@ async def test_nodes_of_no_quorum_or_of_another():
     manager = make(nodes[:1])
     findings = await manager.diagnose()
     await manager.aclose()
-    assert wrong(findings, "error") == {(None, "quorum"), (nodes[0].name, "sentinel")}
+    assert wrong(findings, "error") == {(None, "quorum"), (nodes[0].name, "incarnation")}
 
 
 async def test_a_node_whose_clock_has_jumped():

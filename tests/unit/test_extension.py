@@ -529,7 +529,7 @@ async def test_waiting_extends_of_a_lease_that_is_lost_meanwhile():
         assert counts(w) == [1] * 3
 
 
-# -- top-up ------------------------------------------------------------------------------------------
+# -- repair ------------------------------------------------------------------------------------------
 
 
 @virtual
@@ -543,7 +543,7 @@ async def test_a_node_that_lost_the_key_gets_it_back_in_a_won_round():
         assert w.holders("a") == [owner] * 5
         assert w.nodes[0].ttl(KEY) == pytest.approx(TTL, abs=0.1)
         assert lease.extensions == 1
-        assert counts(w, "top-up") == [1, 1, 0, 0, 0]
+        assert counts(w, "repair") == [1, 1, 0, 0, 0]
 
 
 @pytest.mark.parametrize(("index", "told", "latency"), [(0, 1, LATENCY), (4, 0, LATENCY), (0, 0, 0.03)])
@@ -579,7 +579,7 @@ async def test_a_missing_key_that_is_heard_of_too_late_is_not_set_again(release)
             await extends
             await not_extended(lease)
         await asyncio.sleep(1)
-        assert count(w.nodes[0], "top-up") == 0
+        assert count(w.nodes[0], "repair") == 0
         assert w.holders("a")[0] is None
 
 
@@ -591,7 +591,7 @@ async def test_a_lost_majority_is_never_resurrected(gone):
         w.vacate("a", *gone)
         await lease.lost.wait()
         await asyncio.sleep(TTL)
-        assert counts(w, "top-up") == [0] * 3
+        assert counts(w, "repair") == [0] * 3
         assert w.keys == [()] * 3
 
 
@@ -603,7 +603,7 @@ async def test_an_unknown_round_tops_no_node_up():
         for node in w.nodes[1:4]:
             node.freeze()
         await lease.lost.wait()
-        assert count(w.nodes[0], "top-up") == 0
+        assert count(w.nodes[0], "repair") == 0
         assert w.holders("a")[0] is None
 
 
@@ -619,7 +619,7 @@ async def test_several_names_are_topped_up_all_or_nothing():
         assert w.holders("a") == [owner, None, owner, owner, owner]
         assert w.holders("b") == [owner, STRANGER, owner, owner, owner]
         assert w.holders("c") == [another, STRANGER, another, another, another]
-        assert count(w.nodes[1], "top-up", "c") == 0
+        assert count(w.nodes[1], "repair", "c") == 0
         assert lease.held
         assert other.held
 

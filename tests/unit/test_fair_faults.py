@@ -65,7 +65,7 @@ async def test_a_repeated_release_says_nothing_of_seats(seated):
             node.disconnect()
         mend(wires)
         await asyncio.sleep(0.7)
-        assert sum(node.owed for node in a.statistics().nodes) > 0
+        assert sum(node.pending_releases for node in a.statistics().nodes) > 0
         for line in (["a"], []):
             for _ in range(200):
                 await asyncio.sleep(0.01)

@@ -252,16 +252,16 @@ def _acquires(node: MemoryNode) -> list[Any]:
 # -- in passing ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("top_up", [False, True], ids=["_extend", "_top_up"])
+@pytest.mark.parametrize("repair", [False, True], ids=["_extend", "_repair"])
 @pytest.mark.parametrize("by", [None, -1000, 500])
 @virtual
-async def test_a_node_that_is_late_is_raised_in_passing(top_up: bool, by: int | None) -> None:
-    """Extension and top-up carry the fence: counters below it follow, none is ever lowered (R10)."""
+async def test_a_node_that_is_late_is_raised_in_passing(repair: bool, by: int | None) -> None:
+    """Extension and repair carry the fence: counters below it follow, none is ever lowered (R10)."""
     async with world() as w, w.manager.lock("a", extension=PLAIN) as lease:
         assert lease.fence is not None
         await asyncio.sleep(1)
         _move(w.nodes[2], lease, by)
-        if top_up:
+        if repair:
             w.vacate("a", 2)
         await lease.extend()
         await asyncio.sleep(ROUND_TRIP)
@@ -390,7 +390,7 @@ async def _counters_expire(w: World) -> None:
 
 
 async def _counters_vanish(w: World) -> None:
-    """The counters of a majority, with their sentinels: all that a node knows."""
+    """The counters of a majority, with their incarnation records: all that a node knows."""
     for node in w.nodes[:2]:
         node.flush()
     await asyncio.sleep(SETTLED)
@@ -606,7 +606,7 @@ def test_cancelled_at_every_pause_of_an_acquire(
             for node in w.nodes:
                 node.latency = LATENCY
             await fence_of(w.manager, *names, blocking_timeout=SETTLED)
-            return wire.pauses >= at_pause
+            return wire.sleeps >= at_pause
 
     async def main() -> None:
         pause = 1
@@ -623,7 +623,7 @@ def test_cancelled_at_every_pause_of_an_acquire(
 
 @virtual
 async def test_without_fencing_only_the_pages_command_is_sent() -> None:
-    """``SET key owner NX PX ttl``, no script, no counter, no sentinel, and a lease without a fence (R10)."""
+    """``SET key owner NX PX ttl``, no script, no counter, no record, and a lease without a fence (R10)."""
     listener = Listener()
     async with world(fencing=False, restart_quarantine=0, hooks=[listener]) as w:
         lease = await w.manager.lock("a").acquire()

@@ -136,7 +136,7 @@ def check_empty(w: World) -> None:
     assert not session.queue.entries
     assert not session.holdings.all
     assert not session.succession._untaken
-    assert session.admission.in_flight == 0
+    assert session.attempt_limiter.in_flight == 0
 
 
 @contextlib.asynccontextmanager
@@ -164,9 +164,9 @@ async def test_a_lock_is_handed_on_without_a_word_to_the_nodes(fencing: bool) ->
         two = await task
         assert sim().time() == released
         assert commands(w) == before
-        assert report.count(ReleaseOutcome.HANDED_ON) == 5
+        assert report.count(ReleaseOutcome.HANDED_OFF) == 5
         assert all("another task" in node.reason or "a task of" in node.reason for node in report.nodes)
-        assert (await one.release()).count(ReleaseOutcome.HANDED_ON) == 5, "whenever it is asked again"
+        assert (await one.release()).count(ReleaseOutcome.HANDED_OFF) == 5, "whenever it is asked again"
         assert (owner(two), two.valid_until) == (owner(one), one.valid_until)
         assert [vote.vote for vote in two.votes] == [Vote.GRANTED] * 5
         assert two.fence == (one.fence + 1 if one.fence else None)
@@ -254,7 +254,7 @@ async def refuses(w: World, one: Lease, *, before: Callable[[], Any] = lambda: N
     await turns(2)
     acquires = count(w.nodes[0], "acquire")
     report = await one.release()
-    assert report.count(ReleaseOutcome.HANDED_ON) == 0
+    assert report.count(ReleaseOutcome.HANDED_OFF) == 0
     two = await task
     if extending is not None:
         await asyncio.gather(extending, return_exceptions=True)
@@ -355,7 +355,7 @@ async def test_the_next_in_line_wants_this_name_alone():
 
         tasks = [in_task(lambda: wants(NAME, "b")), in_task(lambda: wants(NAME))]
         await turns(3)
-        assert (await one.release()).count(ReleaseOutcome.HANDED_ON) == 0
+        assert (await one.release()).count(ReleaseOutcome.HANDED_OFF) == 0
         await asyncio.gather(*tasks)
         assert order == [2, 1]
 
@@ -374,7 +374,7 @@ async def test_the_next_in_line_wants_the_same_kind(wants):
         }[wants]()
         asks = asyncio.create_task(lock.__aenter__())
         await turns(3)
-        assert (await one.release()).count(ReleaseOutcome.HANDED_ON) == 0
+        assert (await one.release()).count(ReleaseOutcome.HANDED_OFF) == 0
         assert getattr(await asks, "mode", None) == {"writer": "write", "reader": "read"}.get(wants)
         await lock.__aexit__(None, None, None)
 
@@ -387,7 +387,7 @@ async def test_a_manager_that_cannot_lock_hands_nothing_on():
         task = waits(w)
         await turns(2)
         w.manager._life.session.availability.conflict = "two nodes are one server"
-        assert (await one.release()).count(ReleaseOutcome.HANDED_ON) == 0
+        assert (await one.release()).count(ReleaseOutcome.HANDED_OFF) == 0
         with pytest.raises(ConfigurationError):
             await task
 
@@ -433,7 +433,7 @@ async def test_a_stall_does_not_begin_a_window_anew():
         task = waits(w)
         await asyncio.sleep(WINDOW - YIELD)
         report = await two.release()
-        assert report.count(ReleaseOutcome.HANDED_ON) == 0
+        assert report.count(ReleaseOutcome.HANDED_OFF) == 0
         assert sent(w.nodes[0])[-1].words[-2] == b"1", "it is told"
         await (await task).release()
 
@@ -473,18 +473,18 @@ async def test_what_is_told_of_it():
         await one.release()
         two = await task
         told = w.manager.statistics()
-        assert (told.held, told.acquired, told.handed_on, told.released) == (1, 3, 1, 2)
+        assert (told.held, told.acquired, told.handed_off, told.released) == (1, 3, 1, 2)
         (listed,) = told.leases
         assert (listed.label, listed.fence, listed.age) == ("two", two.fence, 0.0)
         assert await w.manager.lock(NAME).try_acquire() is None
         await asyncio.sleep(0.002)
         await two.release()
         acquired, released = heard.of(Acquired), heard.of(Released)
-        told = [(event.label, event.attempts, event.handed_on) for event in acquired[1:]]
+        told = [(event.label, event.attempts, event.handed_off) for event in acquired[1:]]
         assert told == [("one", 1, False), ("two", 0, True)]
         assert acquired[-1].fence == two.fence
         assert acquired[-1].waited == pytest.approx(0.01)
-        assert [(event.label, event.handed_on) for event in released[1:]] == [("one", True), ("two", False)]
+        assert [(event.label, event.handed_off) for event in released[1:]] == [("one", True), ("two", False)]
         assert released[-1].held_for == pytest.approx(0.002)
 
 
@@ -568,7 +568,7 @@ async def test_an_heir_that_wakes_late_judges_what_it_was_given(stall):
         assert sim().time() - went_on <= 0.1, "its own keys are not in its way"
         inherited = stall < TTL / 2
         assert (owner(two) == owner(one)) is inherited
-        assert heard.of(Acquired)[-1].handed_on is inherited
+        assert heard.of(Acquired)[-1].handed_off is inherited
         assert two.remaining > (0 if inherited else 0.9 * TTL)
         assert not behind.done(), "it has kept its place"
         await two.release()
@@ -782,7 +782,7 @@ def test_whatever_happens_there_is_one_holder_with_a_fence_of_its_own(block: int
             for one, two in itertools.pairwise(tasks.fences):
                 assert one < two
             assert len(tasks.waits) > 50
-            handed_on += w.manager.statistics().handed_on
+            handed_on += w.manager.statistics().handed_off
             await asyncio.sleep(1)
             check_empty(w)
             assert w.manager.statistics().waiting == w.manager.statistics().held == 0

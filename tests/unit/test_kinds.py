@@ -24,7 +24,7 @@ KEYS, COUNTERS = (b"p:a", b"p:b"), (b"p:fence:{p:a}", b"p:fence:{p:b}")
 ONE = Primitive(MUTEX, ("a",), KEYS[:1])
 TWO = Primitive(MUTEX, ("a", "b"), KEYS)
 FENCED_ONE, FENCED_TWO = (
-    Primitive(MUTEX, one.names, one.keys, counters=COUNTERS[:n], sentinel=SENTINEL, fence_ttl=600.0)
+    Primitive(MUTEX, one.names, one.keys, counters=COUNTERS[:n], incarnation=SENTINEL, fence_ttl=600.0)
     for n, one in ((1, ONE), (2, TWO))
 )
 MUTEXES = {"one name": ONE, "two names": TWO, "one fenced": FENCED_ONE, "two fenced": FENCED_TWO}
@@ -45,22 +45,29 @@ def test_an_acquire_without_fences_is_the_pages_set():
 
 @every_mutex
 def test_all_else_is_an_owner_checked_script(mutex):
-    """Over locks, counters where there is a fence, and the sentinel where it is a vote, which is stamped then
+    """Over locks, counters where there is a fence, and the record where it is a vote, which is stamped then
     (R10, R12, R43); the owner is its first argument, and what creates a key says how long that may live.
     """
     size, fenced = len(mutex.names), mutex.fenced
     life, fence = b"600000" if fenced else b"1", 777 * fenced
-    keys, sentinel = mutex.keys + COUNTERS[: size * fenced], (SENTINEL,) * fenced
-    stamped, number = Proof.STAMPED if fenced else Proof.NONE, b"%d" % fence
+    keys, incarnation = mutex.keys + COUNTERS[: size * fenced], (SENTINEL,) * fenced
+    stamped, number = Proof.CONDITIONAL if fenced else Proof.NONE, b"%d" % fence
     expected = [
-        (mutex.extend(OWNER, 7.5, fence), _scripts.EXTEND, sentinel, (b"7500", number, life), stamped, 0.0),
-        (mutex.top_up(OWNER, 7.5, fence), _scripts.TOP_UP, (), (b"7500", number, life), Proof.NONE, 7.5),
+        (
+            mutex.extend(OWNER, 7.5, fence),
+            _scripts.EXTEND,
+            incarnation,
+            (b"7500", number, life),
+            stamped,
+            0.0,
+        ),
+        (mutex.repair(OWNER, 7.5, fence), _scripts.REPAIR, (), (b"7500", number, life), Proof.NONE, 7.5),
         (mutex.release(OWNER, 7.5, fence), _scripts.RELEASE, (), (number, life, b"1"), Proof.NONE, 7.5),
     ]
     if fenced:
         acquire, arguments = mutex.acquire(OWNER, 7.5, 5, 7), (b"7500", b"5", b"7", life)
-        expected += [(acquire, _scripts.ACQUIRE, sentinel, arguments, stamped, 7.5)]
-        expected += [(mutex.raise_(OWNER, 777), _scripts.RAISE, sentinel, (number, life), stamped, 0.0)]
+        expected += [(acquire, _scripts.ACQUIRE, incarnation, arguments, stamped, 7.5)]
+        expected += [(mutex.raise_(OWNER, 777), _scripts.RAISE, incarnation, (number, life), stamped, 0.0)]
     for command, script, watched, arguments, proof, keeps in expected:
         assert command.script is script
         assert (command.keys, command.args) == (keys + watched, (OWNER, *arguments))
@@ -68,9 +75,9 @@ def test_all_else_is_an_owner_checked_script(mutex):
     assert mutex.acquire(OWNER, 7.5, fence).keeps == 7.5
 
 
-def test_a_plain_vote_is_proven_only_where_there_is_a_sentinel():
-    """The plain SET stays as it is; with a quarantine the node looks at the sentinel behind it (R12)."""
-    watched = Primitive(MUTEX, ONE.names, ONE.keys, sentinel=SENTINEL)
+def test_a_plain_vote_is_proven_only_where_there_is_an_incarnation():
+    """The plain SET stays as it is; with a quarantine the node looks at the record behind it (R12)."""
+    watched = Primitive(MUTEX, ONE.names, ONE.keys, incarnation=SENTINEL)
     assert words(watched.acquire(OWNER, 10.0)) == words(ONE.acquire(OWNER, 10.0))
     proofs = [one.acquire(OWNER, 1.0).proof for one in (ONE, TWO, watched)]
     assert proofs == [Proof.NONE, Proof.NONE, Proof.PROBED]
@@ -114,10 +121,10 @@ NUMBERS = [0, 1, -1, 500]
         (FENCED_ONE.acquire(OWNER, 1, 5), [[1, 2, 3]]),
         (FENCED_TWO.raise_(OWNER, 1), NUMBERS),
         (ONE.extend(OWNER, 1), NUMBERS),
-        (TWO.top_up(OWNER, 1), NUMBERS),
+        (TWO.repair(OWNER, 1), NUMBERS),
         (ONE.release(OWNER, 1), [[1, 2, 3], [0, -1, 0, 0], [0, 5, 0, 1, b"x"]]),
     ],
-    ids=["set", "acquire", "fenced", "raise", "extend", "top_up", "release"],
+    ids=["set", "acquire", "fenced", "raise", "extend", "repair", "release"],
 )
 def test_an_answer_of_another_shape_does_not_fit(command, fitting):
     """Of a list of shapes exactly those fit that the command can be answered with (R15); what a server tells
@@ -173,8 +180,8 @@ def test_an_acquire_is_read(mutex, reply, vote, wait, fence):
         ("extend", 11, SILENT, False, ""),
         ("extend", 10, SILENT, True, ""),
         ("extend", 9, SILENT, False, ""),
-        ("top_up", 0, GRANTED, False, ""),
-        ("top_up", 5, REFUSED, False, ""),
+        ("repair", 0, GRANTED, False, ""),
+        ("repair", 5, REFUSED, False, ""),
     ],
 )
 def test_raise_and_extension_are_read(question, reply, vote, missing, reason):

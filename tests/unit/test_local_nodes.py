@@ -129,8 +129,10 @@ async def test_servers_are_declared_fresh_once(nodes3: LocalNodes) -> None:
     """They may vote at once when they are new; one that start() brings back has lost its memory.  The others,
     which run, are left alone.
     """
-    pids, (sentinel, *others) = nodes3.pids, [ask(url, "GET", "redlock:{meta}") for url in nodes3.urls]
-    assert [one.split(b":")[2] for one in (sentinel, *others)] == [b"0"] * 3, "a floor ahead would cost time"
+    pids, (incarnation, *others) = nodes3.pids, [ask(url, "GET", "redlock:{meta}") for url in nodes3.urls]
+    assert [one.split(b":")[2] for one in (incarnation, *others)] == [b"0"] * 3, (
+        "a floor ahead would cost time"
+    )
     nodes3.kill(1)
     nodes3.start()
     assert [ask(url, "EXISTS", "redlock:{meta}") for url in nodes3.urls] == [1, 0, 1]

@@ -25,10 +25,10 @@ from aioredlock_ng._hold.holding import Holding
 from aioredlock_ng._kinds.kind import Kind
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._local import admission, handoff, local_queue
-from aioredlock_ng._local.admission import MAX_TRIES_BY_CLIENTS, Admission
+from aioredlock_ng._local import attempt_limiter, handoff, local_queue
+from aioredlock_ng._local.attempt_limiter import MAX_TRIES_BY_CLIENTS, AttemptLimiter
 from aioredlock_ng._local.handoff import WINDOW, YIELD, YIELD_WITHOUT_LISTENERS, HandoffWindows
-from aioredlock_ng._local.local_queue import LocalQueue, Place, Ticket
+from aioredlock_ng._local.local_queue import Contender, LocalQueue, QueueEntry
 from aioredlock_ng._round.futures import give_up
 from aioredlock_ng.testing.memory_node import MemoryNode
 from tests.counting import counted
@@ -61,14 +61,14 @@ class HeldNow:
 class Caller:
     """A call of acquire, as far as the queue is concerned, and its lease."""
 
-    ticket: Ticket
+    contender: Contender
     waits_for: str = ""
-    place: Place | None = None
+    place: QueueEntry | None = None
 
     @property
     def in_for(self) -> tuple[str, ...]:
         """The names that it was let in for."""
-        return self.ticket.names
+        return self.contender.names
 
 
 @dataclass(slots=True)
@@ -82,13 +82,15 @@ class Line:
 
     def __post_init__(self) -> None:
         """Make the queue."""
-        self.queue = LocalQueue(Admission(SystemClock(), 0.1), self.told_idle.append, self.announced.append)
+        self.queue = LocalQueue(
+            AttemptLimiter(SystemClock(), 0.1), self.told_idle.append, self.announced.append
+        )
 
     def comes(self, kind: Kind, *names: str, single_try: bool = False) -> Caller:
         """Let one more come, for name "a" if none is given."""
         names = names or ("a",)
         primitive = Primitive(kind, names, tuple(name.encode() for name in names))
-        caller = Caller(Ticket(self.queue, primitive))
+        caller = Caller(Contender(self.queue, primitive))
         self.callers.append(caller)
         self.goes_on(caller, single_try=single_try)
         return caller
@@ -96,10 +98,10 @@ class Line:
     def goes_on(self, caller: Caller, *, single_try: bool = False) -> None:
         """Have it enter what it can, up to the first name that it has to wait for."""
         caller.place = None
-        for name in caller.ticket.primitive.names[len(caller.in_for) :]:
-            if not self.queue.enter(name, caller.ticket):
+        for name in caller.contender.primitive.names[len(caller.in_for) :]:
+            if not self.queue.enter(name, caller.contender):
                 caller.waits_for = name
-                caller.place = self.queue.place(name, caller.ticket, single_try=single_try)
+                caller.place = self.queue.line_up(name, caller.contender, single_try=single_try)
                 return
 
     def gives_up(self, caller: Caller) -> None:
@@ -107,26 +109,26 @@ class Line:
         self.callers.remove(caller)
         if caller.place is not None:
             self.queue.step_out(caller.waits_for, caller.place)
-        caller.ticket.leave()
+        caller.contender.leave()
 
     def releases(self, caller: Caller) -> bool:
         """Have it release what it holds; returns whether it does so quietly."""
         self.callers.remove(caller)
-        quiet = caller.ticket.keep_quiet()
-        caller.ticket.leave()
+        quiet = caller.contender.keep_quiet()
+        caller.contender.leave()
         return quiet
 
     def wins(self, caller: Caller) -> None:
         """Have it hold its lock."""
-        caller.ticket.now_held(HeldNow(), lambda: LockTakenError("taken", names=("a",)))
+        caller.contender.now_held(HeldNow(), lambda: LockTakenError("taken", names=("a",)))
 
     def is_refused(self, caller: Caller) -> None:
         """Have it wait for the nodes, or for another that does."""
-        if speaks := caller.ticket.speaks():
-            caller.ticket.listens()
-        caller.ticket.refused(LockTakenError("taken", names=caller.in_for), 0.0)
+        if speaks := caller.contender.represents_process():
+            caller.contender.listens()
+        caller.contender.refused(LockTakenError("taken", names=caller.in_for), 0.0)
         if not speaks:
-            caller.ticket.step_back()
+            caller.contender.requeue()
             self.goes_on(caller)
 
     def read(self, number: int) -> list[Caller]:
@@ -139,9 +141,9 @@ class Line:
 
     def asks(self, caller: Caller) -> None:
         """Have it ask the nodes, with the place that was kept for that, if one was."""
-        if caller.ticket.notice_pending:
-            caller.ticket.notice_pending = False
-            self.queue.admission.leave()
+        if caller.contender.notice_pending:
+            caller.contender.notice_pending = False
+            self.queue.attempt_limiter.leave()
 
     def run_woken(self, chance: Callable[[], float] = lambda: 0.0) -> None:
         """Let the tasks run whose waits have ended; those run later that `chance` says so of."""
@@ -160,23 +162,25 @@ class Line:
     def check(self) -> None:
         """Check what must hold after every step."""
         for entry in self.queue.entries.values():
-            assert entry.inside, "an entry is there while a ticket is in"
-            speaker = entry.speaker
+            assert entry.inside, "an entry is there while a contender is in"
+            speaker = entry.representative
             assert speaker is None or (speaker in entry.inside and speaker.held is None)
             for one, other in itertools.combinations(entry.inside, 2):
                 assert not one.primitive.kind.conflicts(other.primitive.kind)
             first = next(iter(entry.queue or ()), None)  # if its wait has ended, it is about to step out
             if first is not None and not first.future.done():
-                assert not entry.admits(first.ticket.primitive), "the first has to wait"
-        kept = sum(caller.ticket.notice_pending for caller in self.callers)
-        assert self.queue.admission.in_flight == kept, "a place is kept for each pending notice, and no other"
+                assert not entry.admits(first.contender.primitive), "the first has to wait"
+        kept = sum(caller.contender.notice_pending for caller in self.callers)
+        assert self.queue.attempt_limiter.in_flight == kept, (
+            "a place is kept for each pending notice, and no other"
+        )
 
     def check_empty(self, *callers: Caller) -> None:
         """Have these release, and check that nothing is left behind."""
         for caller in callers:
             self.releases(caller)
         assert not self.queue.entries
-        assert self.queue.admission.in_flight == 0
+        assert self.queue.attempt_limiter.in_flight == 0
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
@@ -194,8 +198,8 @@ async def test_the_last_to_leave_lets_a_waiting_writer_in(order):
         quiet.append(line.releases(readers[number]))
         line.check()
     assert quiet == [False, False, True], "quiet for a task that asks at once, not for one that waits still"
-    assert writer.ticket.notice_pending
-    assert line.queue.admission.in_flight == 1
+    assert writer.contender.notice_pending
+    assert line.queue.attempt_limiter.in_flight == 1
     assert not line.announced
     assert line.inside() == [writer]
     line.asks(writer)
@@ -245,11 +249,11 @@ async def test_of_those_that_share_a_name_one_asks_first():
     assert line.inside() == callers[:1]
     line.wins(callers[0])
     assert line.inside() == callers
-    assert [caller.ticket.speaks() for caller in callers[1:]] == [True, False, False]
+    assert [caller.contender.represents_process() for caller in callers[1:]] == [True, False, False]
     late = line.comes(READ)
     assert line.inside() == callers
     for caller in callers[2:]:
-        caller.ticket.leave()
+        caller.contender.leave()
         line.goes_on(caller)
     assert line.inside() == callers[:2]
     line.wins(callers[1])
@@ -263,7 +267,7 @@ async def test_a_speaker_goes_on_when_another_wins():
     line = Line()
     (holder,) = line.read(1)
     speaker, slower = line.comes(READ), line.comes(READ)
-    assert speaker.ticket.speaks()
+    assert speaker.contender.represents_process()
     line.wins(slower)
     late = line.comes(READ)
     assert line.inside() == [holder, speaker, slower]
@@ -298,8 +302,8 @@ async def test_a_notice_that_no_task_makes_up_for_is_published_once():
     holder, one, next_one = line.comes(WRITE), line.comes(WRITE), line.comes(WRITE)
     assert line.releases(holder)
     line.gives_up(one)
-    assert next_one.ticket.notice_pending
-    assert line.queue.admission.in_flight == 1
+    assert next_one.contender.notice_pending
+    assert line.queue.attempt_limiter.in_flight == 1
     assert not line.announced
     line.gives_up(next_one)
     assert line.announced == ["a"]
@@ -333,7 +337,7 @@ async def test_releases_are_listened_to_while_a_task_contends():
     """One that holds the name ends that for none of those that share it and contend still."""
     line = Line()
     (one,), other = line.read(1), line.comes(READ)
-    other.ticket.listens()
+    other.contender.listens()
     last = line.comes(READ)
     line.wins(last)
     assert not line.told_idle
@@ -350,7 +354,7 @@ async def test_listening_ends_when_the_last_that_waits_gives_up():
     """The task that holds the name has no use for it."""
     line = Line()
     one, waiting, last = line.comes(WRITE), line.comes(WRITE), line.comes(WRITE)
-    one.ticket.listens()
+    one.contender.listens()
     line.wins(one)
     line.gives_up(last)
     assert not line.told_idle
@@ -390,7 +394,7 @@ def test_a_turn_is_over_after_its_hand_offs(monkeypatch):
 # -- many waiters ------------------------------------------------------------------------------------------
 
 
-class SeenPlace(Place):
+class SeenPlace(QueueEntry):
     """A place whose comparisons are counted, as a search for it would make them."""
 
     def __eq__(self, other: object) -> bool:
@@ -414,7 +418,7 @@ def lines_per_leave(number: int) -> float:
 @virtual
 async def test_leaving_a_queue_costs_the_same_however_long_it_is(monkeypatch):
     """What waiters that give up together cost grows with their number, not with its square."""
-    monkeypatch.setattr(local_queue, "Place", SeenPlace)
+    monkeypatch.setattr(local_queue, "QueueEntry", SeenPlace)
     assert lines_per_leave(4_000) < 2 * lines_per_leave(250)
 
 
@@ -438,7 +442,7 @@ def step(line: Line, draw: random.Random) -> None:
             some.place.future.cancel()
         else:
             give_up(some.place.future)
-    elif some.place is None and some.ticket.held is not None:
+    elif some.place is None and some.contender.held is not None:
         line.releases(some)
     elif some.place is None:
         line.asks(some)
@@ -480,13 +484,13 @@ PLACES = 4
 @pytest.fixture
 def few_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let few tries be in flight at once."""
-    monkeypatch.setattr(admission, "MAX_TRIES", PLACES)
-    monkeypatch.setattr(admission, "MAX_QUIET", PLACES)
+    monkeypatch.setattr(attempt_limiter, "MAX_TRIES", PLACES)
+    monkeypatch.setattr(attempt_limiter, "MAX_QUIET", PLACES)
 
 
-def places(w: World) -> Admission:
-    """Return the admission of the world's manager."""
-    return w.manager._life.session.admission
+def places(w: World) -> AttemptLimiter:
+    """Return the attempt_limiter of the world's manager."""
+    return w.manager._life.session.attempt_limiter
 
 
 @contextlib.asynccontextmanager
@@ -547,7 +551,9 @@ def frozen(w: World) -> Iterator[None]:
 # -- a burst -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("later", "ahead"), [(1, 0), (2, admission.MAX_TRIES)], ids=["turn", "next turn"])
+@pytest.mark.parametrize(
+    ("later", "ahead"), [(1, 0), (2, attempt_limiter.MAX_TRIES)], ids=["turn", "next turn"]
+)
 @virtual
 async def test_an_extension_leaves_ahead_of_those_that_stand_in_line(later, ahead):
     """However many have asked, no more than the window's tries are before it; none of this turn's."""
@@ -678,7 +684,7 @@ async def test_single_tries_are_sent_away_when_nodes_do_not_answer(few_places):
 @virtual
 async def test_the_line_is_bounded(few_places, monkeypatch):
     """Beyond its bound a call is told at once that there are too many."""
-    monkeypatch.setattr(admission, "MAX_IN_LINE", 10)
+    monkeypatch.setattr(attempt_limiter, "MAX_IN_LINE", 10)
     async with world() as w:
         tasks = burst(w, PLACES + 15)
         await succeed(tasks[: PLACES + 10])
@@ -714,14 +720,14 @@ async def test_a_place_that_came_to_a_cancelled_call_goes_to_the_next(few_places
     async with deserted() as w, full(w):
         standing = asyncio.create_task(cycle(w.manager, "x", blocking_timeout=timeout))
         await turns(2)
-        call_next = Admission._call_next
+        call_next = AttemptLimiter._call_next
 
-        def and_cancel(self: Admission) -> bool:
+        def and_cancel(self: AttemptLimiter) -> bool:
             found = call_next(self)
             standing.cancel()
             return found
 
-        monkeypatch.setattr(Admission, "_call_next", and_cancel)
+        monkeypatch.setattr(AttemptLimiter, "_call_next", and_cancel)
         await asyncio.wait((standing,))
         assert standing.cancelled()
 
@@ -750,7 +756,7 @@ def of_the_hot_name(w: World) -> list[Sent]:
 async def test_a_task_behind_a_release_asks_past_the_line(few_places, monkeypatch, quiet):
     """In one write, and others hear of none; where too many do, it stands in line, and others hear."""
     if not quiet:
-        monkeypatch.setattr(admission, "MAX_QUIET", 0)
+        monkeypatch.setattr(attempt_limiter, "MAX_QUIET", 0)
     async with deserted() as w:
         first = await w.manager.lock("hot").acquire()
         wanted = [asyncio.create_task(cycle(w.manager, "hot")) for _ in range(6)]
@@ -796,8 +802,8 @@ async def test_extensions_are_sent_some_at_a_time(monkeypatch):
 @pytest.mark.parametrize("by_clients", [True, False])
 def test_over_clients_fewer_tries_are_in_flight(by_clients: bool) -> None:
     """Each of their calls takes the loop long: more at once would all be answered after their time."""
-    place = Admission(SystemClock(), TIMEOUT, by_clients=by_clients)
-    most = MAX_TRIES_BY_CLIENTS if by_clients else admission.MAX_TRIES
+    place = AttemptLimiter(SystemClock(), TIMEOUT, by_clients=by_clients)
+    most = MAX_TRIES_BY_CLIENTS if by_clients else attempt_limiter.MAX_TRIES
     assert [place.enter() for _ in range(most + 1)].count(False) == 1
     assert place.in_flight >= place.most
     assert [place.reserve() for _ in range(most + 1)].count(False) == 1

@@ -677,7 +677,7 @@ async def test_statistics():
             now.held = 1  # type: ignore[misc]
         for node, spec in zip(now.nodes, w.nodes, strict=True):
             assert (node.name, node.state, node.in_flight) == (spec.name, NodeState.UP, 0)
-            assert (node.round_trip, node.owed, node.dropped) == (pytest.approx(ROUND_TRIP), 0, 0)
+            assert (node.round_trip, node.pending_releases, node.dropped) == (pytest.approx(ROUND_TRIP), 0, 0)
 
 
 @virtual

@@ -7,7 +7,7 @@ from dataclasses import replace
 from aioredlock_ng import Lock, LockManager, _scripts
 from aioredlock_ng._core.command import Script
 from aioredlock_ng._kinds.answers import fits_grant, fits_release, read_grant, read_release
-from aioredlock_ng._kinds.kind import Question
+from aioredlock_ng._kinds.kind import Operation
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import TTL, make, virtual
@@ -34,7 +34,7 @@ REMEMBER = (
     % REST
 )
 
-ACQUIRE = Question(
+ACQUIRE = Operation(
     script=edited(_scripts.ACQUIRE, "relay_acquire", b"local n, mine =", NOT_TWICE),
     fits=fits_grant,
     read=read_grant,
@@ -47,7 +47,7 @@ RELAY = replace(
     passes_on=False,
     batches=None,
     acquire=ACQUIRE,
-    release=Question(
+    release=Operation(
         script=edited(_scripts.RELEASE, "relay_release", b"redis.call('DEL', KEYS[i])", REMEMBER),
         fits=fits_release,
         read=read_release,
@@ -59,7 +59,7 @@ RELAY = replace(
 def relay(manager: LockManager) -> Lock:
     """Describe a relay, as a method of `LockManager` would."""
     request = manager.lock("baton", ttl=TTL)._request
-    return Lock(manager._life, manager._primitives.over(RELAY, ("baton",)), request)
+    return Lock(manager._life, manager._primitives.for_names(RELAY, ("baton",)), request)
 
 
 @virtual

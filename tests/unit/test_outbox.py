@@ -16,7 +16,7 @@ from aioredlock_ng._node import NodeState, pipe
 from aioredlock_ng._node.handshake import Identity
 from aioredlock_ng._round.asked import AcquireRound, ExtendRound, ReleaseRound
 from aioredlock_ng._round.batch import MAX_BATCH
-from aioredlock_ng._round.outbox import Outbox, Turn
+from aioredlock_ng._round.outbox import Outbox, TickContext
 from aioredlock_ng._round.round import Round
 from aioredlock_ng._session.session import Session
 from aioredlock_ng.testing import MemoryNode, SimLoop, memory_node
@@ -114,7 +114,7 @@ def acquire(
     """Put an acquire into the outbox; the owner is named as the lock, if not otherwise."""
     asked = AcquireRound(outbox_of(w), primitive(w, name), ttl, block=block)
     asked.owner, asked.ballot = owner(by or name), ballot
-    outbox_of(w).acquire(asked, Turn(sim().clock.now(), ballot, b""))
+    outbox_of(w).acquire(asked, TickContext(sim().clock.now(), ballot, b""))
     return asked
 
 
@@ -128,7 +128,7 @@ def release(w: World, name: str, *, unsent: tuple[int, ...] = (), quiet: bool = 
 def extend(w: World, name: str, *, ttl: float = TTL, fence: int = 7_000) -> ExtendRound:
     """Put an extension into the outbox."""
     asked = ExtendRound(
-        outbox_of(w), primitive(w, name), owner(name), ttl, fence=fence, heed=lambda _node, _answer: None
+        outbox_of(w), primitive(w, name), owner(name), ttl, fence=fence, on_answer=lambda _node, _answer: None
     )
     outbox_of(w).extend(asked)
     return asked
@@ -175,7 +175,7 @@ async def test_what_is_undone_in_its_own_turn_leaves_first():
         await answered()
         assert all(verbs(node) == ["acquire_many", "release_many"] for node in w.nodes)
         assert w.keys == [()] * 3
-        assert votes(tried.asked) == votes(undone) == [GRANTED] * 3
+        assert votes(tried.acquire_round) == votes(undone) == [GRANTED] * 3
 
 
 @virtual
@@ -258,7 +258,7 @@ async def test_what_is_not_alike_goes_apart():
 
 @virtual
 async def test_plain_acquires_are_plain_commands():
-    """Of different ttls, too; the sentinel is looked at once, behind the last."""
+    """Of different ttls, too; the incarnation record is looked at once, behind the last."""
     async with world(fencing=False, restart_quarantine=60) as w:
         rounds = [acquire(w, name, ttl=ttl, ballot=0) for name, ttl in (("a", 5.0), ("b", 10.0), ("c", 5.0))]
         await answered()
@@ -286,7 +286,7 @@ async def test_a_node_that_is_down_is_answered_for_at_once():
             [REFUSED, GRANTED, GRANTED],
             [SILENT, GRANTED, GRANTED],
         ]
-        assert w.manager.statistics().nodes[0].owed == 1
+        assert w.manager.statistics().nodes[0].pending_releases == 1
 
 
 @virtual
@@ -410,10 +410,10 @@ async def test_the_time_of_a_turn_begins_at_its_end():
         left_at = sim().time()
         await until(left_at + TIMEOUT - 0.001)
         assert votes(asked) == [SILENT, GRANTED, GRANTED]
-        assert not asked.over
+        assert not asked.done
         await until(left_at + TIMEOUT)
         await turns(1)
-        assert asked.over
+        assert asked.done
         assert "no answer within 0.1 s" in asked.votes()[0].reason
 
 
@@ -435,10 +435,10 @@ async def test_every_turn_has_its_own_end():
             await asyncio.sleep(0.02)
         for asked, began in zip(rounds, begun[2:], strict=True):
             await until(began + TIMEOUT - 0.001)
-            assert not asked.over
+            assert not asked.done
             await until(began + TIMEOUT)
             await turns(1)
-            assert asked.over
+            assert asked.done
 
 
 @virtual
@@ -452,12 +452,12 @@ async def test_one_of_them_may_have_less_time():
         short.limit(TIMEOUT / 4)
         await until(began + TIMEOUT / 4)
         await turns(2)
-        assert short.over
+        assert short.done
         assert "no answer within 0.025 s" in short.votes()[0].reason
-        assert not long.over
+        assert not long.done
         await until(began + TIMEOUT)
         await turns(2)
-        assert long.over
+        assert long.done
 
 
 def heard_by_the_loop() -> list[BaseException]:
@@ -490,9 +490,9 @@ def test_an_error_at_the_end_of_the_time_ends_no_other():
             later = acquire(w, "d")
             await asyncio.sleep(TIMEOUT / 2 + 0.001)
             assert heard == [error]
-            assert [asked.over for asked in (*rounds, later)] == [True] * 3 + [False]
+            assert [asked.done for asked in (*rounds, later)] == [True] * 3 + [False]
             await asyncio.sleep(TIMEOUT / 2 + 0.001)
-            assert later.over
+            assert later.done
 
     SimLoop.run(main())
 
@@ -516,11 +516,11 @@ def test_an_error_while_a_turn_is_put_keeps_nothing_from_leaving():
             await answered()
             assert heard == [error]
             assert [votes(asked) for asked in gone] == [[SILENT, SILENT, GRANTED, GRANTED, SILENT]] * 2
-            assert [one.owed for one in w.manager.statistics().nodes[:2]] == [2, 2]
+            assert [one.pending_releases for one in w.manager.statistics().nodes[:2]] == [2, 2]
             assert votes(kept) == [SILENT, SILENT, GRANTED, GRANTED, SILENT]
-            assert not any(asked.over for asked in (kept, *gone))
+            assert not any(asked.done for asked in (kept, *gone))
             await asyncio.sleep(TIMEOUT)
-            assert all(asked.over for asked in (kept, *gone))
+            assert all(asked.done for asked in (kept, *gone))
             release(w, "a")
             w.nodes[4].thaw()
             for node in w.nodes[:2]:
@@ -573,7 +573,7 @@ async def test_a_turns_reading_of_the_clock_is_used_for_no_other():
         work = (take("a"), stand_still(), take("b"), stand_still())
         tasks: list[asyncio.Task[Any]] = [asyncio.create_task(each) for each in work]
         await turns(2)
-        assert outbox_of(w).turn is None, "they have left"
+        assert outbox_of(w).tick is None, "they have left"
         sim().advance(0.02)
         tasks += [asyncio.create_task(take("c"))]
         ends = {name: await tasks[i] for name, i in (("a", 0), ("b", 2), ("c", 4))}
@@ -661,7 +661,7 @@ async def test_scripts_that_nodes_have_forgotten_are_sent_in_full():
         await asyncio.gather(*(lease.release() for lease in leases))
         assert w.keys == [()] * 3
         assert all({"release_many in full", "extend_many in full"} <= set(verbs(node)) for node in w.nodes)
-        assert not any(one.owed or one.mismatched for one in w.manager.statistics().nodes)
+        assert not any(one.pending_releases or one.mismatched for one in w.manager.statistics().nodes)
 
 
 @virtual

@@ -15,7 +15,7 @@ from aioredlock_ng import (
     QuorumUnavailableError,
     Vote,
 )  # fmt: skip
-from aioredlock_ng._core.quarantine import Sentinel, parse
+from aioredlock_ng._core.quarantine import Incarnation, parse
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import (
     LATENCY,
@@ -52,8 +52,8 @@ MODES = pytest.mark.parametrize("mode", [FENCED, UNFENCED], ids=["fenced", "plai
 UP, OUT = NodeState.UP, NodeState.QUARANTINED
 
 
-def sentinel(node) -> Sentinel:
-    """Return what a node's sentinel says."""
+def incarnation(node) -> Incarnation:
+    """Return what a node's incarnation record says."""
     return parse(node.get(META) or b"")
 
 
@@ -200,8 +200,8 @@ async def test_an_extension_goes_on_with_the_others_and_gives_the_key_back(mode)
         assert count(w.nodes[2], "release") == 1
 
 
-async def test_votes_are_asked_for_with_the_sentinel():
-    """Acquire, raise and extend carry it, top-up and release do without: those need no vote.  An extension
+async def test_votes_are_asked_for_with_the_incarnation():
+    """Acquire, raise and extend carry it, repair and release do without: those need no vote.  An extension
     cannot outlive the quarantine (R12).
     """
     async with world(**FENCED) as w:
@@ -213,8 +213,8 @@ async def test_votes_are_asked_for_with_the_sentinel():
             with pytest.raises(ValueError, match=r"ttl=61 and restart_quarantine=60"):
                 await lease.extend(61)
         await asyncio.sleep(3 * LATENCY)
-        seen = {one.kind: bytes(sentinel(w.nodes[0])) in one.words for one in sent(w.nodes[0])}
-        assert seen == {"acquire": True, "raise": True, "extend": True, "top-up": False, "release": False}
+        seen = {one.kind: bytes(incarnation(w.nodes[0])) in one.words for one in sent(w.nodes[0])}
+        assert seen == {"acquire": True, "raise": True, "extend": True, "repair": False, "release": False}
 
 
 # -- other clients -------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ async def test_the_longest_quarantine_holds_for_all(caplog):
     async with world(**FENCED) as w:
         async with w.process(restart_quarantine=30.0):
             await asyncio.sleep(NOTICED)
-        assert {sentinel(node).quarantine_ms for node in w.nodes} == {60_000}
+        assert {incarnation(node).quarantine_ms for node in w.nodes} == {60_000}
         w.nodes[0].restart()
         await asyncio.sleep(30)
         before = w.manager.statistics().nodes[0].votes_in
@@ -244,7 +244,7 @@ async def test_the_longest_quarantine_holds_for_all(caplog):
             await asyncio.sleep(2 * NOTICED)
         after = w.manager.statistics().nodes[0].votes_in
         assert after == pytest.approx(before + 60.6 - 2 * NOTICED, abs=0.01)
-        assert {sentinel(node).quarantine_ms for node in w.nodes} == {120_000}
+        assert {incarnation(node).quarantine_ms for node in w.nodes} == {120_000}
         told = said(caplog, words, logging.INFO)
         assert len(told) == 3
         assert all(sum(node.name in line for line in told) == 1 for node in w.nodes)
@@ -257,7 +257,7 @@ async def test_the_longest_quarantine_holds_for_all(caplog):
 
 async def test_clients_with_another_number_of_nodes_have_no_business_here():
     """A quorum of two or of four of these nodes would not meet ours: ConfigurationError, at the start and at
-    every lock, and the sentinels stay (A4, R12).
+    every lock, and the incarnation records stay (A4, R12).
     """
     async with world() as w:
         before = [node.get(META) for node in w.nodes]
@@ -288,7 +288,7 @@ async def test_a_conflict_does_not_stick(caplog):
     """
     hook = Misled()
     async with world(hooks=[hook]) as w:
-        ours = sentinel(w.nodes[1])
+        ours = incarnation(w.nodes[1])
         for number in (1, 2):
             w.nodes[1].set(META, bytes(replace(ours, size=5)))
             await asyncio.sleep(2 * NOTICED)
@@ -320,7 +320,7 @@ async def test_one_server_twice_is_told_by_an_event():
 async def test_a_node_without_a_vote_is_counted_once():
     """Whatever becomes of the reason meanwhile: here another quorum's claim, then another server's data."""
     async with world(**FENCED) as w:
-        ours = sentinel(w.nodes[0])
+        ours = incarnation(w.nodes[0])
         for other in (replace(ours, size=5), replace(ours, identity=ours.identity[::-1])):
             w.nodes[0].set(META, bytes(other))
             await asyncio.sleep(NOTICED)
@@ -332,8 +332,8 @@ async def test_a_node_without_a_vote_is_counted_once():
 # -- plain votes, none at all, clocks ------------------------------------------------------------------
 
 
-async def test_a_plain_vote_is_followed_by_a_look_at_the_sentinel():
-    """The Redlock page's SET, then GET of the sentinel, in one write; one round trip, and no fence (R12)."""
+async def test_a_plain_vote_is_followed_by_a_look_at_the_incarnation():
+    """The Redlock page's SET, then GET of the record, in one write; one round trip, and no fence (R12)."""
     async with world(**UNFENCED) as w:
         began = sim().time()
         lease = await w.manager.lock("a").acquire()
@@ -349,7 +349,7 @@ async def test_a_plain_vote_is_followed_by_a_look_at_the_sentinel():
 @pytest.mark.parametrize("names", ["a", "ab"])
 @MODES
 async def test_a_node_that_forgot_the_scripts_votes_at_once(mode, names):
-    """After SCRIPT FLUSH the source goes along, with the sentinel: the very next try is won (R12)."""
+    """After SCRIPT FLUSH the source goes along, with the record: the very next try is won (R12)."""
     async with world(**mode) as w:
         for _ in range(2):
             async with w.manager.lock(*names, blocking_timeout=0) as lease:
@@ -372,13 +372,13 @@ async def test_a_quarantine_of_zero_leaves_the_floor(loss):
             loss(node)
         await asyncio.sleep(RECONNECTED)
         assert states(w) == [UP] * 3
-        floors = [sentinel(node).floor for node in w.nodes]
+        floors = [incarnation(node).floor for node in w.nodes]
         async with w.manager.lock("a") as lease:
             assert first < max(floors) < lease.fence
 
 
 async def test_a_wait_that_a_clock_put_far_ahead_is_shortened():
-    """The node's clock went back after the sentinel was written: it waits one quarantine from now (R12)."""
+    """The node's clock went back after the record was written: it waits one quarantine from now (R12)."""
     async with world(**FENCED) as w:
         w.nodes[0].step_clock(3600)
         w.nodes[0].restart()
@@ -410,7 +410,7 @@ async def test_a_fresh_prefix_waits_once():
     await manager.inspect("a")
     assert [node.keys for node in nodes] == [()] * 3
     assert "restart quarantine" in str(await refused(manager))
-    assert [sentinel(node).size for node in nodes] == [3] * 3
+    assert [incarnation(node).size for node in nodes] == [3] * 3
     async with manager, manager.lock("a"):
         assert sim().time() - 1000 == pytest.approx(WAIT, abs=NOTICED)
     async with opened(nodes, **FENCED, seed=2) as manager:
@@ -431,7 +431,7 @@ async def test_init_ends_the_wait(mode):
         assert sim().time() - began < 0.1
         await asyncio.sleep(NOTICED)
         await gets(other)
-        assert {sentinel(node).ready_ms for node in nodes} == {0}
+        assert {incarnation(node).ready_ms for node in nodes} == {0}
         statistics = manager.statistics()
         assert statistics.certified == statistics.acquired * mode.get("fencing", True)
 
@@ -466,13 +466,13 @@ async def test_init_waits_until_the_slowest_clock_can_follow(late, waits, floors
         began = sim().time()
         assert [node.done for node in await manager.init()] == [True] * 3
         assert sim().time() - began == pytest.approx(waits, abs=0.1)
-        assert len({sentinel(node).floor for node in nodes}) == floors
+        assert len({incarnation(node).floor for node in nodes}) == floors
         assert [node.state for node in manager.statistics().nodes] == [UP] * 3
 
 
 async def test_init_waits_for_nodes_that_answer_late():
     """It states something of all nodes: none is left out for being slower than a majority (R12).  Where
-    nothing rests on sentinels there is nothing to state.
+    nothing rests on incarnation records there is nothing to state.
     """
     nodes = [MemoryNode(latency=LATENCY) for _ in range(3)]
     async with opened(nodes, **FENCED):
@@ -488,11 +488,11 @@ async def test_init_waits_for_nodes_that_answer_late():
 
 
 def newer(node, ready_ms=0, size=3):
-    """Return the sentinel that a version to come might write: whatever follows, the first fields stay."""
+    """Return the record that a version to come might write: whatever follows, the first fields stay."""
     return b"2:%b:0:%d:%d:60000:more" % ("".join(node.identity).encode(), ready_ms, size)
 
 
-async def test_a_sentinel_of_a_newer_version_counts_as_present(caplog):
+async def test_an_incarnation_of_a_newer_version_counts_as_present(caplog):
     """It is expected and compared as any other, reported once for each node, and never rewritten (R12)."""
     nodes = fresh()
     for node in nodes:
@@ -517,7 +517,9 @@ async def test_what_a_newer_version_says_holds():
     async with opened(nodes, **FENCED) as manager:
         first, *others = [node.reason for node in manager.statistics().nodes]
         assert "no vote for another" in first
-        unknown = "its sentinel cannot be read: another version's, or something else; it is left as it is"
+        unknown = (
+            "its incarnation record is unreadable: another version or program wrote it; it is kept"
+        )
         assert others == [unknown] * 2
         assert isinstance(await refused(manager), QuorumUnavailableError)
     for node in nodes:

@@ -217,7 +217,7 @@ async def clean(case):
     assert [locks(node) for node in w.nodes] == [()] * 3
     session = w.manager._life.session
     assert session.queue.entries == {}
-    assert session.admission.in_flight == 0
+    assert session.attempt_limiter.in_flight == 0
     assert (w.manager.statistics().held, w.manager.statistics().waiting) == (0, 0)
     assert [node._server.listening(KEY) + node._server.listening(QUEUE) for node in w.nodes] == [0] * 3
 
@@ -241,7 +241,7 @@ async def cancel_at(operation, beside, condition, at, *, waking):
         await clean(case)
         await check_next(case)
         assert asyncio.all_tasks() == before
-        return wire.pauses >= at
+        return wire.sleeps >= at
 
 
 @pytest.mark.parametrize("waking", [False, True], ids=["asleep", "waking"])

@@ -146,7 +146,7 @@ async def test_r20_an_extension_that_comes_too_late_counts_for_nothing(lost):
             assert isinstance((await extends).error, LockLostError)
             await asyncio.sleep(0.05)
             assert [count(node, "rw-extend") for node in w.nodes] == [1] * 3
-            assert [count(node, "rw-top-up") for node in w.nodes] == [0] * 3
+            assert [count(node, "rw-repair") for node in w.nodes] == [0] * 3
             assert (lease.held, lease.lost.is_set(), lease.extensions) == (False, True, 0)
             # Where it came in time it stays until its release, and keeps writers out.
             stays = [node._server.scores(KEY).get(lease._holding.owner, 0) for node in w.nodes]

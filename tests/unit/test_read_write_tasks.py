@@ -45,7 +45,7 @@ async def test_one_task_waits_for_the_readers_of_a_process():
                 task.add_done_callback(lambda _, number=number: done.append(number))
             await asyncio.sleep(2.0)
             entry = w.manager._life.session.queue.entries["a"]
-            assert [ticket is entry.speaker for ticket in entry.inside] == [False, True]
+            assert [ticket is entry.representative for ticket in entry.inside] == [False, True]
             assert len(entry.queue) == 3
             for node in w.nodes:
                 node.delete(QUEUE)
@@ -67,7 +67,7 @@ async def test_the_next_of_the_readers_waits_when_the_one_that_did_has_left():
             await asyncio.sleep(1.0)
             entry = w.manager._life.session.queue.entries["a"]
             assert len(entry.inside) == 2
-            assert entry.inside[1] is entry.speaker
+            assert entry.inside[1] is entry.representative
             for node in w.nodes:
                 node.delete(QUEUE)
                 node._server.publish(KEY, b"1")

@@ -17,7 +17,7 @@ from tests.unit.worlds import PREFIX, World, virtual, world
 
 KEY = PREFIX + b"a"
 
-OVER = {ReleaseOutcome.RELEASED, ReleaseOutcome.HANDED_ON}
+OVER = {ReleaseOutcome.RELEASED, ReleaseOutcome.HANDED_OFF}
 """What the nodes, or the process, say to the last release."""
 
 

@@ -16,7 +16,7 @@ from aioredlock_ng._core.keyspace import MARKS, mark_key
 from aioredlock_ng._dashboard.overview import look
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.test_quarantine import FENCED as WAITING
-from tests.unit.test_quarantine import META, NOTICED, Misled, gets, sentinel
+from tests.unit.test_quarantine import META, NOTICED, Misled, gets, incarnation
 from tests.unit.worlds import LATENCY, PLAIN, SCRIPTS, in_task, make, opened, sim, states, world
 
 ON_VIRTUAL_TIME = True
@@ -82,11 +82,11 @@ async def test_too_few_nodes_to_know():
     async with opened(nodes, restart_quarantine=0) as manager:
         await asyncio.sleep(2)
         assert nodes[0].get(META) is None
-        assert "no sentinel" in await refused(manager)
+        assert "no incarnation record" in await refused(manager)
         nodes[1].restart()
         await asyncio.sleep(1)
         await gets(manager)
-        assert sentinel(nodes[0]).claim == sentinel(nodes[1]).claim
+        assert incarnation(nodes[0]).claim == incarnation(nodes[1]).claim
 
 
 # -- the older quorum takes a node back ----------------------------------------------------------------
@@ -105,8 +105,8 @@ async def test_a_stray_first_use_is_taken_back(caplog):
         async with strays(w.nodes[:1]) as stray:
             theirs = await stray.lock("a", ttl=200, extension=PLAIN).acquire()
             await asyncio.sleep(NOTICED)
-            assert sentinel(w.nodes[0]).size == 5
-            assert sentinel(w.nodes[0]).claim == sentinel(w.nodes[1]).claim
+            assert incarnation(w.nodes[0]).size == 5
+            assert incarnation(w.nodes[0]).claim == incarnation(w.nodes[1]).claim
             assert "no new lock for another" in await refused(w.manager)
             assert states(w) == [NodeState.QUARANTINED] * 5
             assert not w.manager.available
@@ -143,12 +143,12 @@ async def test_the_longer_quarantine_is_waited_for(theirs):
             assert "no new lock" in await refused(w.manager)
             await asyncio.sleep(1)
             await gets(w.manager)
-            assert sentinel(w.nodes[0]).quarantine_ms == QUARANTINE * 1000, "theirs does not become ours"
+            assert incarnation(w.nodes[0]).quarantine_ms == QUARANTINE * 1000, "theirs does not become ours"
 
 
 async def test_what_outlives_a_stray_lock_is_not_waited_for():
     """Counters, what leaders announce, and whatever else a mark says to be no lock (R11, R31).  The wait
-    stands in the sentinel: a client that comes later keeps it; what was read stays true; `init` ends it.
+    stands in the record: a client that comes later keeps it; what was read stays true; `init` ends it.
     """
     async with world(5, **WAITING) as w:
         w.nodes[0].flush()
@@ -159,7 +159,7 @@ async def test_what_outlives_a_stray_lock_is_not_waited_for():
             for mark in MARKS:
                 w.nodes[0].set(mark_key(b"redlock:", mark, b"redlock:b"), b"1", 600.0)
             await asyncio.sleep(NOTICED)
-            assert sentinel(w.nodes[0]).size == 5
+            assert incarnation(w.nodes[0]).size == 5
         assert QUARANTINE < w.manager.unavailable_for < QUARANTINE + 10
         async with w.process(**WAITING) as late:
             for change in (lambda: None, w.nodes[0].crash, w.nodes[0].restart):
@@ -175,7 +175,7 @@ async def test_what_outlives_a_stray_lock_is_not_waited_for():
 async def test_no_lock_is_granted_while_a_node_is_being_taken_back():
     """From the moment that the stray use is seen, not only from when the node is ours again."""
     async with world(5, **WAITING) as w:
-        ours = sentinel(w.nodes[0])
+        ours = incarnation(w.nodes[0])
         w.nodes[0].refuse("BUSY Redis is busy running a script.")
         stray = bytes(replace(ours, size=1, claim=replace(ours.claim, born_ms=ours.claim.born_ms + 1)))
         w.nodes[0].set(META, stray)
@@ -184,7 +184,7 @@ async def test_no_lock_is_granted_while_a_node_is_being_taken_back():
         end = await in_task(w.manager.lock("a", blocking_timeout=20).acquire)
         assert isinstance(end.error, (QuorumUnavailableError, type(None)))
         await asyncio.sleep(NOTICED)
-        assert sentinel(w.nodes[0]).size == 5
+        assert incarnation(w.nodes[0]).size == 5
         assert "no new lock" in await refused(w.manager, "b")
 
 
@@ -258,8 +258,10 @@ async def test_a_refused_client_is_not_inside_when_the_node_is_emptied():
         async with strays([*others, w.nodes[0]], **WAITING) as stray:
             for node in others:
                 identity = "".join(node.identity).encode()
-                younger = replace(sentinel(w.nodes[0]).claim, born_ms=round(sim().time() * 1000) + 2 * 10**12)
-                its = replace(sentinel(w.nodes[0]), size=3, identity=identity, claim=younger)
+                younger = replace(
+                    incarnation(w.nodes[0]).claim, born_ms=round(sim().time() * 1000) + 2 * 10**12
+                )
+                its = replace(incarnation(w.nodes[0]), size=3, identity=identity, claim=younger)
                 node.set(META, bytes(its))
             await asyncio.sleep(NOTICED)
             ours = await w.manager.lock("a").acquire()
@@ -269,7 +271,7 @@ async def test_a_refused_client_is_not_inside_when_the_node_is_emptied():
                 for _ in range(30):
                     assert "ConfigurationError" in await refused(stray, "a"), sim().time()
                     await asyncio.sleep(0.02)
-                assert sentinel(w.nodes[0]).size == 5
+                assert incarnation(w.nodes[0]).size == 5
             await ours.release()
 
 
@@ -294,7 +296,7 @@ async def test_a_claim_by_init_stops_clients():
         assert claims(w.nodes[0]) == 0
         assert all(node.done for node in await w.manager.init(force=True))
         await gets(w.manager, "ours")
-        assert {sentinel(node).claim.how for node in w.nodes} == {BY_INIT}
+        assert {incarnation(node).claim.how for node in w.nodes} == {BY_INIT}
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
@@ -364,7 +366,7 @@ async def test_the_first_lock_without_a_quarantine_comes_at_once(number):
         node.latency = lambda: random.uniform(0.0001, 0.005)
     async with opened(nodes, restart_quarantine=0) as manager:
         assert sim().time() - 1000 < 0.1
-        assert len({sentinel(node).floor for node in nodes}) == 1
+        assert len({incarnation(node).floor for node in nodes}) == 1
         fences = [(await gets(manager)).fence for _ in range(3)]
         assert manager.statistics().certified == 3
         for node in nodes:

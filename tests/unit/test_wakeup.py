@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import Lease, LockManager, LockTakenError, RetryPolicy
-from aioredlock_ng._acquire.notices import ReleaseWaiter, _told
+from aioredlock_ng._acquire.notifications import ReleaseListener, _told
 from aioredlock_ng._core.slots import ANY
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing._memory_commands import COMMANDS
@@ -241,11 +241,11 @@ def test_without_the_right_to_count_all_is_as_without_crowds(monkeypatch: pytest
 
 async def test_an_ear_counts_nodes_since_it_was_cleared():
     """A majority is enough, one node however often is not; it begins again when the nodes are asked (R13)."""
-    ear = ReleaseWaiter(3)
-    assert ear.crowd == 0, "unknown"
+    ear = ReleaseListener(3)
+    assert ear.listeners == 0, "unknown"
     ear.told(0, 2)
     ear.told(0, 2)
-    assert ear.crowd == 2
+    assert ear.listeners == 2
     assert not ear.enough().done()
     ear.told(2, 2)
     assert ear.enough().result()
@@ -256,7 +256,7 @@ async def test_an_ear_counts_nodes_since_it_was_cleared():
 
 async def test_what_comes_late_of_a_release_that_was_let_pass_is_not_the_next_one() -> None:
     """A majority is one release, and what others tell belongs to it; asking the nodes ends that (R33)."""
-    ear = ReleaseWaiter(5)
+    ear = ReleaseListener(5)
     for node in (0, 1, 2):
         assert not ear.enough().done()
         ear.told(node, 50)
@@ -276,7 +276,7 @@ async def test_what_comes_late_of_a_release_that_was_let_pass_is_not_the_next_on
 
 async def test_an_ear_counts_nodes_for_each_slot():
     """A majority must tell that the same slot is free; what is passed by is that slot's release (R24)."""
-    ear = ReleaseWaiter(3)
+    ear = ReleaseListener(3)
     ear.told(0, 4, 1)
     ear.told(1, 4, 2)
     assert not ear.enough().done()

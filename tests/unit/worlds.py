@@ -39,7 +39,7 @@ SCRIPTS[_scripts.SET_ALL.digest] = "acquire"
 """What the scripts are for: for the digests that are sent."""
 
 MARKS = (b"fence:{", b"slots:{", b"leader:{", b"{meta}")
-"""What the keys that outlive a lease have behind the prefix: counters, leaders, the sentinel (R16)."""
+"""What the keys that outlive a lease have behind the prefix: counters, leaders, the record (R16)."""
 
 SOURCES = {script.source: SCRIPTS[script.digest] for script in _scripts.ALL}
 
@@ -156,7 +156,7 @@ class World:
 
     @property
     def keys(self) -> list[tuple[bytes, ...]]:
-        """Return the keys on every node, but for counters and sentinels."""
+        """Return the keys on every node, but for counters and incarnation records."""
         return [locks(node) for node in self.nodes]
 
     def holders(self, name: str) -> list[bytes | None]:
@@ -300,7 +300,7 @@ class Tripwire:
         self._run = run
         self._at = at
         self._waking = waking
-        self.pauses = 0
+        self.sleeps = 0
         self.tripped = False
         """Whether the task was cancelled while the coroutine ran."""
         self._ended = False
@@ -318,8 +318,8 @@ class Tripwire:
             except BaseException:
                 self._ended = True
                 raise
-            self.pauses += 1
-            if self.pauses == self._at:
+            self.sleeps += 1
+            if self.sleeps == self._at:
                 self._trip(pause)
             raised = None
             try:

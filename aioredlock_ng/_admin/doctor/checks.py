@@ -156,7 +156,7 @@ def _persistence(node: NodeFacts, info: Mapping[str, str]) -> Finding:
             "persistence",
             f"not needed: the restart quarantine of {node.quarantine:g} s covers restarts",
         )
-    if node.sentinel is None:
+    if node.incarnation is None:
         covered = "not judged before its first use or `init`: then a restart quarantine may cover restarts"
         return ok(node, "persistence", covered)
     advice = (

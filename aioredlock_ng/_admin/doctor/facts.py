@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from ..._core.command import Silence
-from ..._core.quarantine import Sentinel, parse
+from ..._core.quarantine import Incarnation, parse
 
 NOT_ASKED: Final = Silence("not asked", sent=False)
 """Stands for the answer to a question that was not put."""
@@ -57,11 +57,11 @@ class NodeFacts:
     clock: ClockReading | Silence = NOT_ASKED
     distrusted: bool = False
     """Whether its clock is suspected to have jumped (R14)."""
-    sentinel: bytes | Silence | None = NOT_ASKED
-    """Its sentinel (R12); None when it has none."""
+    incarnation: bytes | Silence | None = NOT_ASKED
+    """Its incarnation record (R12); None when it has none."""
     votes_in: float | None = None
     """Seconds until its restart quarantine ends; None when there is none."""
-    strayed: bool = False
+    belongs_elsewhere: bool = False
     """Whether it or another node is another quorum's, or was a moment ago (R12a)."""
     without_vote: bool = False
     """Whether it has no vote for now: only what needs none was tried."""
@@ -77,35 +77,35 @@ class NodeFacts:
     """Whether it refuses to say how many waiters listen (R33)."""
 
     @property
-    def readable_sentinel(self) -> Sentinel | None:
-        """Its sentinel, if there is one that can be read."""
-        return parse(self.sentinel) if isinstance(self.sentinel, bytes) else None
+    def readable_incarnation(self) -> Incarnation | None:
+        """Its incarnation record, if there is one that can be read."""
+        return parse(self.incarnation) if isinstance(self.incarnation, bytes) else None
 
     @property
     def quarantine(self) -> float:
         """Seconds it has no vote after it has lost its memory (R12); 0 when that is unknown."""
-        sentinel = self.readable_sentinel
-        return sentinel.quarantine_ms / 1000 if sentinel else 0.0
+        incarnation = self.readable_incarnation
+        return incarnation.quarantine_ms / 1000 if incarnation else 0.0
 
     @property
     def of_another_server(self) -> bool:
-        """Whether another process wrote the sentinel, or the data came from elsewhere; a replica's must."""
-        sentinel = self.readable_sentinel
-        if sentinel is None or isinstance(self.info, Silence) or "run_id" not in self.info:
+        """Whether another process wrote the record, or the data came from elsewhere; a replica's must."""
+        incarnation = self.readable_incarnation
+        if incarnation is None or isinstance(self.info, Silence) or "run_id" not in self.info:
             return False
         identity = self.info["run_id"] + self.info.get("master_replid", "")
-        return self.info.get("role") != "slave" and sentinel.identity != identity.encode()
+        return self.info.get("role") != "slave" and incarnation.identity != identity.encode()
 
     @property
     def waits(self) -> bool:
         """Whether, without a vote, it will have one: a quarantine goes on, or begins with its first use."""
-        return self.votes_in is not None or self.sentinel is None or self.of_another_server
+        return self.votes_in is not None or self.incarnation is None or self.of_another_server
 
     def explains_its_silence(self, size: int) -> bool:
         """Whether these facts say why it has no vote in a quorum of `size` nodes."""
-        sentinel = self.readable_sentinel
-        foreign = sentinel is not None and sentinel.size != size
-        return self.distrusted or self.strayed or self.waits or foreign
+        incarnation = self.readable_incarnation
+        foreign = incarnation is not None and incarnation.size != size
+        return self.distrusted or self.belongs_elsewhere or self.waits or foreign
 
 
 @final

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias, final
 
 from ..._core.command import Silence
-from ..._core.quarantine import SENTINEL_CHANGED
+from ..._core.quarantine import INCARNATION_CHANGED
 from ..._core.rights import UNKNOWN, acl_line, denied, unknown
 from .facts import NodeFacts
 
@@ -138,8 +138,8 @@ _KINDS: Final = (
         r"NOREPLICAS", "writes", "set min-replicas-to-write 0: a node of a quorum has no replicas to wait for"
     ),
     _Kind(
-        re.escape(SENTINEL_CHANGED),
-        "sentinel",
+        re.escape(INCARNATION_CHANGED),
+        "incarnation",
         "diagnose it again: it has lost its data just now, or `aioredlock-ng init` was run meanwhile",
     ),
     _Kind(r"LOADING|loading the dataset", "writes", "wait until it has loaded its data"),

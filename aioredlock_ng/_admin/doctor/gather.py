@@ -54,9 +54,9 @@ async def gather(session: Session) -> Facts:
 
 async def _gather(session: Session, number: int) -> NodeFacts:
     node, distrusted = session.nodes[number], not session.clocks.trusted(number)
-    standing = node.standing
-    if not standing.state.reached:
-        reason = standing.reason or str(standing.state)
+    status = node.status
+    if not status.state.reached:
+        reason = status.reason or str(status.state)
         return NodeFacts(name=node.name, host=_host(node), down=reason)
     timeout = max(PATIENCE, session.node_timeout)
     # Little at a time: of a node that is a client every call takes a connection, and locks need some, too.
@@ -66,28 +66,28 @@ async def _gather(session: Session, number: int) -> NodeFacts:
         _configuration(session, node, timeout),
         _ask(session, node, timeout, _is_map, b"ACL", b"GETUSER", b"default"),
     )
-    sentinel = await _sentinel(session, node, timeout)
-    voting = standing.state.votes and not standing.strayed
+    incarnation = await _incarnation(session, node, timeout)
+    voting = status.state.votes and not status.belongs_elsewhere
     trial = await try_locking(session, node, timeout, voting=voting)
     deaf = await try_listening(session, node, timeout)
     mute, uncounted = await try_telling(session, node, timeout)
     facts = info if isinstance(info, Silence) else _info(info)
-    run_id = standing.run_id or (None if isinstance(facts, Silence) else facts.get("run_id"))
+    run_id = status.run_id or (None if isinstance(facts, Silence) else facts.get("run_id"))
     others = await node.further_run_ids(LOOKS_ELSEWHERE) if isinstance(node, RedisNode) else frozenset[str]()
     gathered = NodeFacts(
         name=node.name,
         host=_host(node),
         run_id=run_id,
         other_run_ids=others - {run_id} if run_id else frozenset(),
-        round_trip=statistics.median(round_trips) if round_trips else standing.round_trip,
+        round_trip=statistics.median(round_trips) if round_trips else status.round_trip,
         info=facts,
         config=config,
         default_user=default_user if isinstance(default_user, Silence) else _flags(default_user),
         clock=clock,
         distrusted=distrusted,
-        sentinel=sentinel,
-        votes_in=standing.votes_in,
-        strayed=standing.strayed,
+        incarnation=incarnation,
+        votes_in=status.votes_in,
+        belongs_elsewhere=status.belongs_elsewhere,
         without_vote=not voting,
         failures=trial.failures,
         lacking=trial.lacking,
@@ -97,7 +97,7 @@ async def _gather(session: Session, number: int) -> NodeFacts:
     )
     if voting or gathered.explains_its_silence(len(session.nodes)):
         return gathered
-    return dataclasses.replace(gathered, failures=(("vote", standing.reason), *trial.failures))
+    return dataclasses.replace(gathered, failures=(("vote", status.reason), *trial.failures))
 
 
 def _host(node: Node) -> str | None:
@@ -165,8 +165,8 @@ async def _configuration(session: Session, node: Node, timeout: float) -> Mappin
     return found
 
 
-async def _sentinel(session: Session, node: Node, timeout: float) -> bytes | Silence | None:
-    key = session.options.sentinel
+async def _incarnation(session: Session, node: Node, timeout: float) -> bytes | Silence | None:
+    key = session.options.incarnation
     if key is None:
         return NOT_ASKED
     reply = await _ask(session, node, timeout, lambda reply: reply is None or _is_text(reply), b"GET", key)

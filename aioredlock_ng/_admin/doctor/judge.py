@@ -48,11 +48,11 @@ def judge(facts: Facts) -> tuple[Finding, ...]:
             check, advice = explained(node.down, "reachable", facts.prefix)
             findings.append(bad(node, check, "error", node.down, advice))
             continue
-        sentinel, notices = _sentinel(node, facts), check_notices(node, facts.prefix)
+        incarnation, notices = _incarnation(node, facts), check_notices(node, facts.prefix)
         findings += [
             ok(node, "reachable", "connected and logged in"),
             *check_locking(node, facts.prefix),
-            *([sentinel] if sentinel else ()),
+            *([incarnation] if incarnation else ()),
             *check_info(node, facts.prefix),
             check_access(node),
             check_latency(node, facts.node_timeout),
@@ -109,7 +109,7 @@ def _identity(facts: Facts) -> Iterator[Finding]:
 
 def _quarantine(facts: Facts) -> Iterator[Finding]:
     """Compare the quarantines of all nodes with each other, and with this client's own."""
-    known = {node.name: node.quarantine for node in facts.nodes if node.readable_sentinel}
+    known = {node.name: node.quarantine for node in facts.nodes if node.readable_incarnation}
     if facts.quarantine is None or (not known and facts.fencing):
         return  # they were not looked at, or there was nothing to be seen
     longest, shortest = max(known.values(), default=0.0), min(known.values(), default=0.0)
@@ -137,46 +137,46 @@ def _quarantine(facts: Facts) -> Iterator[Finding]:
 
 def _advice_on_waiting(facts: Facts) -> str:
     """Return what to do about nodes that have no vote yet."""
-    return _COMPARE if _strays(facts) or any(node.strayed for node in facts.nodes) else _INIT
+    return _COMPARE if _strays(facts) or any(node.belongs_elsewhere for node in facts.nodes) else _INIT
 
 
 def _strays(facts: Facts) -> bool:
     """Whether a node is known by another size."""
-    sentinels = [node.readable_sentinel for node in facts.nodes]
-    return any(sentinel.size != len(facts.nodes) for sentinel in sentinels if sentinel)
+    incarnations = [node.readable_incarnation for node in facts.nodes]
+    return any(incarnation.size != len(facts.nodes) for incarnation in incarnations if incarnation)
 
 
-def _sentinel(node: NodeFacts, facts: Facts) -> Finding | None:
+def _incarnation(node: NodeFacts, facts: Facts) -> Finding | None:
     """Look at what the node knows of itself; None where nothing rests on that, or is told elsewhere."""
-    if isinstance(node.sentinel, Silence):
-        untold = node.sentinel is not NOT_ASKED and not node.failures
-        return unchecked(node, "sentinel", node.sentinel, "+get") if untold else None
+    if isinstance(node.incarnation, Silence):
+        untold = node.incarnation is not NOT_ASKED and not node.failures
+        return unchecked(node, "incarnation", node.incarnation, "+get") if untold else None
     level: Level = "warning"
-    sentinel, size, advice = node.readable_sentinel, len(facts.nodes), _advice_on_waiting(facts)
-    if node.sentinel is None:
+    incarnation, size, advice = node.readable_incarnation, len(facts.nodes), _advice_on_waiting(facts)
+    if node.incarnation is None:
         message = f"it has none: not used yet, restarted empty, or flushed; {_FIRST_USE}"
-    elif sentinel is None:
+    elif incarnation is None:
         message = "it was written by another version of this package, or by something else, and is left alone"
         advice = "use one version in all clients; delete what is not ours while none of them runs"
-    elif sentinel.size != size:
+    elif incarnation.size != size:
         level = "error"
-        nodes = "1 node" if sentinel.size == 1 else f"{sentinel.size} nodes"
+        nodes = "1 node" if incarnation.size == 1 else f"{incarnation.size} nodes"
         message = f"it belongs to a quorum of {nodes}, here are {size}: no lock can be acquired (A4)"
-        message = f"{message}; {sentinel.claim}"
+        message = f"{message}; {incarnation.claim}"
     elif node.of_another_server:
         message = f"another server's: restarted with old data, or failed over; {_FIRST_USE}"
     elif node.votes_in is not None:
-        closed = node.strayed and not _strays(facts)
+        closed = node.belongs_elsewhere and not _strays(facts)
         which = "a node of this quorum was another's: no new lock"
         what = which if closed else "restart quarantine: the node has no vote"
         message = f"{what} for another {node.votes_in:.1f} s"
-    elif sentinel.identity == UNKNOWN_IDENTITY or isinstance(node.info, Silence):
+    elif incarnation.identity == UNKNOWN_IDENTITY or isinstance(node.info, Silence):
         message = "the server does not tell its identity"
         message = f"{message}: a restart with old data, or a failover, goes unnoticed (A2)"
         advice = allow("+info")
     else:
-        return ok(node, "sentinel", "the node would be known again after a restart, flush or failover")
-    return bad(node, "sentinel", level, message, advice)
+        return ok(node, "incarnation", "the node would be known again after a restart, flush or failover")
+    return bad(node, "incarnation", level, message, advice)
 
 
 # -- clocks (A1, R10, R14) ---------------------------------------------------------------------------

@@ -47,7 +47,7 @@ async def try_locking(session: Session, node: Node, timeout: float, *, voting: b
     for step in trial(session):
         if step.votes and not voting:
             continue
-        round_ = Round(session.outbox.over(node), step.read)
+        round_ = Round(session.outbox.for_node(node), step.read)
         round_.ask(step.command, timeout)
         rounds.append((step, round_))
     failures, parts = [], []

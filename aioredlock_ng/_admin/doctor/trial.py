@@ -17,7 +17,7 @@ from ..._kinds.read_write import READ, WRITE
 from ..._kinds.semaphore import SEMAPHORE
 from ..._node.link import heartbeat
 from ..._node.packing import words
-from ..._node.pipe import untagged
+from ..._node.pipe import without_request_id
 from ..._round.round import keep
 from ..._settings.specs import primitive_of
 from ..line import look_for_line
@@ -63,13 +63,13 @@ def trial(session: Session) -> Sequence[Step]:
     mine, other = session.owners.new() + ends, session.owners.new() + ends
     fence = TRIAL_FENCE if session.options.fencing else 0
     look = look_for(session.options.prefix, two.keys[1])
-    tag = b"in full"
+    request_id = b"in full"
     in_full = Command(
         Purpose.OTHER,
         owner=b"",
-        fits=lambda reply: look.fits(untagged(reply, tag)),
+        fits=lambda reply: look.fits(without_request_id(reply, request_id)),
         keys=(),
-        args=(*words(look, in_full=True)[1:], tag),
+        args=(*words(look, in_full=True)[1:], request_id),
         verb=b"EVAL",
     )
     steps = [
@@ -77,7 +77,7 @@ def trial(session: Session) -> Sequence[Step]:
         Step("acquire two at once", two.acquire(other, TRIAL_TTL, fence), two.read_acquire, votes=True),
         Step("extend", two.extend(other, TRIAL_TTL_EXTENDED, fence), two.kind.extend.read, votes=True),
         Step(
-            "give back what a node lost", two.top_up(other, TRIAL_TTL_EXTENDED, fence), two.kind.top_up.read
+            "give back what a node lost", two.repair(other, TRIAL_TTL_EXTENDED, fence), two.kind.repair.read
         ),
         Step(PING, heartbeat(names[0].encode())),
         Step(TYPE, question(b"TYPE", keys=two.keys[:1])),
@@ -113,8 +113,8 @@ def _trial_of_read_write(session: Session, name: str, owner: bytes, fence: int) 
         yield voted("raise a read lock", reads.raise_(owner, fence), reads.kind.raise_.read)
     yield voted("extend a read lock", reads.extend(beside, TRIAL_TTL, fence), reads.kind.extend.read)
     # What needs no vote adds the reader, too: without one it was not acquired.
-    added = reads.top_up(owner, TRIAL_TTL_EXTENDED, fence)
-    yield Step("give back a read lock", added, reads.kind.top_up.read, part=part)
+    added = reads.repair(owner, TRIAL_TTL_EXTENDED, fence)
+    yield Step("give back a read lock", added, reads.kind.repair.read, part=part)
     yield Step("look at a read lock", look_for(session.options.prefix, reads.keys[0]), read_one, part=part)
     yield voted("release one of two", reads.release(beside, TRIAL_TTL, fence), reads.kind.release.read)
     released = reads.release(owner, TRIAL_TTL_EXTENDED, fence)
@@ -130,8 +130,8 @@ def _trial_of_permits(session: Session, name: str, owner: bytes, fence: int) -> 
     """Make what needs rights that only semaphores need, under another name: readers may still be there."""
     part, lock = SEMAPHORES, _over(SEMAPHORE, session, (name,))
     yield Step("permit", lock.acquire(owner, TRIAL_TTL, fence), lock.read_acquire, votes=True, part=part)
-    added = lock.at(0).top_up(owner, TRIAL_TTL_EXTENDED, fence)
-    yield Step("give back a permit", added, lock.kind.top_up.read, part=part)
+    added = lock.at(0).repair(owner, TRIAL_TTL_EXTENDED, fence)
+    yield Step("give back a permit", added, lock.kind.repair.read, part=part)
     yield Step("look at a permit", look_for(session.options.prefix, lock.keys[0]), read_one, part=part)
     released = lock.release(owner, TRIAL_TTL_EXTENDED, fence)
     yield Step("release a permit", released, lock.kind.release.read, part=part)

@@ -144,7 +144,7 @@ class Child:
         """Read why the command could not be executed, if so; call it after the end."""
         self.errno = int(os.read(self._failure, 16) or 0)
 
-    def look(self) -> int | None:
+    def poll(self) -> int | None:
         """Take its end from the kernel; or return by which signal it was stopped."""
         stopped = None
         try:

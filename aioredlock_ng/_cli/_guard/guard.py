@@ -115,7 +115,7 @@ class Guard:
 
     def _look(self, child: Child) -> None:
         """See whether the command ended or was stopped."""
-        stopped = child.look()
+        stopped = child.poll()
         if child.code is not None and self._left_at is None:
             self._left_at = now()
             self._lost = self._lost or self._left_at >= self._until  # it may have run beyond

@@ -1,4 +1,4 @@
--- What raise.lua, extend.lua and top_up.lua ask of each kind: here of a mutex, also of a fair one.
+-- What raise.lua, extend.lua and repair.lua ask of each kind: here of a mutex, also of a fair one.
 -- How many arguments the kind's scripts have of their own, and how many keys beside each lock and its counter.
 local OWN, BESIDE = 0, 0
 -- 1: the name is the owner's.  0: it is free.  -1: it is another's.  Or the error of another type.  Where the caller

@@ -1,4 +1,4 @@
--- What raise.lua, extend.lua and top_up.lua ask of each kind: here of a reader, or a writer, as the mode says.
+-- What raise.lua, extend.lua and repair.lua ask of each kind: here of a reader, or a writer, as the mode says.
 local OWN, BESIDE = 1, 1
 -- As parts/mutex.lua; of a reader also until when it reads, unless its key is still the writer's that it was (R23).
 local function holding(key, owner, ms, mode)

@@ -75,7 +75,7 @@ local function raise_slot(counters, slot, fence, floor, ms, keep_ms)
   slot_stand(counters, slot, stored, math.max(before, fence), ms, keep_ms)
   return before <= fence
 end
--- What raise.lua, extend.lua and top_up.lua ask of each kind: here of the owner of a slot, which has no other one (R25).
+-- What raise.lua, extend.lua and repair.lua ask of each kind: here of the owner of a slot, which has no other one (R25).
 local OWN, BESIDE = 1, 0
 local function holding(key, owner, ms, slot, tidies)
   local ends, dropped, mine = slots_at(key, ms, owner)

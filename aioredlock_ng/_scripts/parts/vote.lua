@@ -7,8 +7,8 @@ local function identity()
   local run_id = info('server', 'run_id')
   return run_id and run_id .. (info('replication', 'master_replid') or '') or '-'
 end
--- Whether the sentinel is the one that the client expects (R12).  `me` is this server's identity where the client
+-- Whether the incarnation record is the one that the client expects (R12).  `me` is this server's identity where the client
 -- cannot tell that its connection still leads to the same server, else empty.
-local function sentinel_matches(key, expected, me)
+local function incarnation_matches(key, expected, me)
   return expected ~= '' and redis.call('GET', key) == expected and (me == '' or me == identity())
 end

@@ -46,8 +46,8 @@ def test_a_key_never_ends_before_its_lock(seconds: float) -> None:
 
 
 def test_what_creates_a_key_is_known() -> None:
-    """Acquire and top-up must be undone when unanswered; nothing else brings a key into being."""
-    assert {purpose for purpose in Purpose if purpose.creates} == {Purpose.ACQUIRE, Purpose.TOP_UP}
+    """Acquire and repair must be undone when unanswered; nothing else brings a key into being."""
+    assert {purpose for purpose in Purpose if purpose.creates} == {Purpose.ACQUIRE, Purpose.REPAIR}
 
 
 def test_a_command_is_its_words() -> None:

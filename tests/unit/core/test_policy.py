@@ -16,12 +16,12 @@ from aioredlock_ng._core.policy import (
     ExtensionPolicy,
     RetryPolicy,
     after_expiry,
-    follows,
+    fallback_retry,
     notice_jitter,
     number,
     poll,
     reminder,
-    unfollowed,
+    should_retry_now,
 )
 
 NAN, INF = float("nan"), float("inf")
@@ -153,7 +153,7 @@ def test_the_jitter_after_a_notice_is_bounded(
 ) -> None:
     """However many tries had no winner, the wait after a notice is finite and shorter than the base."""
     policy = RetryPolicy()
-    wait = notice_jitter(policy, chance, round_trip=round_trip, splits=splits, crowd=crowd)
+    wait = notice_jitter(policy, chance, round_trip=round_trip, splits=splits, listeners=crowd)
     assert 0 <= wait < policy.base
 
 
@@ -163,7 +163,7 @@ def test_waiters_come_apart_by_a_round_trip_or_more(splits: int, longest: float,
     """The span doubles with each split up to the base (R13); a waiter that was told alone does not step
     aside, unless a split says that another asks without being told (R33).
     """
-    wait = notice_jitter(RetryPolicy(), 0.5, round_trip=0.001, splits=splits, crowd=crowd)
+    wait = notice_jitter(RetryPolicy(), 0.5, round_trip=0.001, splits=splits, listeners=crowd)
     assert wait == pytest.approx(0 if (crowd, splits) == (1, 0) else longest / 2)
 
 
@@ -172,9 +172,9 @@ def test_a_waiter_that_is_told_of_releases_still_asks_now_and_then(crowd: int) -
     """A reminder comes after half of the cap to all of it: a lost notice costs no more (R13), to few
     (R33).
     """
-    waits = [reminder(RetryPolicy(cap=0.4), chance, crowd=crowd) for chance in (0.0, 0.5)]
+    waits = [reminder(RetryPolicy(cap=0.4), chance, listeners=crowd) for chance in (0.0, 0.5)]
     assert waits == pytest.approx([0.2, 0.3]) or crowd > 20
-    assert [reminder(RetryPolicy(), chance, crowd=crowd) for chance in (0.0, 0.5)] == [0.25, 0.375]
+    assert [reminder(RetryPolicy(), chance, listeners=crowd) for chance in (0.0, 0.5)] == [0.25, 0.375]
 
 
 @pytest.mark.parametrize(
@@ -204,39 +204,39 @@ def test_the_time_that_is_left_is_that_of_the_extensions_that_are_left():
 def test_three_of_a_crowd_follow_a_notice(crowd: int, share: float) -> None:
     """In the mean; all of three or fewer, and of a crowd of unknown size (R33)."""
     draws = [draw / 1200 for draw in range(1200)]
-    assert sum(follows(crowd, chance) for chance in draws) == pytest.approx(share * len(draws))
+    assert sum(should_retry_now(crowd, chance) for chance in draws) == pytest.approx(share * len(draws))
 
 
 @pytest.mark.parametrize("crowd", [50, 100, 1000, 10_000])
 def test_a_crowd_is_reminded_fifty_to_a_hundred_times_a_second(crowd: int) -> None:
     """All of it together, whatever its size (R33)."""
-    shortest, longest = (crowd / reminder(RetryPolicy(), chance, crowd=crowd) for chance in (0.0, 1.0))
+    shortest, longest = (crowd / reminder(RetryPolicy(), chance, listeners=crowd) for chance in (0.0, 1.0))
     assert (shortest, longest) == (pytest.approx(100), pytest.approx(50))
 
 
 def test_a_waiter_that_let_a_notice_pass_asks_sooner() -> None:
     """In case that all did: one of them within 20 ms in the mean, whatever the size of the crowd (R33)."""
     for crowd in (4, 100, 10_000):
-        assert unfollowed(0.0, crowd) == 0.0
-        assert unfollowed(1 / crowd, crowd) == pytest.approx(0.02)
-        assert unfollowed(0.9, crowd) == pytest.approx(0.9 * crowd * 0.02)
+        assert fallback_retry(0.0, crowd) == 0.0
+        assert fallback_retry(1 / crowd, crowd) == pytest.approx(0.02)
+        assert fallback_retry(0.9, crowd) == pytest.approx(0.9 * crowd * 0.02)
 
 
 @given(CROWDS, CHANCES, st.integers(0, 10**9))
 def test_no_node_can_make_waits_endless(crowd: int, chance: float, attempt: int) -> None:
     """A crowd counts for 10,000 at most, whatever a server or a notice says."""
     policy, longest = RetryPolicy(), 10_000 * 0.02
-    assert unfollowed(chance, crowd) <= longest
-    assert reminder(policy, chance, crowd=crowd) <= longest
-    assert poll(policy, attempt, chance, crowd=crowd) <= longest
-    assert after_expiry(policy, chance, round_trip=0.01, crowd=crowd) <= 100
-    assert follows(crowd, 3e-4 * 0.99)
+    assert fallback_retry(chance, crowd) <= longest
+    assert reminder(policy, chance, listeners=crowd) <= longest
+    assert poll(policy, attempt, chance, listeners=crowd) <= longest
+    assert after_expiry(policy, chance, round_trip=0.01, listeners=crowd) <= 100
+    assert should_retry_now(crowd, 3e-4 * 0.99)
 
 
 @pytest.mark.parametrize(("crowd", "longest"), [(0, 0.01), (1, 0.01), (10, 0.01), (100, 0.1), (1000, 1.0)])
 def test_a_crowd_comes_apart_when_a_key_expires(crowd: int, longest: float) -> None:
     """By a round trip each; by the base of the policy at least (R33)."""
-    wait = after_expiry(RetryPolicy(), 0.5, round_trip=0.001, crowd=crowd)
+    wait = after_expiry(RetryPolicy(), 0.5, round_trip=0.001, listeners=crowd)
     assert wait == pytest.approx(longest / 2)
 
 
@@ -244,8 +244,8 @@ def test_a_crowd_comes_apart_when_a_key_expires(crowd: int, longest: float) -> N
 def test_a_foreign_holder_is_polled_as_the_policy_says(attempt: int) -> None:
     """By one waiter; a crowd polls as often as three would, and none of it later than it is reminded."""
     policy, chance = RetryPolicy(), 0.5
-    waits = [poll(policy, attempt, chance, crowd=crowd) for crowd in (0, 1, 3, 30, 300)]
+    waits = [poll(policy, attempt, chance, listeners=crowd) for crowd in (0, 1, 3, 30, 300)]
     assert waits[:3] == pytest.approx([min(policy.backoff(attempt, chance), reminder(policy, chance))] * 3)
     for crowd, wait in ((30, waits[3]), (300, waits[4])):
         in_turn = policy.backoff(attempt, chance) * crowd / 3
-        assert wait == pytest.approx(min(in_turn, reminder(policy, chance, crowd=crowd)))
+        assert wait == pytest.approx(min(in_turn, reminder(policy, chance, listeners=crowd)))

@@ -1,4 +1,4 @@
-"""What a client makes of all its nodes' sentinels together: when its quorum is closed (R12a)."""
+"""What a client makes of all its nodes' incarnation records together: when its quorum is closed (R12a)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from aioredlock_ng._core.claims import BY_INIT, BY_USE, Claim
-from aioredlock_ng._core.quarantine import TAKING_BACK_MS, Sentinel, wait_ms
+from aioredlock_ng._core.quarantine import TAKING_BACK_MS, Incarnation, wait_ms
 from aioredlock_ng._core.quorum_view import LONGEST_CLOSED_MS, QuorumView
 
 QUARANTINE_MS = 60_000
@@ -16,10 +16,10 @@ NOW_MS = 1_700_000_000_000
 
 
 def stored(size: int, *, age_ms: int = 1000, how: bytes = BY_USE, closed_ms: int = 0) -> bytes:
-    """Return the sentinel of a quorum of some size that is so old."""
+    """Return the incarnation record of a quorum of some size that is so old."""
     claim = Claim(born_ms=NOW_MS - age_ms, how=how, label=b"another")
     return bytes(
-        Sentinel(
+        Incarnation(
             identity=b"server", floor=1, ready_ms=0, size=size, quarantine_ms=QUARANTINE_MS,
             closed_ms=closed_ms, claim=claim,
         )
@@ -27,20 +27,20 @@ def stored(size: int, *, age_ms: int = 1000, how: bytes = BY_USE, closed_ms: int
 
 
 OURS = stored(5, age_ms=5000)
-STRAY = stored(1)
+ORPHANED = stored(1)
 
 
 def view_of(*answers: tuple[int, bytes], read_only: bool = False) -> QuorumView:
     """Return what a client of five nodes knows that was answered this, in this order, within a moment."""
     view = QuorumView(b"{meta}", 5, QUARANTINE_MS, read_only=read_only)
-    for moment, (node, sentinel) in enumerate(answers):
-        hear(view, node, sentinel, moment / 1000)
+    for moment, (node, incarnation) in enumerate(answers):
+        hear(view, node, incarnation, moment / 1000)
     return view
 
 
-def hear(view: QuorumView, node: int, sentinel: bytes, moment: float) -> None:
-    """Let the client hear of a node's sentinel at a moment."""
-    view.hear(node, sentinel, heard_at=moment, time_ms=NOW_MS + round(moment * 1000))
+def hear(view: QuorumView, node: int, incarnation: bytes, moment: float) -> None:
+    """Let the client hear of a node's incarnation record at a moment."""
+    view.hear(node, incarnation, heard_at=moment, time_ms=NOW_MS + round(moment * 1000))
 
 
 def ours_and(stray: bytes) -> QuorumView:
@@ -51,7 +51,7 @@ def ours_and(stray: bytes) -> QuorumView:
 @pytest.mark.parametrize("order", sorted(set(itertools.permutations("SOOO"))))
 def test_a_stray_closes_the_quorum_whichever_node_answers_last(order: tuple[str, ...]) -> None:
     """As soon as the client knows that it is the older one, and also if the node is out of reach then."""
-    answers = [(node, STRAY if kind == "S" else OURS) for node, kind in enumerate(order)]
+    answers = [(node, ORPHANED if kind == "S" else OURS) for node, kind in enumerate(order)]
     view = view_of(*answers)
     stray = order.index("S")
     assert view.may_take_back(stray)
@@ -63,7 +63,7 @@ def test_a_stray_closes_the_quorum_whichever_node_answers_last(order: tuple[str,
 
 def test_a_stray_that_went_before_the_majority_came() -> None:
     """What was seen stays true, when the node is out of reach before it is known whose it is."""
-    view = view_of((0, STRAY), (1, OURS), (2, OURS))
+    view = view_of((0, ORPHANED), (1, OURS), (2, OURS))
     assert not view.closed_for(0.003)
     view.lose(0)
     hear(view, 3, OURS, 0.003)
@@ -72,7 +72,7 @@ def test_a_stray_that_went_before_the_majority_came() -> None:
 
 def test_a_client_that_begins_to_take_part_is_closed_at_once() -> None:
     """Not when the stray node answers the next time: it may not."""
-    view = view_of((0, STRAY), (1, OURS), (2, OURS), (3, OURS), read_only=True)
+    view = view_of((0, ORPHANED), (1, OURS), (2, OURS), (3, OURS), read_only=True)
     assert not view.closed_for(0.003)
     view.take_part()
     assert view.closed_for(0.003) == pytest.approx(WAIT, abs=0.01)
@@ -83,7 +83,7 @@ def test_what_a_node_forgets_stays_true(flushed: str) -> None:
     """Emptied and claimed anew it knows of no wait any more; leases on the stray's other nodes live."""
     for how in (BY_USE, BY_INIT):
         ours = stored(5, age_ms=5000, how=how)
-        view = view_of((1, ours), (2, ours), (3, ours), (0, STRAY))
+        view = view_of((1, ours), (2, ours), (3, ours), (0, ORPHANED))
         if flushed == "after it was taken back":
             taken = stored(5, age_ms=5000, how=how, closed_ms=NOW_MS + 100_000)
             hear(view, 0, taken, 0.004)
@@ -97,7 +97,7 @@ def test_what_a_node_forgets_stays_true(flushed: str) -> None:
 @pytest.mark.parametrize("seen", ["stray", "taken", "empty"])
 def test_an_init_ends_it(seen: str) -> None:
     """An operator has stated that no lock can be alive, since the node was heard last."""
-    view = ours_and(STRAY)
+    view = ours_and(ORPHANED)
     if seen != "stray":
         taken = stored(5, age_ms=5000, closed_ms=NOW_MS + 100_000)
         hear(view, 0, taken, 0.004)
@@ -115,7 +115,7 @@ def test_a_clock_that_went_back_closes_it_for_a_day_at_most() -> None:
     assert view.closed_for(0.0) == LONGEST_CLOSED_MS / 1000 < 90_000
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(((0, STRAY), (1, OURS), (2, b"")))))
+@pytest.mark.parametrize("order", list(itertools.permutations(((0, ORPHANED), (1, OURS), (2, b"")))))
 def test_nothing_is_written_while_a_node_may_be_a_strays(order: tuple[tuple[int, bytes], ...]) -> None:
     """Two nodes that were not heard may show that the other quorum has to go: no conflict, and no claim."""
     view = view_of(*order)
@@ -151,7 +151,7 @@ def test_a_conflict_lasts_while_the_node_is_out_of_reach(reached: bool) -> None:
     if not reached:
         view.lose(0)
     assert view.conflict
-    assert view.strayed
+    assert view.belongs_elsewhere
     assert not view.may_write
     hear(view, 0, OURS, 0.004)
     assert not view.conflict

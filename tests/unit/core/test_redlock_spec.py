@@ -5,7 +5,7 @@ page's headings.  The docstrings say the rule in other words.  Masters are in me
 virtual, everything between is the shipping code.
 
 Where the page's own command is the subject, it is sent as it stands there (`PLAIN`); all else is tested
-with the defaults: fences, and sentinels beside the locks.
+with the defaults: fences, and incarnation records beside the locks.
 """
 
 from __future__ import annotations
@@ -582,7 +582,7 @@ async def test_a_majority_that_took_as_long_as_the_ttl_is_no_lock() -> None:
 @virtual
 async def test_every_key_expires_by_itself() -> None:
     """No key is ever set without an expiry: locks over one name, over several, keys that are given back,
-    and their counters; only the sentinel stays.
+    and their counters; only the incarnation record stays.
     """
     async with redlock(3, ttl=3.0) as (nodes, manager):
         leases = [await manager.lock("res").acquire(), await manager.lock("a", "b").acquire()]

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from aioredlock_ng._core.command import Command, Reply, Silence, Sink
+from aioredlock_ng._core.command import Command, Receiver, Reply, Silence
 from aioredlock_ng._node.channels import MAX_CHANNELS, SENT_AT_ONCE, Channels, is_refusal, listening
 from aioredlock_ng._node.link import heartbeat
 from aioredlock_ng._node.packing import words
@@ -20,14 +20,14 @@ class Server:
 
     def __init__(self) -> None:
         self.channels = Channels(self._send)
-        self.sent: list[tuple[Command, Sink]] = []
+        self.sent: list[tuple[Command, Receiver]] = []
         self.room = True
         self.listening: set[bytes] = set()
         """To what this connection is subscribed, by what the server has executed."""
         self.refuses = ""
         """The error that it answers with, if any."""
 
-    def _send(self, command: Command, sink: Sink) -> bool:
+    def _send(self, command: Command, sink: Receiver) -> bool:
         if self.room:
             self.sent.append((command, sink))
         return self.room

@@ -56,7 +56,7 @@ def test_a_server_that_is_too_old_is_told_so(reason: str, expected: str) -> None
     assert in_our_words(reason) == expected
     greeting = Greeting("node", QuorumView(b"{meta}", 3, 0))
     greeting.take(Silence(reason), 0.0)
-    assert greeting.eligibility.reason == f"its sentinel could not be read: {expected}"
+    assert greeting.eligibility.reason == f"its incarnation record could not be read: {expected}"
 
 
 def caused(error: Exception, cause: Exception, *, explicitly: bool = True) -> Exception:

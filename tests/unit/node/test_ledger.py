@@ -81,11 +81,11 @@ STORIES: dict[str, list[tuple[Any, ...]]] = {
     "it ends when no key of its can be left": [
         ("acquire", 1, 4.0, 10.0), ("due", 13.9), ("open", True), ("due", 14.0), ("open", False),
     ],
-    "and so does a top-up": [
-        ("top_up", 1, 4.0, 10.0), ("due", 13.9), ("open", True), ("due", 14.0), ("open", False),
+    "and so does a repair": [
+        ("repair", 1, 4.0, 10.0), ("due", 13.9), ("open", True), ("due", 14.0), ("open", False),
     ],
     "the later of two counts": [
-        ("acquire", 1, 10.0, 0.0), ("top_up", 1, 2.0, 1.0), ("due", 9.0), ("open", True),
+        ("acquire", 1, 10.0, 0.0), ("repair", 1, 2.0, 1.0), ("due", 9.0), ("open", True),
     ],
     "a release is forgotten when its key has ended by itself": [
         ("release", 1, 5.0, 0.0), ("release", 2, 7.0, 0.0), ("due", 4.9, 1, 2), ("due", 5.0, 2), ("due", 7.0),
@@ -106,7 +106,7 @@ def test_stories(story: str) -> None:
         match what:
             case "release":
                 ledger.record(release(*how[:2]), how[2])
-            case "acquire" | "top_up":
+            case "acquire" | "repair":
                 ledger.record_unresolved(getattr(NAME, what)(owner(how[0]), how[1]), how[2])
             case "back":
                 ledger.reconnected(how[0])

@@ -34,7 +34,7 @@ class Hearing:
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.notices: list[tuple[float, bytes]] = []
+        self.notifications: list[tuple[float, bytes]] = []
         self.replies: list[Reply] = []
         self.awaited = True
 
@@ -42,7 +42,7 @@ class Hearing:
         """Write down a notice."""
         assert node is self.node
         assert isinstance(message, bytes)
-        self.notices.append((sim().time(), channel))
+        self.notifications.append((sim().time(), channel))
 
     def on_reply(self, _: int, reply: Reply) -> None:
         """Write down a reply."""
@@ -51,7 +51,7 @@ class Hearing:
     async def hear(self, channel: bytes = KEY) -> None:
         """Wait until a subscription stands."""
         async with asyncio.timeout(30):
-            while not self.node.hears(channel):
+            while not self.node.is_subscribed(channel):
                 await asyncio.sleep(0.0001)
 
 
@@ -93,19 +93,19 @@ async def test_a_notice_comes_one_way_after_it_was_published() -> None:
     async with hearing(server) as it:
         began = sim().time()
         it.node.subscribe(KEY)
-        assert not it.node.hears(KEY)
+        assert not it.node.is_subscribed(KEY)
         await it.hear()
         assert sim().time() - began == pytest.approx(2 * LATENCY, abs=0.0002)
         published = sim().time()
         assert server.execute([b"PUBLISH", KEY, b""]) == b":1\r\n"
         server.execute([b"PUBLISH", OTHER, b""])
         await asyncio.sleep(1)
-        assert it.notices == [(pytest.approx(published + LATENCY), KEY)]
+        assert it.notifications == [(pytest.approx(published + LATENCY), KEY)]
         server.execute([b"PUBLISH", KEY, b""])
         it.node.unsubscribe(KEY)
-        assert not it.node.hears(KEY)
+        assert not it.node.is_subscribed(KEY)
         await asyncio.sleep(1)
-        assert (len(it.notices), listeners(server)) == (1, 0)
+        assert (len(it.notifications), listeners(server)) == (1, 0)
 
 
 @pytest.mark.parametrize(("breaks", "mends"), [("freeze", "thaw"), ("crash", "restart")])
@@ -117,7 +117,7 @@ async def test_a_node_that_does_not_answer_is_told_when_it_does(breaks: str, men
         getattr(server, breaks)()
         it.node.subscribe(OTHER)
         await asyncio.sleep(1)
-        assert not it.node.hears(OTHER)
+        assert not it.node.is_subscribed(OTHER)
         getattr(server, mends)()
         await it.hear(OTHER)
 
@@ -132,10 +132,10 @@ async def test_a_full_backlog_delays_a_subscription() -> None:
         it.node.subscribe(KEY)
         await asyncio.sleep(0.01)
         assert len(it.replies) == MAX_IN_FLIGHT
-        assert not it.node.hears(KEY)
+        assert not it.node.is_subscribed(KEY)
         assert listeners(server) == 0
         await asyncio.sleep(HEARTBEAT)
-        assert it.node.hears(KEY)
+        assert it.node.is_subscribed(KEY)
 
 
 @pytest.mark.parametrize("frozen", [False, True], ids=["quarantined", "suspect"])
@@ -146,17 +146,17 @@ async def test_a_node_without_a_vote_may_be_listened_to(frozen: bool) -> None:
     server.set(b"redlock:{meta}", b"1:another:0:99999999999999:1:60000")
     quorum_view = QuorumView(key=b"redlock:{meta}", size=1, quarantine_ms=60_000, read_only=False)
     async with hearing(server, quorum_view=quorum_view) as it:
-        assert it.node.standing.state is NodeState.QUARANTINED
+        assert it.node.status.state is NodeState.QUARANTINED
         if frozen:
             server.freeze()
             await asyncio.sleep(3 * HEARTBEAT)
-            assert it.node.standing.state is NodeState.SUSPECT
+            assert it.node.status.state is NodeState.SUSPECT
         it.node.subscribe(KEY)
         server.thaw()
         await it.hear()
         server.execute([b"PUBLISH", KEY, b""])
         await asyncio.sleep(0.01)
-        assert [channel for _, channel in it.notices] == [KEY]
+        assert [channel for _, channel in it.notifications] == [KEY]
 
 
 @virtual
@@ -168,7 +168,7 @@ async def test_a_closed_node_hears_nothing() -> None:
         it.node.subscribe(OTHER)
         server.execute([b"PUBLISH", KEY, b""])
         await asyncio.sleep(1)
-        assert it.notices == []
+        assert it.notifications == []
         assert listeners(server) == 0
 
 
@@ -176,6 +176,6 @@ async def test_a_users_own_client_hears_nothing() -> None:
     """There are no pushes to be had from its pool (R17): nothing is asked, and nothing fails."""
     node: Any = ClientNode(fakeredis.FakeAsyncRedis())
     node.subscribe(KEY)
-    assert not node.hears(KEY)
+    assert not node.is_subscribed(KEY)
     node.unsubscribe(KEY)
-    assert not node.hears(KEY)
+    assert not node.is_subscribed(KEY)

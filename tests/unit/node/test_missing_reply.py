@@ -9,12 +9,12 @@ import pytest
 
 from aioredlock_ng._admin.look import look_for
 from aioredlock_ng._core.command import Command, Proof, Silence
-from aioredlock_ng._core.quarantine import ExpectedSentinel
+from aioredlock_ng._core.quarantine import ExpectedIncarnation
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._node.greeting import _fits_sentinel
+from aioredlock_ng._node.greeting import _fits_incarnation
 from aioredlock_ng._node.link import heartbeat
-from aioredlock_ng._node.pipe import TAGS, DesynchronisedError, Pipe
+from aioredlock_ng._node.pipe import REQUEST_IDS, DesynchronisedError, Pipe
 from aioredlock_ng._node.probe import Probe
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.node.test_pipe import Recorder
@@ -30,13 +30,13 @@ def mutex(name: str, *, fenced: bool) -> Primitive:
     """Return the primitive of one name."""
     key = b"redlock:" + name.encode()
     counters = (b"redlock:fence:{" + key + b"}",) if fenced else ()
-    return Primitive(MUTEX, (name,), (key,), counters=counters, sentinel=SENTINEL, fence_ttl=600.0)
+    return Primitive(MUTEX, (name,), (key,), counters=counters, incarnation=SENTINEL, fence_ttl=600.0)
 
 
 def look() -> Command:
     """Build the question that follows a plain vote."""
     command = look_for(b"redlock:", SENTINEL)
-    return Command(command.purpose, owner=b"", fits=_fits_sentinel, keys=(SENTINEL,), verb=b"GET")
+    return Command(command.purpose, owner=b"", fits=_fits_incarnation, keys=(SENTINEL,), verb=b"GET")
 
 
 def fenced_commands() -> list[Command]:
@@ -48,7 +48,7 @@ def fenced_commands() -> list[Command]:
         *(lock.extend(OURS, 10.0, fence) for lock in locks),
         *(lock.raise_(OURS, fence) for lock in locks),
         heartbeat(b"nonce"),
-        *(lock.top_up(OURS, 10.0, fence) for lock in locks),
+        *(lock.repair(OURS, 10.0, fence) for lock in locks),
         *(look_for(b"redlock:", lock.keys[0]) for lock in locks),
         *(lock.release(OURS, 10.0, fence) for lock in locks),
     ]
@@ -66,7 +66,9 @@ class Talk:
         node._server.load_all()
         self.commands = commands
         self.pipe = Pipe(lambda _entry, _message: None, lambda: None)
-        self.pipe.stamp = b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in (EXPECTED, b"0", b""))
+        self.pipe.precondition = b"".join(
+            b"$%d\r\n%b\r\n" % (len(part), part) for part in (EXPECTED, b"0", b"")
+        )
         self.sinks = [Recorder() for _ in commands]
         for command, sink in zip(commands, self.sinks, strict=True):
             assert self.pipe.put(command, sink, 0)
@@ -117,7 +119,7 @@ async def test_the_answer_to_the_next_command_shows_that_the_last_reply_is_missi
     late = Recorder()
     command = mutex("free", fenced=True).release(OURS, 10.0)
     assert talk.pipe.put(command, late, 0)
-    tag = TAGS[len(talk.commands) + 1]
+    tag = REQUEST_IDS[len(talk.commands) + 1]
     assert talk.hear([b"*4\r\n$3\r\n%b\r\n:1\r\n:0\r\n:0\r\n" % tag]) == 1
     assert last.replies == late.replies == []
 
@@ -148,14 +150,14 @@ async def test_an_error_is_no_vote() -> None:
 @pytest.mark.parametrize("missing", range(1, 2 * len(NAMES) + 1))
 @virtual
 async def test_a_plain_vote_rests_on_the_look_behind_it(missing: int) -> None:
-    """SET has no tag, but OK and nil are no sentinel: a vote counts only when both are its own answers."""
+    """SET has no tag, but OK and nil are no record: a vote counts only when both are its own answers."""
 
     def make() -> tuple[Talk, list[Recorder]]:
         votes = [Recorder() for _ in NAMES]
         locks = [mutex(name, fenced=False) for name in NAMES]
         talk = Talk([one for lock in locks for one in (lock.acquire(OURS, 10.0), look())])
         assert all(command.proof is Proof.PROBED for command in talk.commands[::2])
-        probes = [Probe(ExpectedSentinel(sentinel=EXPECTED), vote) for vote in votes]
+        probes = [Probe(ExpectedIncarnation(incarnation=EXPECTED), vote) for vote in votes]
         entries = talk.pipe._entries
         for number, (command, _, index) in enumerate(list(entries)):
             entries[number] = (command, probes[number // 2], index)
@@ -166,7 +168,7 @@ async def test_a_plain_vote_rests_on_the_look_behind_it(missing: int) -> None:
     talk, votes = make()
     del talk.replies[missing - 1]
     ended = talk.hear(talk.replies)
-    # Nil could be a sentinel that is gone: then it is the next SET that a sentinel does not fit.
+    # Nil could be an record that is gone: then it is the next SET that an incarnation record does not fit.
     following = talk.replies[missing - 1 : missing]
     assert ended == (0 if not following else missing + (following == [b"$-1\r\n"]))
     whole = (missing - 1) // 2
@@ -176,5 +178,5 @@ async def test_a_plain_vote_rests_on_the_look_behind_it(missing: int) -> None:
 
 def test_tags_of_one_connection_come_again_only_after_a_thousand() -> None:
     """They are all different, and of one length."""
-    assert len(set(TAGS)) == len(TAGS) == 1000
-    assert {len(tag) for tag in TAGS} == {3}
+    assert len(set(REQUEST_IDS)) == len(REQUEST_IDS) == 1000
+    assert {len(tag) for tag in REQUEST_IDS} == {3}

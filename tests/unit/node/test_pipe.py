@@ -9,7 +9,7 @@ import pytest
 
 from aioredlock_ng._admin.look import look_for
 from aioredlock_ng._core.command import Command, Purpose, Silence
-from aioredlock_ng._hold.top_up import TopUp
+from aioredlock_ng._hold.repair import Repair
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node.link import heartbeat
@@ -17,9 +17,9 @@ from aioredlock_ng._node.packing import words
 from aioredlock_ng._node.pipe import (
     MAX_IN_FLIGHT,
     MAX_REPLY,
+    REQUEST_IDS,
     RESERVED_FOR_EXTENSIONS,
     RESERVED_FOR_RELEASES,
-    TAGS,
     DesynchronisedError,
     Pipe,
     without_secrets,
@@ -85,7 +85,7 @@ def tagged(number: int, answer: bytes) -> bytes:
     if answer.startswith(b"*"):
         head, _, rest = answer[1:].partition(b"\r\n")
         count = int(head)
-    return b"*%d\r\n$3\r\n%b\r\n%b" % (count + 1, TAGS[number], rest)
+    return b"*%d\r\n$3\r\n%b\r\n%b" % (count + 1, REQUEST_IDS[number], rest)
 
 
 def echo(number: int) -> Command:
@@ -111,7 +111,7 @@ def test_commands_leave_in_the_order_in_which_they_were_put(watched: Watched) ->
     for command in commands:
         watched.put(command)
     assert watched.sent() == [
-        words(commands[0]), (*words(commands[1]), TAGS[2]), (*words(commands[2]), TAGS[3]),
+        words(commands[0]), (*words(commands[1]), REQUEST_IDS[2]), (*words(commands[2]), REQUEST_IDS[3]),
     ]  # fmt: skip
     assert watched.pipe.take() == b""
 
@@ -203,7 +203,7 @@ WRONG_SHAPES = [
         ("set", ONE.acquire(OWNER, 1.0), (b":1", b"+PONG", b"*0", b"#f")),
         ("acquire", scripted("acquire"), (b"+OK", b"$-1")),
         ("extend", scripted("extend"), (b"+OK", b"*2\r\n:1\r\n:0", b"$-1")),
-        ("top-up", scripted("top_up"), (b"+OK",)),
+        ("repair", scripted("repair"), (b"+OK",)),
         ("release", scripted("release"), (
             b":1", b"$-1", b"*0", b"*1\r\n:1", b"*2\r\n:1\r\n:0", b"*2\r\n$1\r\nx\r\n:7",
             b"*2\r\n$-1\r\n:-2", b"*3\r\n:1\r\n$-1\r\n:0", b"*3\r\n-ERR x\r\n:0\r\n:0",
@@ -280,7 +280,7 @@ def test_commands_in_flight_are_bounded(watched: Watched) -> None:
     assert not watched.pipe.put(echo(0), sink, 0)
     assert all(watched.pipe.put(release, sink, 0) for _ in range(RESERVED_FOR_RELEASES))
     assert not watched.pipe.put(release, sink, 0)
-    assert watched.pipe.put(ONE.top_up(OWNER, 1.0), sink, 0)
+    assert watched.pipe.put(ONE.repair(OWNER, 1.0), sink, 0)
     assert all(watched.pipe.put(extend, sink, 0) for _ in range(RESERVED_FOR_EXTENSIONS - 1))
     assert not watched.pipe.put(extend, sink, 0)
     whole = bound + RESERVED_FOR_RELEASES + RESERVED_FOR_EXTENSIONS
@@ -314,13 +314,13 @@ def test_a_release_goes_again_in_full(watched: Watched, awaited: bool) -> None:
     sink = watched.put(command, awaited=awaited)
     watched.pipe.take()
     watched.pipe.feed(NOSCRIPT)
-    assert watched.sent() == [(*words(command, in_full=True), TAGS[2])]
+    assert watched.sent() == [(*words(command, in_full=True), REQUEST_IDS[2])]
     assert sink.replies == watched.failures == []
     watched.pipe.feed(tagged(2, b"*3\r\n:2\r\n:0\r\n:0\r\n"))
     assert sink.reply == [2, 0, 0]
 
 
-@pytest.mark.parametrize("purpose", ["acquire", "extend", "top_up"])
+@pytest.mark.parametrize("purpose", ["acquire", "extend", "repair"])
 @pytest.mark.parametrize("awaited", [True, False])
 @pytest.mark.parametrize("queued", [None, OTHER, OWNER], ids=["nothing", "other's release", "own release"])
 def test_anything_else_goes_again_only_while_it_is_waited_for(
@@ -335,7 +335,7 @@ def test_anything_else_goes_again_only_while_it_is_waited_for(
     watched.pipe.feed(NOSCRIPT)
     if awaited and queued != OWNER:
         tag = 2 if queued is None else 3
-        assert watched.sent() == [(*words(command, in_full=True), TAGS[tag])]
+        assert watched.sent() == [(*words(command, in_full=True), REQUEST_IDS[tag])]
         assert sink.replies == watched.failures == []
         if queued is not None:  # in the queue, the release came first
             watched.pipe.feed(tagged(2, b"*3\r\n:0\r\n:0\r\n:0\r\n"))
@@ -349,24 +349,24 @@ def test_anything_else_goes_again_only_while_it_is_waited_for(
 
 
 @pytest.mark.parametrize("held", [True, False])
-def test_a_top_up_goes_again_only_while_its_lease_is_held(watched: Watched, held: bool) -> None:
+def test_a_repair_goes_again_only_while_its_lease_is_held(watched: Watched, held: bool) -> None:
     """One that met NOSCRIPT after the loss would bring keys back, and perhaps no release follows (R9)."""
-    lease, command = SimpleNamespace(held=True), scripted("top_up")
-    watched.pipe.put(command, TopUp(lease), 0)
+    lease, command = SimpleNamespace(held=True), scripted("repair")
+    watched.pipe.put(command, Repair(lease), 0)
     watched.pipe.take()
     lease.held = held
     watched.pipe.feed(NOSCRIPT)
-    assert watched.sent() == ([(*words(command, in_full=True), TAGS[2])] if held else [])
+    assert watched.sent() == ([(*words(command, in_full=True), REQUEST_IDS[2])] if held else [])
 
 
-@pytest.mark.parametrize("purpose", ["acquire", "extend", "top_up"])
+@pytest.mark.parametrize("purpose", ["acquire", "extend", "repair"])
 def test_a_release_that_met_noscript_itself_still_bars_its_owner(watched: Watched, purpose: str) -> None:
     """An extension between a release and its repetition is not sent behind that release."""
     watched.put(scripted("release"))
     sink = watched.put(scripted(purpose))
     watched.pipe.take()
     watched.pipe.feed(NOSCRIPT)
-    assert watched.sent() == [(*words(scripted("release"), in_full=True), TAGS[3])]
+    assert watched.sent() == [(*words(scripted("release"), in_full=True), REQUEST_IDS[3])]
     watched.pipe.feed(NOSCRIPT)
     assert watched.pipe.take() == b""
     assert isinstance(sink.reply, Silence)
@@ -374,12 +374,13 @@ def test_a_release_that_met_noscript_itself_still_bars_its_owner(watched: Watche
 
 def test_repetitions_keep_the_order_of_an_owners_commands(watched: Watched) -> None:
     """What follows a command that met NOSCRIPT follows it again."""
-    commands = [scripted("top_up"), scripted("extend")]
+    commands = [scripted("repair"), scripted("extend")]
     sinks = [watched.put(command) for command in commands]
     watched.pipe.take()
     watched.pipe.feed(NOSCRIPT * 2)
     assert watched.sent() == [
-        (*words(command, in_full=True), TAGS[tag]) for command, tag in zip(commands, (3, 4), strict=True)
+        (*words(command, in_full=True), REQUEST_IDS[tag])
+        for command, tag in zip(commands, (3, 4), strict=True)
     ]
     watched.pipe.feed(tagged(3, b":0\r\n") + tagged(4, b":1\r\n"))
     assert [sink.reply for sink in sinks] == [0, 1]

@@ -12,7 +12,7 @@ from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node.channels import Channels
 from aioredlock_ng._node.link import heartbeat
-from aioredlock_ng._node.pipe import TAGS, DesynchronisedError, Pipe
+from aioredlock_ng._node.pipe import REQUEST_IDS, DesynchronisedError, Pipe
 
 A, B = b"redlock:a", b"redlock:b"
 OWNER = b"0123456789abcdef0123456789abcdef01234567:host:1"
@@ -76,7 +76,7 @@ STREAM = (
     push(b"unsubscribe", A, 0),
     b"_\r\n",
     b"-OOM command not allowed\r\n",
-    b"*4\r\n$3\r\n%b\r\n:1\r\n:0\r\n:2\r\n" % TAGS[6],
+    b"*4\r\n$3\r\n%b\r\n:1\r\n:0\r\n:2\r\n" % REQUEST_IDS[6],
 )
 
 

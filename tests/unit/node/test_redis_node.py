@@ -93,7 +93,7 @@ class Running:
     def changed(self, node: object) -> None:
         """Write down a change of state."""
         assert node is self.node
-        self.changes.append((self.node.standing.state, self.node.standing.reason))
+        self.changes.append((self.node.status.state, self.node.status.reason))
         self.on_change()
 
     @property
@@ -110,7 +110,7 @@ class Running:
     async def reach(self, state: NodeState, within: float = 10.0) -> None:
         """Wait until the node is in `state`."""
         deadline = sim().time() + within
-        while self.node.standing.state is not state:
+        while self.node.status.state is not state:
             assert sim().time() < deadline, f"{self.node} is not {state} within {within} s"
             await asyncio.sleep(0.001)
 
@@ -188,9 +188,9 @@ async def test_a_node_comes_up_and_tells_its_identity() -> None:
     """Connected, it is UP, knows the server's name for itself, and soon how far away it is."""
     async with running() as (it, server):
         assert it.states == ["up"]
-        assert (it.node.standing.run_id, it.node.standing.round_trip) == (server.identity[0], None)
+        assert (it.node.status.run_id, it.node.status.round_trip) == (server.identity[0], None)
         await asyncio.sleep(1.2 * HEARTBEAT)
-        assert it.node.standing.round_trip == pytest.approx(2 * LATENCY)
+        assert it.node.status.round_trip == pytest.approx(2 * LATENCY)
         await asyncio.sleep(60)
         assert it.states == ["up"]
     assert it.changes[1:] == [(NodeState.DOWN, "closed")]
@@ -294,10 +294,10 @@ async def test_an_acquire_that_cannot_be_sent_is_silence_at_once(state: str) -> 
         else:
             (server.crash if state == "down" else server.freeze)()
         await it.reach(NodeState(state) if state != "closed" else NodeState.DOWN)
-        for command in (NAME.acquire(owner(1), 10), NAME.extend(owner(1), 10), NAME.top_up(owner(1), 10)):
-            assert it.send(command).reply == Silence(it.node.standing.reason, sent=False)
-        assert it.node.standing.reason
-        assert it.node.standing.owed == 0
+        for command in (NAME.acquire(owner(1), 10), NAME.extend(owner(1), 10), NAME.repair(owner(1), 10)):
+            assert it.send(command).reply == Silence(it.node.status.reason, sent=False)
+        assert it.node.status.reason
+        assert it.node.status.pending_releases == 0
         server.thaw()
         await asyncio.sleep(2)
         assert verbs(server) == []
@@ -326,8 +326,8 @@ STORIES = {
         "executed release 1, owed 0"
     ),
     "acquires and extensions are not sent again on a new connection": (
-        "acquire 1 60, freeze, extend 1 90, top_up 1 90, acquire 2 60, break off, wait 5, "
-        "heard extend 1 silent, heard top_up 1 silent, heard acquire 2 silent, executed acquire 1"
+        "acquire 1 60, freeze, extend 1 90, repair 1 90, acquire 2 60, break off, wait 5, "
+        "heard extend 1 silent, heard repair 1 silent, heard acquire 2 silent, executed acquire 1"
     ),
     "a release that met an error is repeated until it works": (
         "acquire 1 60, refuse BUSY, release 1 60, heard release 1 silent, owed 1, wait 2, taken, refuse, "
@@ -356,7 +356,7 @@ async def test_stories(story: str) -> None:
         sinks: dict[str, Recorder] = {}
         for step in STORIES[story].split(", "):
             what, *how = step.split()
-            if what in ("acquire", "extend", "top_up", "release"):
+            if what in ("acquire", "extend", "repair", "release"):
                 sinks[f"{what} {how[0]}"] = it.send(getattr(NAME, what)(owner(int(how[0])), float(how[1])))
                 await asyncio.sleep(0 if "once" in how else 3 * LATENCY)
             elif what == "reach":
@@ -386,7 +386,7 @@ DOES: dict[str, Callable[..., object]] = {
     "held": lambda server, who: server.set(KEY, owner(int(who)), 60),
 }
 CHECKS: dict[str, Callable[..., bool]] = {
-    "owed": lambda it, _, number: it.node.standing.owed == int(number),
+    "owed": lambda it, _, number: it.node.status.pending_releases == int(number),
     "free": lambda _, server: server.keys == (),
     "taken": lambda _, server: server.keys == (KEY,),
     "executed": lambda _, server, *words: " ".join(verbs(server)) == " ".join(words),
@@ -395,18 +395,18 @@ CHECKS: dict[str, Callable[..., bool]] = {
 
 
 @virtual
-async def test_a_plain_vote_needs_room_for_its_look_at_the_sentinel() -> None:
+async def test_a_plain_vote_needs_room_for_its_look_at_the_incarnation() -> None:
     """Where only the SET fits, it is sent and undone as ever, but does not count (R12, R15)."""
-    sentinel = b"redlock:{meta}"
-    probed = Primitive(MUTEX, ("b",), (b"redlock:b",), sentinel=sentinel)
-    async with running(view=QuorumView(sentinel, size=1, quarantine_ms=0)) as (it, server):
+    incarnation = b"redlock:{meta}"
+    probed = Primitive(MUTEX, ("b",), (b"redlock:b",), incarnation=incarnation)
+    async with running(view=QuorumView(incarnation, size=1, quarantine_ms=0)) as (it, server):
         await asyncio.sleep(0.1)  # greeted
         server.freeze()
         sink = Recorder()
-        for number in range(MAX_IN_FLIGHT - 1 - it.node.standing.in_flight):
+        for number in range(MAX_IN_FLIGHT - 1 - it.node.status.in_flight):
             it.node.submit(NAME.acquire(owner(number), 10), sink, 0)
         vote = it.send(probed.acquire(owner(MAX_IN_FLIGHT), 10))
-        assert it.node.standing.in_flight == MAX_IN_FLIGHT
+        assert it.node.status.in_flight == MAX_IN_FLIGHT
         assert vote.replies == []
         server.thaw()
         assert "could not be read: too many commands in flight" in (await vote.wait()).reason
@@ -429,11 +429,11 @@ async def test_a_frozen_node_is_suspect_then_given_up() -> None:
         in_flight = it.send(NAME.acquire(owner(1), 10))
         await it.reach(NodeState.SUSPECT)
         assert sim().time() - frozen <= 2 * HEARTBEAT + 0.01
-        assert it.node.standing.reason.startswith("no answer for ")
+        assert it.node.status.reason.startswith("no answer for ")
         assert in_flight.replies == []
         await it.reach(NodeState.DOWN)
         assert sim().time() - frozen <= (GIVE_UP_AFTER + 1) * HEARTBEAT + 0.01
-        assert it.node.standing.reason == f"no answer for {GIVE_UP_AFTER * HEARTBEAT:.3g} s"
+        assert it.node.status.reason == f"no answer for {GIVE_UP_AFTER * HEARTBEAT:.3g} s"
         assert in_flight.reply == Silence(f"no answer for {GIVE_UP_AFTER * HEARTBEAT:.3g} s")
         assert it.door.links[0]._transport.aborted, "reset, not closed: what is on its way is taken back"
         await asyncio.sleep(3)
@@ -461,8 +461,8 @@ async def test_a_heartbeats_wrong_nonce_drops_the_connection() -> None:
     async with running() as (it, _):
         with answering(b"PING", lambda *_: b"0000000000000000"):
             await asyncio.sleep(1.01 * HEARTBEAT)
-            assert it.node.standing.state is NodeState.DOWN
-            assert "cannot belong to" in it.node.standing.reason
+            assert it.node.status.state is NodeState.DOWN
+            assert "cannot belong to" in it.node.status.reason
         assert it.door.links[0]._transport.aborted
         await it.reach(NodeState.UP)
         await asyncio.sleep(10)
@@ -494,17 +494,17 @@ async def test_an_unacknowledged_release_is_the_first_thing_on_the_new_connectio
         acquired: list[Recorder] = []
 
         def acquire_at_once() -> None:
-            if it.node.standing.state is NodeState.UP:
+            if it.node.status.state is NodeState.UP:
                 acquired.append(it.send(NAME.acquire(owner(2), 60)))
 
         it.on_change = acquire_at_once
         await it.reach(NodeState.DOWN)
         assert isinstance(released.reply, Silence)
-        assert it.node.standing.owed == 1
+        assert it.node.status.pending_releases == 1
         await it.reach(NodeState.UP)
         assert await acquired[0].wait() == b"OK"
         assert verbs(server) == ["acquire 1", "release 1", "acquire 2"]
-        assert it.node.standing.owed == 0
+        assert it.node.status.pending_releases == 0
         await asyncio.sleep(5)
         assert verbs(server) == ["acquire 1", "release 1", "acquire 2"], (
             "an acknowledged release is not repeated"
@@ -539,7 +539,7 @@ async def test_the_release_of_an_unanswered_acquire_is_repeated_for_its_ttl(when
         server.set(KEY, owner(1), ttl)  # the network delivers the acquire after all
         await asyncio.sleep(1.1 * HEARTBEAT)
         assert server.keys == (), "a ghost does not outlive a heartbeat"
-        assert it.node.standing.owed == 0
+        assert it.node.status.pending_releases == 0
         repeated = verbs(server)
         await asyncio.sleep(ttl)
         assert verbs(server) == repeated == ["release 1"] * len(repeated)
@@ -553,7 +553,7 @@ async def test_what_a_node_dropped_from_its_ledger_is_counted() -> None:
     async with running(server) as (it, _):
         for number in range(16384 + 5):
             it.send(NAME.release(owner(number), 60))
-        assert (it.node.standing.owed, it.node.standing.dropped) == (16384, 5)
+        assert (it.node.status.pending_releases, it.node.status.dropped) == (16384, 5)
 
 
 # -- closing -------------------------------------------------------------------------------------

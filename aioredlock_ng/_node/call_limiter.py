@@ -24,7 +24,7 @@ def at_once(connections: int) -> int:
 
 
 @final
-class Turnstile:
+class CallLimiter:
     """Lets so many through at a time: first what is `urgent`, each first in, first out."""
 
     __slots__ = ("_free", "_others", "_urgent")
@@ -67,10 +67,10 @@ class Turnstile:
 class Place:
     """A call that is being made."""
 
-    __slots__ = ("_left", "_timer", "_turnstile")
+    __slots__ = ("_call_limiter", "_left", "_timer")
 
-    def __init__(self, turnstile: Turnstile, loop: asyncio.AbstractEventLoop, within: float) -> None:
-        self._turnstile = turnstile
+    def __init__(self, call_limiter: CallLimiter, loop: asyncio.AbstractEventLoop, within: float) -> None:
+        self._call_limiter = call_limiter
         self._left = False
         self._timer = loop.call_later(within, self.leave)
 
@@ -79,4 +79,4 @@ class Place:
         if not self._left:
             self._left = True
             self._timer.cancel()
-            self._turnstile.leave()
+            self._call_limiter.leave()

@@ -6,8 +6,8 @@
 -- ARGV[3]  the lease's fence, 0 without
 -- ARGV[4]  how long a counter lives unused, milliseconds
 -- ARGV[5]  the kind's own argument, if it has one, as in extend.lua
--- ARGV[#ARGV]  the tag of this request, with which the answer begins (R15)
--- returns  {tag, 0}: all are ours and live at least ttl.  {tag, -1}: something is not ours; nothing was changed.
+-- ARGV[#ARGV]  the id of this request, with which the answer begins (R15)
+-- returns  {id, 0}: all are ours and live at least ttl.  {id, -1}: something is not ours; nothing was changed.
 local owner, ttl, fence, own = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[5]
 local _, ms = clock()
 local n = #KEYS / (1 + BESIDE + math.min(fence, 1))

@@ -1,4 +1,4 @@
-"""The sink of a top-up (rule R9)."""
+"""The sink of a repair (rule R9)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Held(Protocol):
 
 
 @final
-class TopUp:
+class Repair:
     """Its answer is of no consequence: the next extension asks again."""
 
     __slots__ = ("_lease",)
@@ -26,7 +26,7 @@ class TopUp:
 
     @property
     def awaited(self) -> bool:
-        """A top-up goes out again only while the lease is held."""
+        """A repair goes out again only while the lease is held."""
         return self._lease.held
 
     def on_reply(self, node: int, reply: Reply) -> None:

@@ -1,6 +1,6 @@
--- The fields of a sentinel of our format: identity, floor, ready, size, quarantine, closed, claim; nil for any other.
-local function fields(sentinel)
-  return string.match(sentinel, '^1:([^:]*):(%d+):(%d+):(%d+):(%d+):(%d+):(%d+:%a+:.*)$')
+-- The fields of a record of our format: identity, floor, ready, size, quarantine, closed, claim; nil for any other.
+local function fields(record)
+  return string.match(record, '^1:([^:]*):(%d+):(%d+):(%d+):(%d+):(%d+):(%d+:%a+:.*)$')
 end
 -- How long a node keeps still by its own clock, so that a quarantine has passed by any.
 local function wait(span)

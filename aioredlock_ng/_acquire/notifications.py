@@ -26,16 +26,16 @@ MAX_DIGITS: Final = 6
 
 
 @final
-class ReleaseWaiter:
+class ReleaseListener:
     """One contender that waits until the lock is free on a majority of the nodes."""
 
-    __slots__ = ("_free", "_future", "_in_line", "_late", "_nodes", "_quorum", "crowd", "slot")
+    __slots__ = ("_free", "_future", "_in_line", "_late", "_nodes", "_quorum", "listeners", "slot")
 
     def __init__(self, nodes: int, *, in_line: bool = False) -> None:
         self._in_line = in_line
         self._nodes = range(nodes)
         self._quorum = majority(nodes)
-        self.crowd = 0
+        self.listeners = 0
         """How many listen, as the last notices said; 0 when they did not."""
         self.slot = ANY
         """Which slot of a semaphore is free on a majority of the nodes, if that was said; or, of those that
@@ -59,9 +59,9 @@ class ReleaseWaiter:
         self._late.update((self.slot, node) for node in self._nodes if node not in told)
         self.slot = ANY
 
-    def told(self, node: int, crowd: int, slot: int = ANY) -> None:
+    def told(self, node: int, listeners: int, slot: int = ANY) -> None:
         """Take a notice, and how many were told with us."""
-        self.crowd = crowd
+        self.listeners = listeners
         if (slot, node) in self._late:
             self._late.discard((slot, node))
         else:
@@ -93,7 +93,7 @@ class ReleaseWaiter:
 
 
 @final
-class Notices:
+class Notifications:
     """The subscriptions of one manager, by channel.
 
     A channel of releases has one contender (`_local/local_queue`), that of an election one observation, for
@@ -106,15 +106,15 @@ class Notices:
         self._nodes = nodes
         self._quorum = majority(len(nodes))
         self._seat = b""  # the channel of this process, once it has stood in line (R30)
-        self._waiters: dict[bytes, ReleaseWaiter | None] = {}
+        self._waiters: dict[bytes, ReleaseListener | None] = {}
         self._watched: dict[bytes, Callable[[], object]] = {}
 
-    def listen(self, channels: Iterable[bytes], seat: bytes = b"") -> ReleaseWaiter:
+    def listen(self, channels: Iterable[bytes], seat: bytes = b"") -> ReleaseListener:
         """Listen to these channels from now on, with a waiter that has heard nothing yet.
 
         With a `seat`, that is the channel, which is kept for good, and `channels` what it is to tell of.
         """
-        waiter = ReleaseWaiter(len(self._nodes), in_line=bool(seat))
+        waiter = ReleaseListener(len(self._nodes), in_line=bool(seat))
         if seat and not self._seat:
             self._seat = seat
             for node in self._nodes:
@@ -126,7 +126,7 @@ class Notices:
             self._waiters[channel] = waiter
         return waiter
 
-    def rest(self, channels: Iterable[bytes], waiter: ReleaseWaiter) -> None:
+    def rest(self, channels: Iterable[bytes], waiter: ReleaseListener) -> None:
         """Keep the subscriptions for the next contender, though this one waits for their notices no more."""
         for channel in channels:
             if self._waiters.get(channel) is waiter:
@@ -139,10 +139,10 @@ class Notices:
             for node in self._nodes:
                 node.unsubscribe(channel)
 
-    def watch(self, channel: bytes, heed: Callable[[], object]) -> None:
-        """Call `heed` whenever something is published there."""
+    def watch(self, channel: bytes, on_answer: Callable[[], object]) -> None:
+        """Call `on_answer` whenever something is published there."""
         assert channel not in self._watched, "one for all of this process"
-        self._watched[channel] = heed
+        self._watched[channel] = on_answer
         for node in self._nodes:
             node.subscribe(channel)
 
@@ -157,14 +157,17 @@ class Notices:
         """Whether too few nodes can tell of releases at all."""
         return sum(node.can_hear for node in self._nodes) < self._quorum
 
-    def hears(self, channels: Sequence[bytes], foreign: Container[int] = (), seat: bytes = b"") -> bool:
+    def is_subscribed(
+        self, channels: Sequence[bytes], foreign: Container[int] = (), seat: bytes = b""
+    ) -> bool:
         """Whether a majority would tell of a release on all of these channels, or on the seat's.
 
         Nodes where another program is in the way, by their numbers, are `foreign`, and tell nothing.
         """
         heard = (seat,) if seat else channels
         tell = (
-            index not in foreign and all(map(node.hears, heard)) for index, node in enumerate(self._nodes)
+            index not in foreign and all(map(node.is_subscribed, heard))
+            for index, node in enumerate(self._nodes)
         )
         return sum(tell) >= self._quorum
 
@@ -174,15 +177,15 @@ class Notices:
             message, _, channel = message.partition(b"@")
         if (waiter := self._waiters.get(channel)) is not None:
             waiter.told(self._nodes.index(node), *_told(message))
-        elif (heed := self._watched.get(channel)) is not None:
-            heed()
+        elif (on_answer := self._watched.get(channel)) is not None:
+            on_answer()
 
 
 def _told(message: object) -> tuple[int, int]:
     """Return how many a notice says that it is for, 0 where it does not; and which slot is free, or `ANY`."""
-    crowd, colon, slot = message.partition(b":") if isinstance(message, bytes) else (b"", b"", b"")
+    listeners, colon, slot = message.partition(b":") if isinstance(message, bytes) else (b"", b"", b"")
     named = _number(slot) if colon else None
-    return _number(crowd) or 0, ANY if named is None or named >= MAX_PERMITS else named
+    return _number(listeners) or 0, ANY if named is None or named >= MAX_PERMITS else named
 
 
 def _number(said: bytes) -> int | None:

@@ -10,7 +10,7 @@ from .._round.futures import give_up, wait_for
 
 
 @final
-class Pauses:
+class Sleeps:
     """The waits that are under way."""
 
     __slots__ = ("_availability", "_futures")

@@ -41,7 +41,7 @@ Place: TypeAlias = "asyncio.Future[bool]"
 
 
 @final
-class Admission:
+class AttemptLimiter:
     """The places of one manager, and the lines for them."""
 
     __slots__ = ("_clock", "_line", "_node_timeout", "_single", "_singles", "in_flight", "most")

@@ -1,4 +1,4 @@
-"""Greeting a node and initialising it: what becomes of its sentinel, on every kind of master (R12, R14)."""
+"""Greeting a node and initialising it: what becomes of its record, on every kind of master (R12, R14)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from aioredlock_ng._core.claims import BY_INIT, BY_USE, Claim
 from aioredlock_ng._core.fencing import FLOOR_AHEAD_MS, at, floor_at
 from aioredlock_ng._core.keyspace import MARKS, mark_key
-from aioredlock_ng._core.quarantine import LONGEST_TTL_MS, TAKING_BACK_MS, Sentinel, parse, wait_ms
+from aioredlock_ng._core.quarantine import LONGEST_TTL_MS, TAKING_BACK_MS, Incarnation, parse, wait_ms
 from tests.conformance.masters import WRONG
 from tests.conformance.stage import CLAIM, SENTINEL, Stage, locks, queues
 
@@ -21,16 +21,16 @@ QUARANTINE: Final = 60_000
 
 
 @pytest.fixture(autouse=True)
-def no_sentinel(stage):
+def no_incarnation(stage):
     """Begin without one."""
     stage.put(SENTINEL, None)
 
 
-def read(value: Any) -> Sentinel:
-    """Return a sentinel of the format that this version writes."""
-    sentinel = parse(value)
-    assert sentinel is not None, value
-    return sentinel
+def read(value: Any) -> Incarnation:
+    """Return an incarnation record of the format that this version writes."""
+    incarnation = parse(value)
+    assert incarnation is not None, value
+    return incarnation
 
 
 def there(stage: Stage) -> Any:
@@ -40,11 +40,11 @@ def there(stage: Stage) -> Any:
     return value
 
 
-async def some(stage: Stage, **changes: Any) -> Sentinel:
-    """Store a sentinel of this server, ready since a minute ago, and return it."""
+async def some(stage: Stage, **changes: Any) -> Incarnation:
+    """Store an incarnation record of this server, ready since a minute ago, and return it."""
     identity = await stage.identity()
     now_ms = await stage.now_ms()
-    made = Sentinel(
+    made = Incarnation(
         identity=identity,
         floor=at(now_ms),
         ready_ms=now_ms - 60_000,
@@ -61,10 +61,10 @@ async def some(stage: Stage, **changes: Any) -> Sentinel:
 
 
 @pytest.mark.parametrize("quarantine_ms", [0, 1, QUARANTINE, 86_400_000])
-async def test_the_first_greeting_makes_a_sentinel(stage, quarantine_ms):
+async def test_the_first_greeting_makes_an_incarnation(stage, quarantine_ms):
     """It has a floor above all that was, waits for the quarantine and a margin, and says so for ever."""
-    sentinel, time_us, identity, role = await stage.greet(quarantine_ms=quarantine_ms)
-    assert read(sentinel) == Sentinel(
+    incarnation, time_us, identity, role = await stage.greet(quarantine_ms=quarantine_ms)
+    assert read(incarnation) == Incarnation(
         identity=identity,
         floor=floor_at(time_us),
         ready_ms=time_us // 1000 + wait_ms(quarantine_ms),
@@ -72,20 +72,20 @@ async def test_the_first_greeting_makes_a_sentinel(stage, quarantine_ms):
         quarantine_ms=quarantine_ms,
         claim=CLAIM,
     )
-    assert there(stage) == sentinel
+    assert there(stage) == incarnation
     assert role == b"master"
     assert len(identity) == 80
 
 
 @pytest.mark.parametrize("floor", ["older", "ahead"])
-async def test_another_servers_sentinel_is_replaced(stage, floor):
+async def test_another_servers_incarnation_is_replaced(stage, floor):
     """A restart with old data: a new wait, and a floor above the old one and the time (R12)."""
     now_ms = await stage.now_ms()
     ahead = at(now_ms + (HOUR_MS if floor == "ahead" else -HOUR_MS))
     closed_ms = now_ms + HOUR_MS
     await some(stage, identity=b"x" * 80, floor=ahead, quarantine_ms=90_000, closed_ms=closed_ms)
-    sentinel, time_us, identity, _ = await stage.greet(quarantine_ms=QUARANTINE)
-    assert read(sentinel) == Sentinel(
+    incarnation, time_us, identity, _ = await stage.greet(quarantine_ms=QUARANTINE)
+    assert read(incarnation) == Incarnation(
         identity=identity,
         floor=max(ahead, floor_at(time_us)),
         ready_ms=time_us // 1000 + wait_ms(90_000),
@@ -94,7 +94,7 @@ async def test_another_servers_sentinel_is_replaced(stage, floor):
         closed_ms=closed_ms,
         claim=THEM,
     ), "what is closed stays so, and the quorum is as old as it was"
-    assert there(stage) == sentinel
+    assert there(stage) == incarnation
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ async def test_another_servers_sentinel_is_replaced(stage, floor):
     ],
 )
 async def test_an_unknown_format_is_left_alone(stage, value):
-    """Another version's sentinel is left as it is."""
+    """Another version's incarnation record is left as it is."""
     assert parse(value) is None
     stage.put(SENTINEL, value)
     assert (await stage.greet(restart=value))[0] == value
@@ -142,18 +142,18 @@ async def test_another_type_is_an_error(stage):
 async def test_a_longer_quarantine_wins(stage):
     """The wait that is under way grows by the difference, and is written down for all."""
     before = await some(stage, ready_ms=await stage.now_ms() + 1000)
-    sentinel, _, _, _ = await stage.greet(quarantine_ms=QUARANTINE + 5000)
+    incarnation, _, _, _ = await stage.greet(quarantine_ms=QUARANTINE + 5000)
     longer = wait_ms(QUARANTINE + 5000) - wait_ms(QUARANTINE)
     assert longer == 5050
-    assert read(sentinel) == replace(
+    assert read(incarnation) == replace(
         before, ready_ms=before.ready_ms + longer, quarantine_ms=QUARANTINE + 5000
     )
-    assert there(stage) == sentinel
+    assert there(stage) == incarnation
 
 
 @pytest.mark.parametrize("ready", ["passed", "initialised"])
 async def test_a_quarantine_begins_anew(stage, ready):
-    """Only for the sentinel that was seen: a second client finds it done (R14)."""
+    """Only for the incarnation record that was seen: a second client finds it done (R14)."""
     before = await some(stage, **({"ready_ms": 0} if ready == "initialised" else {}))
     unseen = bytes(replace(before, floor=1))
     assert (await stage.greet(quarantine_ms=QUARANTINE, restart=unseen))[0] == bytes(before)
@@ -166,10 +166,10 @@ async def test_a_quarantine_begins_anew(stage, ready):
 async def test_a_wait_never_takes_longer_than_a_quarantine(stage):
     """The clock went back since it was written: what would take hours begins anew, with a fresh floor."""
     before = await some(stage, ready_ms=await stage.now_ms() + HOUR_MS)
-    sentinel, time_us, _, _ = await stage.greet(quarantine_ms=QUARANTINE)
+    incarnation, time_us, _, _ = await stage.greet(quarantine_ms=QUARANTINE)
     ready_ms = time_us // 1000 + wait_ms(QUARANTINE)
-    assert read(sentinel) == replace(before, floor=floor_at(time_us), ready_ms=ready_ms)
-    assert there(stage) == sentinel
+    assert read(incarnation) == replace(before, floor=floor_at(time_us), ready_ms=ready_ms)
+    assert there(stage) == incarnation
 
 
 async def test_a_floor_is_lifted_as_far_as_the_clock_allows(stage):
@@ -180,18 +180,18 @@ async def test_a_floor_is_lifted_as_far_as_the_clock_allows(stage):
         before, floor=lifted
     )
     assert read((await stage.greet(quarantine_ms=QUARANTINE, lift=1))[0]).floor == lifted
-    sentinel, time_us, _, _ = await stage.greet(quarantine_ms=QUARANTINE, lift=lifted + at(HOUR_MS))
-    assert read(sentinel).floor == floor_at(time_us)
-    assert there(stage) == sentinel
+    incarnation, time_us, _, _ = await stage.greet(quarantine_ms=QUARANTINE, lift=lifted + at(HOUR_MS))
+    assert read(incarnation).floor == floor_at(time_us)
+    assert there(stage) == incarnation
 
 
 @pytest.mark.parametrize("left", [-1000, HOUR_MS])
 async def test_what_was_closed_is_forgotten_when_it_is_over(stage, left):
     """Else a clock that goes back, perhaps to 1970, would close the quorum again, for as long (R12a)."""
     before = await some(stage, closed_ms=await stage.now_ms() + left)
-    sentinel, _, _, _ = await stage.greet(quarantine_ms=QUARANTINE)
-    assert read(sentinel) == (before if left > 0 else replace(before, closed_ms=0))
-    assert there(stage) == sentinel
+    incarnation, _, _, _ = await stage.greet(quarantine_ms=QUARANTINE)
+    assert read(incarnation) == (before if left > 0 else replace(before, closed_ms=0))
+    assert there(stage) == incarnation
 
 
 # -- take back -----------------------------------------------------------------------------------
@@ -209,10 +209,10 @@ async def test_a_node_is_taken_back(stage, theirs, ahead):
     floor = at(await stage.now_ms() + HOUR_MS) if ahead else 1
     stray = Claim(born_ms=4, label=b"stray")
     before = await some(stage, size=3, floor=floor, quarantine_ms=theirs, claim=stray)
-    sentinel, time_us, identity, role = await stage.take_back(
+    incarnation, time_us, identity, role = await stage.take_back(
         bytes(before), quarantine_ms=QUARANTINE, claim=US
     )
-    assert read(sentinel) == Sentinel(
+    assert read(incarnation) == Incarnation(
         identity=identity,
         floor=max(floor_at(time_us), floor),
         ready_ms=time_us // 1000 + wait_ms(QUARANTINE),
@@ -221,9 +221,9 @@ async def test_a_node_is_taken_back(stage, theirs, ahead):
         closed_ms=time_us // 1000 + wait_ms(max(QUARANTINE, theirs)) + TAKING_BACK_MS,
         claim=US,
     )
-    assert there(stage) == sentinel
+    assert there(stage) == incarnation
     assert role == b"master"
-    assert (await stage.greet(quarantine_ms=QUARANTINE))[0] == sentinel
+    assert (await stage.greet(quarantine_ms=QUARANTINE))[0] == incarnation
 
 
 async def test_only_what_was_seen_is_taken(stage):
@@ -248,8 +248,8 @@ async def test_the_longest_lock_is_waited_for(stage, left, waited):
     stage.put(b"other:c", b"not under the prefix", 10**5)
     for mark in MARKS:
         stage.put(mark_key(b"redlock:", mark, b"redlock:a"), b"1", 10**5)
-    sentinel, time_us, _, _ = await stage.take_back(before, quarantine_ms=QUARANTINE)
-    closed_ms = read(sentinel).closed_ms - time_us // 1000
+    incarnation, time_us, _, _ = await stage.take_back(before, quarantine_ms=QUARANTINE)
+    closed_ms = read(incarnation).closed_ms - time_us // 1000
     assert closed_ms == pytest.approx(wait_ms(waited) + TAKING_BACK_MS, abs=5000)
 
 
@@ -259,8 +259,8 @@ async def test_the_longest_reader_is_waited_for_and_no_hint(stage):
     now_ms = await stage.now_ms()
     stage.put(locks("a")[0], {b"one": now_ms + 20_000, b"two": now_ms + 600_000}, 600)
     stage.put(queues("a")[0], {b"r": now_ms + 10**8}, 10**5)
-    sentinel, time_us, _, _ = await stage.take_back(before, quarantine_ms=QUARANTINE)
-    closed_ms = read(sentinel).closed_ms - time_us // 1000
+    incarnation, time_us, _, _ = await stage.take_back(before, quarantine_ms=QUARANTINE)
+    closed_ms = read(incarnation).closed_ms - time_us // 1000
     assert closed_ms == pytest.approx(wait_ms(600_000) + TAKING_BACK_MS, abs=5000)
 
 
@@ -272,11 +272,11 @@ async def test_an_initialised_node_may_vote_at_once(stage):
     before = await stage.now_ms()
     value = await stage.init(size=7, quarantine_ms=QUARANTINE)
     after = await stage.now_ms()
-    sentinel = read(value)
-    assert at(before + FLOOR_AHEAD_MS) <= sentinel.floor < at(after + 1 + FLOOR_AHEAD_MS)
+    incarnation = read(value)
+    assert at(before + FLOOR_AHEAD_MS) <= incarnation.floor < at(after + 1 + FLOOR_AHEAD_MS)
     identity = await stage.identity()
-    assert before <= sentinel.claim.born_ms <= after
-    assert replace(sentinel, floor=0, claim=replace(sentinel.claim, born_ms=0)) == Sentinel(
+    assert before <= incarnation.claim.born_ms <= after
+    assert replace(incarnation, floor=0, claim=replace(incarnation.claim, born_ms=0)) == Incarnation(
         identity=identity,
         floor=0,
         ready_ms=0,
@@ -294,9 +294,9 @@ async def test_an_initialisation_never_lowers_the_floor(stage):
     high = at(await stage.now_ms() + HOUR_MS)
     for identity in (b"x" * 80, await stage.identity()):
         await some(stage, identity=identity, floor=high, ready_ms=2**45)
-        sentinel = read(await stage.init(size=3, quarantine_ms=1000))
-        assert (sentinel.floor, sentinel.ready_ms) == (high, 0)
-        assert (sentinel.size, sentinel.quarantine_ms) == (3, 1000)
+        incarnation = read(await stage.init(size=3, quarantine_ms=1000))
+        assert (incarnation.floor, incarnation.ready_ms) == (high, 0)
+        assert (incarnation.size, incarnation.quarantine_ms) == (3, 1000)
 
 
 async def test_nodes_get_one_floor_in_the_second_round(stage):
