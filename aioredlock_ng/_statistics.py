@@ -67,7 +67,7 @@ class LeaseStatistics:
     fence: int | None
     """None without fencing."""
     age: float
-    """Seconds since the lock was asked for, or handed on by another task of this process."""
+    """Seconds since the lock was asked for, or handed off by another task of this process."""
     kind: str = "mutex"
     """``"mutex"``, ``"leader"``, ``"semaphore"``, or of a read-write lock ``"read"`` or ``"write"``: what it
     is now."""
@@ -127,7 +127,7 @@ class Counters:
 
     acquired: int = 0
     handed_off: int = 0
-    """Of those acquired, the ones that another task of the process has handed on (R43)."""
+    """Of those acquired, the ones that another task of the process has handed off (R43)."""
     refused: int = 0
     gave_up: int = 0
     extended: int = 0

@@ -32,7 +32,7 @@ class Acquired:
     waited: float
     """Seconds from the call to the win."""
     attempts: int
-    """Rounds of the nodes; 0 when it was handed on."""
+    """Rounds of the nodes; 0 when it was handed off."""
     fence: int | None
     """None without fencing."""
     votes: tuple[NodeVote, ...]

@@ -154,7 +154,7 @@ class Acquisition:
                 self._leave_place()
                 await self._queue_behind(name)
                 if contender.held is not None:
-                    return  # handed on by another task, as it is (R43)
+                    return  # handed off by another task, as it is (R43)
                 break
         handoff = session.queue.handoff
         for name in self.names:
@@ -318,7 +318,7 @@ class Acquisition:
         return attempt
 
     def _hold(self, grant: Grant, attempt: Attempt | None = None) -> Holding | None:
-        """Return the lock that a try has won, or another task has handed on; None when that came too late."""
+        """Return the lock that a try has won, or another task has handed off; None when it came too late."""
         session, request, contender = self._session, self._request, self._contender
         # Judged when this task runs again, not when the tally was won (R3).
         too_late = grant.valid_until - session.clock.now() <= request.least_validity

@@ -33,7 +33,7 @@ def add(commands: Subcommands) -> None:
         "handed over, released (a forced release looks alike), expired; processes that join or leave the "
         "line; nodes that are silent, or differ. It looks again and again, and judges by what a majority of "
         "the nodes shows: what lives shorter than an interval may be missed, and so may be what tasks of one "
-        "process hand on. Ends with Ctrl-C (exit code 130), or after --for (0).",
+        "process hand off. Ends with Ctrl-C (exit code 130), or after --for (0).",
     )
     parser.add_argument("name", metavar="NAME", help="the lock, whether it is held or not")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")

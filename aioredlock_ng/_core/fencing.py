@@ -29,7 +29,7 @@ block is above the other's T.  Within a block the process gives each number once
 
 **In order.**  If A's acquire had ended before B's began, B's owner value did not exist when A's certificate
 was made.  So at the node that both share B came later, and all of B's numbers are the greater ones.  A number
-that is handed on dates from the acquire of its block: a lease that began with it later is in order with all
+that is handed off dates from the acquire of its block: a lease that began with it later is in order with all
 that was acquired before that acquire, or after this lease.  While the timing assumptions hold, no other
 process can have the lock in between.  When they fail, it can, and then its fence is the greater one: the
 resource refuses the heir of a lock that was lost, as it refuses that lock's first holder.

@@ -16,7 +16,7 @@ def drift(ttl: float) -> float:
     return CLOCK_DRIFT_FACTOR * ttl + EXPIRY_PRECISION
 
 
-LEFT_TO_HAND_ON: Final = 7 / 8
+LEFT_TO_HAND_OFF: Final = 7 / 8
 """Share of its ttl that a lock must have left to go from task to task without the nodes (R43): hardly less
 than a new one has, and more than `min_validity` ever asks for."""
 
@@ -55,6 +55,6 @@ def free_after(waits: list[float | None], quorum: int) -> float | None:
     return known[quorum - 1] if len(known) >= quorum else None
 
 
-def may_be_handed_on(left: float, ttl: float) -> bool:
+def may_be_handed_off(left: float, ttl: float) -> bool:
     """Whether a lock of `ttl` seconds with so much validity left is nearly as good as a new one (R43)."""
-    return left >= LEFT_TO_HAND_ON * ttl
+    return left >= LEFT_TO_HAND_OFF * ttl

@@ -215,7 +215,7 @@ class Holding:
 
     @property
     def age(self) -> float:
-        """Seconds since the lock was asked for, or handed on."""
+        """Seconds since the lock was asked for, or handed off."""
         return self._session.clock.now() - self._since
 
     @property
@@ -499,7 +499,7 @@ class Holding:
         over, contender = self._give_back(now), self._contender
         if not over and contender.followed:
             # Another task of this process is next: it has the lock as it is, or asks behind a quiet release.
-            self.handed_off = self._hand_on(now)
+            self.handed_off = self._hand_off(now)
             self.quiet = not (self.handed_off or self.stays) and contender.keep_quiet()
         round_ = self._release = session.releases.handed_off if self.handed_off else self._ask_release(over)
         session.watchdog.forget(self)
@@ -537,7 +537,7 @@ class Holding:
             window.release, window.listened = round_, contender.queue.listened(names)
         return round_
 
-    def _hand_on(self, now: float) -> bool:
+    def _hand_off(self, now: float) -> bool:
         """Leave the lock to the next in line, if that may have it as it is (R43)."""
         waiter = self._contender.next_waiter()
         if waiter is None:

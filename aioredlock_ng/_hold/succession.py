@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, final
 
-from .._core.validity import may_be_handed_on
+from .._core.validity import may_be_handed_off
 from .._kinds.primitive import Primitive
 from .._local.local_queue import Contender, QueueEntry
 from .._round.availability import Availability
@@ -26,7 +26,7 @@ from .._round.round import Round
 
 @final
 class Grant(NamedTuple):
-    """A lock that this process has: what a try has won, or one task hands on; a lease begins with it."""
+    """A lock that this process has: what a try has won, or one task hands off; a lease begins with it."""
 
     primitive: Primitive
     owner: bytes
@@ -42,7 +42,7 @@ class Grant(NamedTuple):
     """The last round that was won."""
     asked_at: float
     since: float
-    """When its task got it: it was asked for then, or handed on."""
+    """When its task got it: it was asked for then, or handed off."""
     valid_until: float
     unsent: Sequence[int]
     """The nodes that were never sent a command that sets the keys."""
@@ -54,7 +54,7 @@ class Grant(NamedTuple):
 
 @final
 class Succession:
-    """What was handed on in one manager, and no task has taken so far."""
+    """What was handed off in one manager, and no task has taken so far."""
 
     __slots__ = ("_availability", "_releases", "_untaken")
 
@@ -76,7 +76,7 @@ class Succession:
             return False
         if wanted.holder != grant.holder:
             return False  # the owner value stays, and people go by what it says
-        if not may_be_handed_on(grant.valid_until - now, grant.ttl):
+        if not may_be_handed_off(grant.valid_until - now, grant.ttl):
             return False
         if grant.fence:
             grant = grant._replace(

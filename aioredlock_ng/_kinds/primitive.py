@@ -133,7 +133,7 @@ class Primitive:
         self.heritable = len(names) == 1 and kind.passes_on
         """Whether a lock may go from task to task without the nodes: of one name, and no other's (R43)."""
         self.block = MAX_BLOCK if counters and self.heritable else 1
-        """How many fences an acquire asks for where its lock may be handed on."""
+        """How many fences an acquire asks for where its lock may be handed off."""
         self._counters = counters
         self._marks = beside
         self._incarnation = () if incarnation is None else (incarnation,)

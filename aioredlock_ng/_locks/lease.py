@@ -25,7 +25,7 @@ class ReleaseOutcome(StrEnum):
     """What a node said to a release."""
 
     RELEASED = "released"
-    HANDED_OFF = "handed on"
+    HANDED_OFF = "handed off"
     """Another task of this process has the lock now: the node was not asked (R43)."""
     KEPT = "kept"
     """The key is ours and stays until the lock's `at_least` is over."""
@@ -103,7 +103,7 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
 
         Hand it to the resource that the lock protects, and let the resource refuse what comes with a smaller
         one than it has seen: that holds even when this process stood still past its validity.  A lease that
-        another task of this process has handed on counts from when the process acquired the lock (R43).  The
+        another task of this process has handed off counts from when the process acquired the lock (R43).  The
         same number for as long as the lease lives; an integer below 2**53.  None with ``fencing=False``: to a
         type checker this is an `int` unless the manager was made so, and then None.
         """

@@ -24,7 +24,7 @@ MODES: Final[dict[str, Mode]] = {
     "quorum_margin": "livemin",
     "held": "livesum",
     "waiting": "livesum",
-    "node_owed_releases": "livesum",
+    "node_pending_releases": "livesum",
 }
 """How the processes' values become one; of all others the greatest counts."""
 

@@ -86,7 +86,7 @@ class OpenTelemetryHooks(Hooks):
         self._holds = meter.create_histogram("redlock.hold.duration", "s", "Leases that ended")
         self._refused = meter.create_counter("redlock.tries.refused", "{try}", "Tries that were no win")
         self._waits = meter.create_counter("redlock.waits", "{call}", "Calls that had to wait")
-        self._handed_off = meter.create_counter("redlock.handed_on", "{lease}", "Acquires without the nodes")
+        self._handed_off = meter.create_counter("redlock.handed_off", "{lease}", "Acquires without the nodes")
         self._extensions = meter.create_counter("redlock.extensions", "{extension}", "Extensions of leases")
         self._losses = meter.create_counter("redlock.losses", "{lease}", "Leases that were lost")
         self._steps = meter.create_counter("redlock.clock.steps", "{step}", "Jumps of clocks")

@@ -15,7 +15,7 @@ metric, each with the namespace        labels     what it counts
 `refused_total`                        l k r      tries that were not a win: ``taken``, ``no_quorum``
 `waits_total`                          l k b      calls that had to wait: behind ``nodes``, or a task of
                                                   this ``process``
-`handed_on_total`                      l k        acquires for which no node was asked (R43)
+`handed_off_total`                      l k        acquires for which no node was asked (R43)
 `calls_ahead`                          l          calls before the last one that was refused, in line for
                                                   a fair lock (R28)
 `hold_duration_seconds`                l k        leases that ended, by how long they were held
@@ -25,7 +25,7 @@ metric, each with the namespace        labels     what it counts
 `node_up`, `node_quarantined`          n          1 or 0
 `node_round_trip_seconds`              n          of the last heartbeat
 `node_clock_offset_seconds`            n          how far its clock is ahead of this machine's (R14)
-`node_owed_releases`                   n          releases that it has not acknowledged (R5)
+`node_pending_releases`                   n          releases that it has not acknowledged (R5)
 `clock_steps_total`                    n          jumps of its clock; ``""``: of our own
 `quorum_margin`                        –          nodes that may fail until nothing can be locked; less
                                                   than 0: so many are missing; of several managers the least
@@ -35,7 +35,7 @@ metric, each with the namespace        labels     what it counts
 Labels: l `label`, k `kind`, n `node`, o `outcome`, r `reason`, b `behind`.
 
 With ``PROMETHEUS_MULTIPROC_DIR``, where any worker answers for all, what managers tell of themselves is
-written down every second: of living workers the sum of `held`, `waiting` and `node_owed_releases`, the least
+written down every second: of living workers the sum of `held`, `waiting` and `node_pending_releases`, the least
 `quorum_margin`, the greatest of the others.
 """
 
@@ -114,7 +114,7 @@ class PrometheusHooks(Hooks):
         )
         self._refused = counter("refused", "Tries that were not a win", *of, "reason")
         self._waits = counter("waits", "Calls of acquire that had to wait", *of, "behind")
-        self._handed_off = counter("handed_on", "Acquires for which no node was asked", *of)
+        self._handed_off = counter("handed_off", "Acquires for which no node was asked", *of)
         self._ahead = Gauge(
             "calls_ahead",
             "Calls before the last one that was refused, in line for a fair lock",
@@ -257,5 +257,9 @@ _OF_NODES: Final[tuple[tuple[str, str, Callable[[NodeStatistics], float | None]]
     ("node_quarantined", "Whether a node is without a vote", lambda node: node.state == "quarantined"),
     ("node_round_trip_seconds", "The last heartbeat of a node", lambda node: node.round_trip),
     ("node_clock_offset_seconds", "How far a node's clock is ahead", lambda node: node.clock),
-    ("node_owed_releases", "Releases that a node has not acknowledged", lambda node: node.pending_releases),
+    (
+        "node_pending_releases",
+        "Releases that a node has not acknowledged",
+        lambda node: node.pending_releases,
+    ),
 )

@@ -50,7 +50,7 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
             _lines("Nodes that are up", "none", "min by (node) (redlock_node_up)", "{{node}}"),
             _lines("Round trip", "s", "max by (node) (redlock_node_round_trip_seconds)", "{{node}}"),
             _lines("Clocks", "s", "max by (node) (redlock_node_clock_offset_seconds)", "{{node}}"),
-            _lines("Releases owed", "none", "sum by (node) (redlock_node_owed_releases)", "{{node}}"),
+            _lines("Releases owed", "none", "sum by (node) (redlock_node_pending_releases)", "{{node}}"),
         ),
     ),
     (
@@ -105,7 +105,7 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                 "{{label}} {{reason}}",
             ),
             _lines(
-                "Handed on within a process", "ops", _rate("redlock_handed_on_total", "label"), "{{label}}"
+                "Handed off within a process", "ops", _rate("redlock_handed_off_total", "label"), "{{label}}"
             ),
             _lines("Calls ahead in line", "none", "max by (label) (redlock_calls_ahead)", "{{label}}"),
             _lines("Extensions", "ops", _rate("redlock_extensions_total", "outcome"), "{{outcome}}"),

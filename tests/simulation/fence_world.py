@@ -373,9 +373,9 @@ class World:
                         f"{name}: {other}, but {attempt.claim} was told of none since {attempt.since}",
                     )
 
-    def handed_on(self, attempt: Attempt) -> None:
+    def handed_off(self, attempt: Attempt) -> None:
         """Check the next number of a block, which is as old as the attempt."""
-        self.counts["handed on"] += 1
+        self.counts["handed off"] += 1
         for name in attempt.claim.names:
             self._given(name, attempt, attempt.number)
 

@@ -63,7 +63,7 @@ class Claim:
     owner: bytes
     fence: int | None
     asked: float
-    """When `acquire` was called; of what was handed on, the call that asked the nodes (R43)."""
+    """When `acquire` was called; of what was handed off, the call that asked the nodes (R43)."""
     since: float
     """When `acquire` had returned: from here on the client believes that it holds the lock."""
     until: float

@@ -149,7 +149,7 @@ class Record:
         """
         if lease.remaining <= 0:
             self.wrong(asking.task, "was given a lease that had ended (R3)")
-        # A lock that is handed on has a fence of the time when its process got it (R43).
+        # A lock that is handed off has a fence of the time when its process got it (R43).
         asked = self._asked.setdefault(lease._holding.owner, asking.began)
         unchanged = None
         if since is not None:

@@ -77,7 +77,7 @@ KINDS: Final[dict[str, tuple[range, dict[str, Any], tuple[str, ...]]]] = {
             "a raise was refused by a counter above it",
             "a raise came too late",
             "an attempt was lost without a certificate",
-            "handed on",
+            "handed off",
             "a floor was in effect",
             "a missing counter started",
             "extended",

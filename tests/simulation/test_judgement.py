@@ -170,7 +170,7 @@ BROKEN: Final[dict[str, tuple[Broken, set[Rule]]]] = {
         _instead(Succession, "hand_on", _one_fence_for_a_block),
         {Rule.UNIQUE},
     ),
-    "a lock that is handed on is released": (
+    "a lock that is handed off is released": (
         _instead(Succession, "hand_on", _released_under_an_heir),
         {Rule.EXCLUSION, Rule.LOST_UPDATE},
     ),
@@ -243,7 +243,7 @@ FOUND: Final[dict[str, tuple[int]]] = {
     "a cancelled acquire is not undone": (5,),
     "a release in flight is forgotten": (17,),
     "validity goes on beyond the ttl": (6,),
-    "a lock that is handed on is released": (10,),
+    "a lock that is handed off is released": (10,),
     "readers keep no writer out": (9,),
     "a call that gives up leaves its mark": (6,),
     "an undo overtakes its acquire": (32,),

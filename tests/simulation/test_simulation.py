@@ -34,7 +34,7 @@ AGAIN_EVERY: Final = 3
 SOMETIMES: Final = (
     "won at the first try",
     "won after refusals",
-    "handed on",
+    "handed off",
     "refused: taken",
     "refused: no quorum",
     "acquire unknown",
@@ -106,7 +106,7 @@ IN_A_CROWD: Final = (
     *(f"batch of several: {what}" for what in ("PlainAcquires", "FencedAcquires", "Extensions", "Releases")),
     "batch of several: asked one by one",
     "batches sent before an undo",
-    "handed on",
+    "handed off",
     "permits together",
     "readers together",
     "write: downgrade ok",

@@ -156,7 +156,7 @@ class Hooks:
     def on_acquired(self, event: Acquired) -> None:
         """Count a win."""
         if event.handed_off:
-            self.counts["handed on"] += 1
+            self.counts["handed off"] += 1
         else:
             self.counts["won at the first try" if event.attempts == 1 else "won after refusals"] += 1
 

@@ -352,7 +352,7 @@ async def test_what_is_known_of_stragglers_outlives_the_answers(stands_at: int, 
 @pytest.mark.parametrize("place", range(4))
 @virtual
 async def test_a_nil_is_a_refusal(place: int):
-    """Never a grant, whichever place it has; no vote is handed on before the incarnation was seen (R12)."""
+    """Never a grant, whichever place it has; no vote is handed off before the incarnation was seen (R12)."""
     stage = Stage()
     rounds, batch = stage.plain()
     replies = [None if i == place else b"OK" for i in range(3)]

@@ -517,9 +517,7 @@ async def test_what_a_newer_version_says_holds():
     async with opened(nodes, **FENCED) as manager:
         first, *others = [node.reason for node in manager.statistics().nodes]
         assert "no vote for another" in first
-        unknown = (
-            "its incarnation record is unreadable: another version or program wrote it; it is kept"
-        )
+        unknown = "its incarnation record is unreadable: another version or program wrote it; it is kept"
         assert others == [unknown] * 2
         assert isinstance(await refused(manager), QuorumUnavailableError)
     for node in nodes:

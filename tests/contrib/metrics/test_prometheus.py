@@ -98,7 +98,7 @@ async def test_waits_within_the_process_are_told_apart() -> None:
         await asyncio.gather(work(), work(), work())
         found = read(registry)
         assert found["redlock_waits_total"] == {("x", "mutex", "process"): 2}
-        assert found["redlock_handed_on_total"] == {("x", "mutex"): 1}  # the first had no block
+        assert found["redlock_handed_off_total"] == {("x", "mutex"): 1}  # the first had no block
 
 
 @virtual

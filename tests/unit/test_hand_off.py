@@ -65,7 +65,7 @@ NOTICE: Final = [b"message", PREFIX + NAME.encode(), b"1"]
 """Of a release: one listens (R33)."""
 
 TTLS: Final = itertools.cycle([TTL + number for number in range(1, 40)])
-"""No two locks in a row live for as long, so that none can be handed on as it is."""
+"""No two locks in a row live for as long, so that none can be handed off as it is."""
 
 
 class Begun:
@@ -99,7 +99,7 @@ def blocks(w: World) -> list[int]:
 
 
 def owner(lease: Lease) -> bytes:
-    """Return the value under the lease's keys: that of another lease, if it was handed on."""
+    """Return the value under the lease's keys: that of another lease, if it was handed off."""
     return lease._holding.owner
 
 
@@ -153,7 +153,7 @@ async def handing(number: int = 3, **options: Any) -> AsyncIterator[World]:
 
 @BOTH
 @virtual
-async def test_a_lock_is_handed_on_without_a_word_to_the_nodes(fencing: bool) -> None:
+async def test_a_lock_is_handed_off_without_a_word_to_the_nodes(fencing: bool) -> None:
     """The next task has it in the same moment, as it is; the lease before ends like any other."""
     async with handing(5, fencing=fencing) as w:
         one = await holder(w)
@@ -218,7 +218,7 @@ async def test_fences_are_asked_for_where_they_may_be_needed():
         await turns(2)
         await both.release()
         await (await task).release()
-        assert blocks(w)[3:] == [1, 1], "several names are never handed on"
+        assert blocks(w)[3:] == [1, 1], "several names are never handed off"
 
 
 @virtual
@@ -275,7 +275,7 @@ async def test_an_heir_wants_the_same_ttl(ttl: float, fencing: bool) -> None:
 
 @pytest.mark.parametrize("of", ["the heir", "the lease before"])
 @virtual
-async def test_what_stays_taken_is_not_handed_on(of):
+async def test_what_stays_taken_is_not_handed_off(of):
     """With `at_least` the name is to stay taken since it was asked for (R34)."""
     async with world() as w:
         before, after = ({"at_least": 0.02}, {}) if of == "the lease before" else ({}, {"at_least": 0.02})
@@ -301,7 +301,7 @@ async def test_much_validity_must_be_left(fencing: bool) -> None:
 
 
 @virtual
-async def test_what_lives_longer_than_asked_is_not_handed_on():
+async def test_what_lives_longer_than_asked_is_not_handed_off():
     """A lease was extended by more than its ttl: the keys outlive what the next task wants."""
     async with handing() as w:
         one = await holder(w)
@@ -310,7 +310,7 @@ async def test_what_lives_longer_than_asked_is_not_handed_on():
 
 
 @virtual
-async def test_a_ttl_that_may_have_been_prolonged_is_not_handed_on():
+async def test_a_ttl_that_may_have_been_prolonged_is_not_handed_off():
     """An extension to a longer ttl found no quorum: some nodes may let the keys live that long."""
     async with world() as w:
         one = await holder(w, extension=PLAIN)
@@ -332,7 +332,7 @@ async def test_an_extension_under_way_is_waited_for_by_none():
 
 
 @virtual
-async def test_a_lock_that_was_lost_is_not_handed_on():
+async def test_a_lock_that_was_lost_is_not_handed_off():
     """Whether by the clock, by the nodes, or in a stall that is not noticed still: the next task asks."""
     async with handing() as w:
         for reason in (LossReason.REFUSED, LossReason.EXPIRED):
@@ -464,7 +464,7 @@ async def test_an_heir_extends_by_its_own_policy():
 
 @virtual
 async def test_what_is_told_of_it():
-    """Hooks are told of each lease; statistics list the one that is held, and count those handed on."""
+    """Hooks are told of each lease; statistics list the one that is held, and count those handed off."""
     heard = Heard()
     async with world(hooks=[heard]) as w:
         one = await holder(w, label="one")
@@ -645,7 +645,7 @@ async def test_only_the_last_release_is_told():
 
 
 @virtual
-async def test_a_lock_that_is_not_handed_on_is_told():
+async def test_a_lock_that_is_not_handed_off_is_told():
     """A lock of several names goes to no task of the process as it is: others are told at once."""
     async with world() as w:
         listeners = await listening(w)
@@ -767,11 +767,11 @@ def test_whatever_happens_there_is_one_holder_with_a_fence_of_its_own(block: int
     """In any order of acquires, releases, cancellations, losses, extensions, stalls and ends, and over two
     processes: one at a time, fences that grow from grant to grant, all served, nothing left.
     """
-    handed_on = 0
+    handed_off = 0
 
     @virtual
     async def main(seed: int) -> None:
-        nonlocal handed_on
+        nonlocal handed_off
         draw = random.Random(seed)
         number, latency = draw.choice((1, 3, 5)), lambda: draw.uniform(0.0002, 0.002)
         async with world(number, latency=latency, seed=7000 + seed) as w, w.process() as other:
@@ -782,7 +782,7 @@ def test_whatever_happens_there_is_one_holder_with_a_fence_of_its_own(block: int
             for one, two in itertools.pairwise(tasks.fences):
                 assert one < two
             assert len(tasks.waits) > 50
-            handed_on += w.manager.statistics().handed_off
+            handed_off += w.manager.statistics().handed_off
             await asyncio.sleep(1)
             check_empty(w)
             assert w.manager.statistics().waiting == w.manager.statistics().held == 0
@@ -790,7 +790,7 @@ def test_whatever_happens_there_is_one_holder_with_a_fence_of_its_own(block: int
 
     for seed in range(3 * block, 3 * block + 3):
         main(seed)
-    assert handed_on > 50
+    assert handed_off > 50
 
 
 @contextlib.asynccontextmanager
@@ -817,7 +817,7 @@ async def at_it(managers: dict[LockManager, int], hold: float):
         await asyncio.wait(tasks)
 
 
-async def handed_on(w: World, after: float) -> float:
+async def handed_off(w: World, after: float) -> float:
     """Have a task wait behind a lease that is held for so long; return its seconds from there to the lock."""
     lease = await w.manager.lock(NAME).acquire()
     task = in_task(w.manager.lock(NAME).acquire)
@@ -872,7 +872,7 @@ async def test_a_turn_ends_with_a_pause(alone):
         if not alone:
             w.occupy("b", None)
             listener = in_task(other.lock("b", NAME, blocking_timeout=2 * WINDOW).acquire)
-        took = await handed_on(w, 2 * WINDOW - LATENCY)
+        took = await handed_off(w, 2 * WINDOW - LATENCY)
         assert took == pytest.approx(
             2 * ROUND_TRIP + (handoff.YIELD_WITHOUT_LISTENERS if alone else YIELD), abs=ROUND_TRIP
         )
@@ -908,7 +908,7 @@ async def test_a_turn_begins_with_a_lock_that_was_had(why):
             with contextlib.suppress(LockLostError):
                 assert await (lost.extend() if lost else w.manager.lock(NAME).try_acquire()) is None
             w.vacate(NAME)
-            assert await handed_on(w, 0.8 * WINDOW) == pytest.approx(ROUND_TRIP)
+            assert await handed_off(w, 0.8 * WINDOW) == pytest.approx(ROUND_TRIP)
             if lost:
                 await lost.release()
         else:
@@ -922,7 +922,7 @@ async def test_a_turn_begins_with_a_lock_that_was_had(why):
             assert paused.cancelled()
             assert count(w.nodes[0], "acquire") == 1, "it had not asked still"
             await asyncio.sleep(2 * WINDOW)
-            assert await handed_on(w, LATENCY) == pytest.approx(ROUND_TRIP)
+            assert await handed_off(w, LATENCY) == pytest.approx(ROUND_TRIP)
 
 
 @virtual
