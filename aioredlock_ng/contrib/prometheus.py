@@ -35,8 +35,8 @@ metric, each with the namespace        labels     what it counts
 Labels: l `label`, k `kind`, n `node`, o `outcome`, r `reason`, b `behind`.
 
 With ``PROMETHEUS_MULTIPROC_DIR``, where any worker answers for all, what managers tell of themselves is
-written down every second: of living workers the sum of `held`, `waiting` and `node_pending_releases`, the least
-`quorum_margin`, the greatest of the others.
+written down every second: of living workers the sum of `held`, `waiting` and `node_pending_releases`, the
+least `quorum_margin`, the greatest of the others.
 """
 
 from __future__ import annotations
