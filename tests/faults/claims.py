@@ -41,7 +41,7 @@ def _known(number: int, claim: Claim) -> history.Claim:
         names=("",),
         owner=b"%d" % number,
         fence=claim.fence or None,
-        acquire_round=claim.acquire_round,
+        asked=claim.asked,
         since=claim.start,
         until=claim.end,
         stopped=claim.end,

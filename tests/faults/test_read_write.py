@@ -50,7 +50,7 @@ def waited(turns: Sequence[Claim], mode: str) -> int:
     """Return for how many writers a turn of a mode has waited at most that came after it had asked."""
     starts = sorted(turn.start for turn in turns if turn.mode == "write")
     return max(
-        bisect.bisect_left(starts, turn.start) - bisect.bisect_right(starts, turn.acquire_round)
+        bisect.bisect_left(starts, turn.start) - bisect.bisect_right(starts, turn.asked)
         for turn in turns
         if turn.mode == mode
     )

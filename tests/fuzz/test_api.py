@@ -213,7 +213,7 @@ class Api(RuleBasedStateMachine):
         """After every step: see the model."""
         if self.world is not None:
             self.w.inside(self.look)
-            assert not self.w.orphaned, self.w.orphaned
+            assert not self.w.stray, self.w.stray
 
     def look(self) -> None:
         """Look at everything."""

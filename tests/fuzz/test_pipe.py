@@ -108,9 +108,9 @@ class Line:
     def __init__(self, commands: list[Command]) -> None:
         self.wire = Wire()
         self.failures: list[str] = []
-        self.notifications: list[bytes] = []
+        self.notices: list[bytes] = []
         self.link = Link(self.wire, lambda _, message: self.failures.append(message))
-        self.link.pipe.on_notice = lambda channel, _: self.notifications.append(channel)
+        self.link.pipe.on_notice = lambda channel, _: self.notices.append(channel)
         self.sinks = [Receiver(awaited=False) for _ in commands]
         for command, sink in zip(commands, self.sinks, strict=True):
             assert self.link.pipe.put(command, sink, 0)
@@ -166,7 +166,7 @@ def test_valid_streams_are_taken_however_they_are_cut(said: list[Any], cuts: lis
         stream = b"".join(map(resp.encode, replies))
         line.hear(pieces_of(stream, cuts))
         assert line.replies == [resp.decoded(reply) for _, reply in talk]
-        assert line.notifications == [one[1] for one in said if isinstance(one, resp.Push)]
+        assert line.notices == [one[1] for one in said if isinstance(one, resp.Push)]
         assert line.failures == ["ERR no"] * sum(isinstance(reply, resp.Error) for _, reply in talk)
         assert not line.link.mismatched
         assert line.wire.ends == []

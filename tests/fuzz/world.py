@@ -43,8 +43,8 @@ class World:
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
         self.loop = SimLoop()
-        self.orphaned: list[dict[str, Any]] = []
-        self.loop.set_exception_handler(lambda _, context: self.orphaned.append(context))
+        self.stray: list[dict[str, Any]] = []
+        self.loop.set_exception_handler(lambda _, context: self.stray.append(context))
         self.nodes = [MemoryNode(f"node-{i}", latency=shape.latency) for i in range(shape.size)]
         self.model = Model(self.nodes, shape.fenced)
         self.calls: list[Call] = []  # calls whose task has not ended
@@ -188,7 +188,7 @@ class World:
         assert not self.keys, "a manager that closes in peace leaves no key"
         left = asyncio.all_tasks(self.loop)
         assert not left, left
-        assert not self.orphaned, self.orphaned
+        assert not self.stray, self.stray
 
     def close(self) -> None:
         """Close the loop, whatever has happened."""

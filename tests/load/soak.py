@@ -154,7 +154,7 @@ async def soak(
             samples.append(sample())
             if leak is not None:
                 await leak(mill)
-    claims.violations += mill.orphaned
+    claims.violations += mill.stray
     del mill
     left = {} if leak else await _left_behind(*before)
     grew = growing(samples, tolerances)
@@ -178,7 +178,7 @@ async def _running(mill: Mill) -> AsyncIterator[None]:
     """Let the workers work, and end them all."""
     loop = asyncio.get_running_loop()
     handler = loop.get_exception_handler()
-    loop.set_exception_handler(lambda _, context: mill.orphaned.append(repr(context)))
+    loop.set_exception_handler(lambda _, context: mill.stray.append(repr(context)))
     tasks = [loop.create_task(mill.work(worker)) for worker in WORKERS for _ in range(worker.tasks)]
     kinds = ("freeze", "freeze", "restart", "disconnect", "scripts")
     disturber = Disturber(mill.nodes, mill.random, kinds, frozen=(0.05, 4.0), pause=HEAL)
@@ -196,10 +196,10 @@ async def _running(mill: Mill) -> AsyncIterator[None]:
         await asyncio.wait((troubles,))
         _, late = await asyncio.wait(tasks, timeout=STOP_WITHIN)
         for task in late:
-            mill.orphaned.append(f"does not end: {task!r}")
+            mill.stray.append(f"does not end: {task!r}")
             task.cancel()
         loop.set_exception_handler(handler)
-        mill.orphaned += [repr(task.exception()) for task in tasks if task not in late and task.exception()]
+        mill.stray += [repr(task.exception()) for task in tasks if task not in late and task.exception()]
 
 
 async def _left_behind(idle: set[asyncio.Task[Any]], objects: Counter[str], fds: int) -> dict[str, float]:

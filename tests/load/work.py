@@ -46,7 +46,7 @@ class Mill:
                 self.claims.counts[type(error).__name__] += 1
                 await self.pause(0.02)
             except LockError as error:
-                self.orphaned.append(repr(error))
+                self.stray.append(repr(error))
 
     async def pause(self, seconds: float) -> None:
         """Do something else for a while."""

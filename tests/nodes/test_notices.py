@@ -35,7 +35,7 @@ class Hearing:
 
     def __init__(self, url: str) -> None:
         self.node = RedisNode(UrlEndpoint(url))
-        self.notifications: list[bytes] = []
+        self.notices: list[bytes] = []
         self.replies: list[object] = []
         self.awaited = True
 
@@ -71,7 +71,7 @@ async def hearing(url: str) -> AsyncIterator[Hearing]:
             node_timeout=1.0,
             connect_timeout=5.0,
             on_change=lambda _: None,
-            on_notice=lambda _, channel, _message: it.notifications.append(channel),
+            on_notice=lambda _, channel, _message: it.notices.append(channel),
             prefix=b"redlock:",
         )
     )
@@ -111,7 +111,7 @@ async def test_a_killed_connection_is_subscribed_again(url):
         await eventually(lambda: not any(map(it.node.is_subscribed, channels)))
         await eventually(lambda: all(map(it.node.is_subscribed, channels)))
         ask(url, "PUBLISH", channels[0], "")
-        await eventually(lambda: it.notifications == channels[:1])
+        await eventually(lambda: it.notices == channels[:1])
 
 
 # -- without the right to hear -------------------------------------------------------------------------

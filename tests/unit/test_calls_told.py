@@ -279,6 +279,23 @@ async def test_a_wait_for_a_quarantine_is_said(log):
 
 
 @virtual
+async def test_a_wait_is_said_again_when_its_reason_changes(log):
+    """Once it has stayed so for a while: for nodes, and no more for a holder, and the other way round."""
+    async with world() as w, opened(w.nodes, seed=2) as other, other.lock("a", extension=PLAIN, ttl=60):
+        began = sim().time()
+        waiter = in_vain(w.manager, seconds=20)
+        await asyncio.sleep(LONG + 0.5)
+        for node in w.nodes[1:]:
+            node.freeze()
+        await asyncio.sleep(7)
+        for node in w.nodes[1:]:
+            node.thaw()
+        await waiter
+    assert [record.levelno for _, record in log.said] == [logging.INFO, logging.WARNING, logging.INFO]
+    assert 2 * LONG <= log.said[1][0] - began <= 3 * LONG
+
+
+@virtual
 async def test_which_waits_are_worth_a_line(log):
     """Those of more than two seconds, won or not, each again; each lock that is waited for has its own."""
     async with world() as w, opened(w.nodes, seed=2) as other:

@@ -154,6 +154,19 @@ async def test_a_start_waits_for_a_majority_only(others):
             pass
 
 
+@virtual
+async def test_a_first_use_leaves_a_single_try_its_time():
+    """It waits for nodes that are missing for a quarter of a node_timeout, once there is a majority."""
+    nodes = masters()
+    nodes[2].freeze()
+    manager = make(nodes)
+    began = sim().time()
+    lease = await manager.lock("a", blocking_timeout=0).acquire()
+    assert sim().time() - began <= TIMEOUT / 4 + 4 * ROUND_TRIP
+    await lease.release()
+    await manager.aclose()
+
+
 @pytest.mark.parametrize("turn", range(8))
 @virtual
 async def test_a_cancelled_start_leaves_nothing(turn):

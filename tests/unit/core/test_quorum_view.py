@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from aioredlock_ng._core.claims import BY_INIT, BY_USE, Claim
-from aioredlock_ng._core.quarantine import TAKING_BACK_MS, Incarnation, wait_ms
-from aioredlock_ng._core.quorum_view import LONGEST_CLOSED_MS, QuorumView
+from aioredlock_ng._core.fencing import at
+from aioredlock_ng._core.quarantine import FORMAT, TAKING_BACK_MS, Incarnation, parse, wait_ms
+from aioredlock_ng._core.quorum_view import CATCHING_UP_MS, LONGEST_CLOSED_MS, QuorumView
 
 QUARANTINE_MS = 60_000
 WAIT = wait_ms(QUARANTINE_MS) / 1000
@@ -136,6 +139,42 @@ def test_the_claim_of_a_quorum_is_the_highest_of_its_nodes(
     heard = [*enumerate(stored(5, age_ms=age, how=how) for age, how in claims)]
     claim = view_of(heard[1 - last], heard[last]).claim()
     assert (claim.born_ms, claim.how) == (NOW_MS - claims[0][0], claims[0][1])
+
+
+# -- one floor for nodes that forgot together ------------------------------------------------------------
+
+
+def forgot(ahead_ms: int, *, size: int = 5, form: bytes = FORMAT) -> bytes:
+    """Return the incarnation of a node whose floor is so far ahead of the time."""
+    known = parse(OURS)
+    assert known is not None
+    return form + bytes(replace(known, floor=at(NOW_MS + ahead_ms), size=size)).removeprefix(FORMAT)
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "quarantine_ms", "lifted"),
+    [
+        (forgot(11_500), forgot(11_900), 0, True),
+        (forgot(11_500), forgot(11_900), CATCHING_UP_MS - 1, True),
+        (forgot(11_500), forgot(11_900), CATCHING_UP_MS, False),
+        (forgot(11_900), forgot(11_500), 0, False),
+        (forgot(9_700), forgot(11_900), 0, False),
+        (forgot(11_500), forgot(11_900, size=3), 0, False),
+        (forgot(11_500), forgot(11_900, form=b"9"), 0, False),
+    ],
+    ids=["none", "short", "in time anyway", "the greatest", "can be raised", "a stray", "another format"],
+)
+def test_a_node_that_forgot_is_lifted_to_the_greatest_floor(
+    own: bytes, other: bytes, quarantine_ms: int, lifted: bool
+) -> None:
+    """As soon as its own clock allows it: no floor is further ahead than one that the node writes itself."""
+    view = QuorumView(b"{meta}", 5, quarantine_ms)
+    for behind_ms, waits in ((0, 0.0), (300, 0.201)):
+        for node, incarnation in enumerate((own, other)):
+            view.hear(node, incarnation, heard_at=1.0, time_ms=NOW_MS - behind_ms * (node == 0))
+        for later in (0.0, 0.1):
+            wait: Any = pytest.approx(max(0.0, waits - later))
+            assert view.lift(0, 1.0 + later) == ((at(NOW_MS + 11_900), wait) if lifted else None)
 
 
 # -- a node that stays another quorum's -----------------------------------------------------------------

@@ -19,12 +19,12 @@ class Server:
     """Answers when it is told to; knows what it was asked, in order."""
 
     def __init__(self) -> None:
-        self.acquire_round: list[tuple[Purpose, bytes]] = []
+        self.asked: list[tuple[Purpose, bytes]] = []
         self._waiting: list[asyncio.Future[None]] = []
 
     async def execute(self, command: Command) -> Reply:
         """Take a call."""
-        self.acquire_round.append((command.purpose, command.owner))
+        self.asked.append((command.purpose, command.owner))
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         await future
@@ -60,11 +60,11 @@ async def test_what_a_lease_rests_on_goes_first() -> None:
     urgent = [Purpose.EXTEND, Purpose.RELEASE, Purpose.REPAIR, Purpose.RAISE]
     tasks += [calls.start(command(purpose)) for purpose in urgent]
     await turns(3)
-    assert len(server.acquire_round) == AT_ONCE
+    assert len(server.asked) == AT_ONCE
     for _ in range(6):
         server.answer()
         await turns(3)
-    assert [purpose for purpose, _ in server.acquire_round[AT_ONCE:]] == [
+    assert [purpose for purpose, _ in server.asked[AT_ONCE:]] == [
         *urgent,
         Purpose.ACQUIRE,
         Purpose.ACQUIRE,
@@ -76,20 +76,39 @@ async def test_what_a_lease_rests_on_goes_first() -> None:
 
 
 @virtual
+async def test_calls_of_one_owner_do_not_overtake_each_other() -> None:
+    """Nor does one overtake that before it when an earlier one has ended."""
+    server, calls = made()
+    purposes = [Purpose.ACQUIRE, Purpose.EXTEND, Purpose.RELEASE]
+    calls.start(command(purposes[0], b"a"))
+    calls.start(command(purposes[1], b"a"))
+    await turns(3)
+    server.answer()
+    await turns(5)
+    calls.start(command(purposes[2], b"a"))
+    for asked in (2, 3):
+        await turns(5)
+        assert [purpose for purpose, _ in server.asked] == purposes[:asked]
+        server.answer()
+    await turns(5)
+    assert not calls.tasks
+
+
+@virtual
 async def test_a_call_that_takes_long_gives_its_place_up() -> None:
     """A server that stands still does not keep what follows from being asked when it goes on."""
     server, calls = made(AT_ONCE)
     calls.start(command(Purpose.EXTEND))
     await asyncio.sleep(LONGEST / 2)
-    assert len(server.acquire_round) == AT_ONCE
+    assert len(server.asked) == AT_ONCE
     await asyncio.sleep(LONGEST)
-    assert server.acquire_round[-1][0] is Purpose.EXTEND
+    assert server.asked[-1][0] is Purpose.EXTEND
     server.answer(AT_ONCE + 1)
     await turns(3)
     for _ in range(AT_ONCE + 1):
         calls.start(command(Purpose.OTHER))
     await turns(3)
-    assert len(server.acquire_round) == 2 * AT_ONCE + 1, "no place was given back twice"
+    assert len(server.asked) == 2 * AT_ONCE + 1, "no place was given back twice"
     for number in (AT_ONCE + 1, 1):
         server.answer(number)
         await turns(3)
@@ -113,7 +132,7 @@ async def test_a_call_that_waits_for_a_place_can_be_spared() -> None:
     server.answer(AT_ONCE)
     await turns(5)
     expected = [(Purpose.ACQUIRE, b"b1"), (Purpose.EXTEND, b"a"), (Purpose.RELEASE, b"b0")]
-    assert sorted(server.acquire_round[AT_ONCE:], key=str) == sorted(expected, key=str)
+    assert sorted(server.asked[AT_ONCE:], key=str) == sorted(expected, key=str)
     server.answer(3)
     await asyncio.gather(first, behind, queued[1], release)
 
@@ -137,7 +156,7 @@ async def test_a_waiter_that_goes_takes_no_place_with_it(together: bool) -> None
     for _ in range(AT_ONCE):
         calls.start(command(Purpose.ACQUIRE))
     await turns(3)
-    assert len(server.acquire_round) >= 2 * AT_ONCE + 1, "every place was given back"
+    assert len(server.asked) >= 2 * AT_ONCE + 1, "every place was given back"
     server.answer(AT_ONCE)
     await turns(3)
 
@@ -194,6 +213,6 @@ async def test_at_the_end_calls_are_made_while_some_are_answered(
     answering, began = asyncio.create_task(answer()), sim().time()
     await calls.end(limit)
     assert sim().time() - began == pytest.approx(took)
-    assert len(server.acquire_round) == asked or asked is None
+    assert len(server.asked) == asked or asked is None
     assert not calls.tasks
     answering.cancel()

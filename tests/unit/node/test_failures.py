@@ -10,7 +10,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from aioredlock_ng._core.command import Command, Purpose, Silence
 from aioredlock_ng._core.quorum_view import QuorumView
-from aioredlock_ng._node.failures import in_our_words, why, withheld, without_secrets
+from aioredlock_ng._node.failures import in_our_words, refusal, why, withheld, without_secrets
 from aioredlock_ng._node.greeting import Greeting
 
 REDIS_4 = (
@@ -89,6 +89,22 @@ TLS = ssl.SSLError(1, "certificate verify failed")
 def test_why(error: Exception, expected: str) -> None:
     """The server's or the system's own words; with those of TLS their cause; never another's value."""
     assert why(error) == expected
+
+
+@pytest.mark.parametrize(
+    ("met", "said"),
+    [
+        ("", ""),
+        ("MOVED 1 10.0.0.9:6379", ""),
+        ("CLUSTERDOWN Hash slot not served", ""),
+        ("MISCONF cannot save", "refuses writes: MISCONF cannot save"),
+        ("ERR user_script:1: -NOREPLICAS too few. script: f_0bc31f, on @user_script:1.",
+         "refuses writes: NOREPLICAS too few"),
+    ],
+)  # fmt: skip
+def test_what_a_write_met(met: str, said: str) -> None:
+    """In the server's words, without the script's; one slot of a Cluster says nothing of the server."""
+    assert refusal(met) == said
 
 
 SECRET = "0123456789abcdef0123456789abcdef01234567"

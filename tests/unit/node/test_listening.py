@@ -34,7 +34,7 @@ class Hearing:
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.notifications: list[tuple[float, bytes]] = []
+        self.notices: list[tuple[float, bytes]] = []
         self.replies: list[Reply] = []
         self.awaited = True
 
@@ -42,7 +42,7 @@ class Hearing:
         """Write down a notice."""
         assert node is self.node
         assert isinstance(message, bytes)
-        self.notifications.append((sim().time(), channel))
+        self.notices.append((sim().time(), channel))
 
     def on_reply(self, _: int, reply: Reply) -> None:
         """Write down a reply."""
@@ -100,12 +100,12 @@ async def test_a_notice_comes_one_way_after_it_was_published() -> None:
         assert server.execute([b"PUBLISH", KEY, b""]) == b":1\r\n"
         server.execute([b"PUBLISH", OTHER, b""])
         await asyncio.sleep(1)
-        assert it.notifications == [(pytest.approx(published + LATENCY), KEY)]
+        assert it.notices == [(pytest.approx(published + LATENCY), KEY)]
         server.execute([b"PUBLISH", KEY, b""])
         it.node.unsubscribe(KEY)
         assert not it.node.is_subscribed(KEY)
         await asyncio.sleep(1)
-        assert (len(it.notifications), listeners(server)) == (1, 0)
+        assert (len(it.notices), listeners(server)) == (1, 0)
 
 
 @pytest.mark.parametrize(("breaks", "mends"), [("freeze", "thaw"), ("crash", "restart")])
@@ -156,7 +156,7 @@ async def test_a_node_without_a_vote_may_be_listened_to(frozen: bool) -> None:
         await it.hear()
         server.execute([b"PUBLISH", KEY, b""])
         await asyncio.sleep(0.01)
-        assert [channel for _, channel in it.notifications] == [KEY]
+        assert [channel for _, channel in it.notices] == [KEY]
 
 
 @virtual
@@ -168,7 +168,7 @@ async def test_a_closed_node_hears_nothing() -> None:
         it.node.subscribe(OTHER)
         server.execute([b"PUBLISH", KEY, b""])
         await asyncio.sleep(1)
-        assert it.notifications == []
+        assert it.notices == []
         assert listeners(server) == 0
 
 
