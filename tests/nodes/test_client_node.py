@@ -36,6 +36,7 @@ from aioredlock_ng._locks.lease import ReleaseOutcome
 from aioredlock_ng._node import NodeState, calls, client_node
 from aioredlock_ng._node.client_node import LOOK_AFTER, ClientNode
 from aioredlock_ng._node.link import heartbeat
+from aioredlock_ng.events import Hooks
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing._fresh import initialise
 from tests.behaviour.tools import all_up
@@ -249,6 +250,19 @@ async def test_a_release_waits_for_the_end_of_a_slow_acquire(nodes3, client, kin
         await _undone(nodes3.urls)
 
 
+async def test_a_release_called_again_knows_a_late_answer(nodes3, client):
+    """The call goes on when its time is up; what it has said in the end is in the next report (R6)."""
+    async with running([client(url) for url in nodes3.urls]) as manager:
+        lease = await manager.lock("res", ttl=60).acquire()
+        await eventually(lambda: not in_flight(manager))
+        nodes3.pause(0)
+        assert (await lease.release()).nodes[0].outcome is ReleaseOutcome.UNKNOWN
+        nodes3.resume(0)
+        async with asyncio.timeout(10):
+            while (await lease.release()).nodes[0].outcome is not ReleaseOutcome.RELEASED:
+                await asyncio.sleep(0.01)
+
+
 @each_kind
 async def test_a_manager_that_closes_behind_a_slow_acquire_undoes_it(nodes3, client, kind):
     """The acquire was cancelled and its nodes go on within the node_timeout: closing waits for that."""
@@ -316,6 +330,23 @@ class Faulty(CredentialProvider):
     async def get_credentials_async(self) -> Any:
         """Fail."""
         raise KeyError("no such vault")
+
+
+async def test_connections_that_the_server_closed_cost_no_vote(nodes3, client):
+    """A pool may hold many of them while the server is well: the next look takes a new one."""
+    went: list[NodeState] = []
+
+    class Watching(Hooks):
+        def on_node_changed(self, event):
+            went.append(event.state)
+
+    pooled = client(nodes3.urls[0], retry=Retry(NoBackoff(), 0))
+    async with running([pooled], prefix="alone:", hooks=[Watching()]) as manager:
+        await asyncio.gather(*(pooled.ping() for _ in range(10)))
+        looked = manager.statistics().nodes[0].round_trip
+        ask(nodes3.urls[0], "CLIENT KILL", "TYPE", "normal")
+        await eventually(lambda: manager.statistics().nodes[0].round_trip != looked)
+        assert set(went) == {NodeState.UP}
 
 
 @pytest.mark.heavy
@@ -397,6 +428,19 @@ async def test_managers_that_share_a_client_share_no_tag(nodes3):
                 await works(other)
         assert len(client.tags) > 10
         assert len(set(client.tags)) == len(client.tags)
+
+
+async def test_a_release_is_repeated_while_its_acquire_may_still_come(nodes3, client):
+    """A call that failed may arrive behind its release: "was not held" proves nothing (R5)."""
+    url = nodes3.urls[0]
+    async with running([client(url)], prefix="alone:") as manager:
+        node, heard, owner = manager._life.nodes[0], Replies(), b"%040x:host" % 1
+        mutex = Primitive(MUTEX, ("res",), (b"alone:res",))
+        node._ledger.record_unresolved(mutex.acquire(owner, 60.0), node.env.clock.now())
+        node.submit(mutex.release(owner, 60.0), heard, 0)
+        await eventually(lambda: heard.replies)
+        ask(url, "SET", "alone:res", owner)
+        await eventually(lambda: not lock_keys(url, "alone:"))
 
 
 @pytest.mark.heavy

@@ -21,7 +21,7 @@ from aioredlock_ng._core.hash_tag import hash_tag, tagged
 from aioredlock_ng._node import NodeState
 from aioredlock_ng.testing import LocalNodes
 from tests.clusters import OPTIONS, Cluster
-from tests.nodes.tools import becomes, run_id, running, server_of
+from tests.nodes.tools import becomes, denied_because, run_id, running, server_of
 from tests.servers import ask, eventually, fastest_arm, lock_keys
 
 PATIENT = 1.0
@@ -256,6 +256,15 @@ async def test_by_url_too_a_hash_tag_is_needed(alone, make_nodes):
         assert "prefix='{mixed}:'" in node.reason
     async with LockManager(alone.urls, fencing=False, node_timeout=PATIENT) as plain, plain.lock("a"):
         pass  # one key is in one slot
+
+
+async def test_a_server_without_slots_has_no_vote(make_nodes):
+    """The vote says why, with fences and without; a plain key of another slot might be well."""
+    (url,) = make_nodes(1, options=OPTIONS).urls
+    async with LockManager([url], prefix="{x}:", node_timeout=PATIENT) as fenced:
+        assert "CLUSTERDOWN" in await denied_because(fenced)
+    async with running([url], fencing=False, node_timeout=PATIENT) as plain:
+        assert (await denied_because(plain)).startswith("CLUSTERDOWN")
 
 
 async def test_the_masters_of_one_cluster_are_no_n_nodes(six):

@@ -274,6 +274,17 @@ async def test_one_hang_up_at_login_does_not_cost_the_notices(make_nodes, caplog
     assert warnings(caplog) == []
 
 
+async def test_a_server_without_room_is_not_asked_by_resp2(make_nodes):
+    """It would not let that in either, and might hang up before it has said why."""
+    (url,) = make_nodes(1).urls
+    async with (
+        proxied(url, b"-ERR max number of clients reached\r\n") as (proxy, through),
+        LockManager([through]) as manager,
+    ):
+        assert "max number of clients reached" in manager.statistics().nodes[0].reason
+        assert {words[0] for words in proxy.words} == {b"HELLO"}
+
+
 @pytest.mark.parametrize("verb", ["SCRIPT", "INFO"])
 async def test_a_proxy_that_hangs_up_at_a_command_is_told_by_that(make_nodes, verb):
     """Its silence says nothing, so the reason says what it was asked."""

@@ -82,6 +82,16 @@ async def test_a_redis_sentinel_url_is_a_node_like_any(run, nodes3):
         await eventually(lambda: not lock_keys(nodes3.urls[0]))
 
 
+async def test_a_database_of_the_master(run, nodes3):
+    """It stands behind the service, and is none of its Sentinels' business."""
+    port = run(*watching("main", nodes3.ports[0]))
+    async with (
+        LockManager([f"redis+sentinel://127.0.0.1:{port}/main/5"], node_timeout=PATIENT) as manager,
+        manager.lock("res"),
+    ):
+        assert lock_keys(f"{nodes3.urls[0]}/5") == [b"redlock:res"]
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize("how", ["killed", "asked for"])
 async def test_a_master_is_followed_by_its_replica(run, pair, make_nodes, how):
@@ -178,6 +188,18 @@ async def test_passwords_of_both(run, make_nodes, caplog):
     text = "\n".join([*said, caplog.text])
     assert PASSWORD not in text
     assert OTHER_PASSWORD not in text
+
+
+async def test_a_password_that_a_sentinel_repeats_is_not_shown():
+    """What is left of its error is what kind of one it is."""
+    error = f"-ERR nobody is {OTHER_PASSWORD}\r\n".encode()
+    server = await asyncio.start_server(partial(odd, error), "127.0.0.1")
+    port = server.sockets[0].getsockname()[1]
+    async with LockManager(
+        [f"redis+sentinel://127.0.0.1:{port}/main?sentinel_password={OTHER_PASSWORD}"]
+    ) as manager:
+        assert f"127.0.0.1:{port}: ResponseError" in node_of(manager).reason
+    server.close()
 
 
 @pytest.mark.parametrize(
