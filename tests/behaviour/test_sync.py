@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import math
 import re
@@ -497,14 +498,14 @@ def test_a_call_that_has_begun_is_answered(monkeypatch: pytest.MonkeyPatch) -> N
 
     def call() -> Any:
         caller.append(threading.get_ident())
-        return manager._thread.submit(int).result(PATIENCE)
+        return manager._thread.submit(asyncio.sleep, 0.05, "done").result(PATIENCE)
 
     monkeypatch.setattr(loop, "call_soon_threadsafe", late)
     with ThreadPoolExecutor(1) as threads:
         answer = threads.submit(call)
         begun.wait(PATIENCE)
         manager.close()
-        assert answer.result(PATIENCE) == 0
+        assert answer.result(PATIENCE) == "done"
 
 
 def test_where_it_cannot_be_used(manager: SyncLockManager) -> None:
@@ -605,6 +606,44 @@ def test_interrupted_when_the_lease_has_arrived(
         wait_for(lambda: keys(shared_nodes.urls) == {}, "no key is left")
         assert kept.value.__traceback__ is not None
     assert manager.manager.statistics().released == 2
+
+
+@clean
+def test_interrupted_but_won_all_the_same(manager: SyncLockManager) -> None:
+    """A call that its cancellation reaches too late has a lease, which no caller takes."""
+
+    async def acquire() -> Any:
+        lease = await manager.manager.lock("x").acquire()
+        won.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(PATIENCE)
+        leases.append(lease)
+        return lease
+
+    won = threading.Event()
+    leases: list[Any] = []
+    call = manager._thread.submit(acquire)
+    assert won.wait(PATIENCE)
+    call.give_up()
+    wait_for(lambda: leases and not leases[0].held, "it is released")
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_interrupted_while_the_thread_begins(*, begun: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next call starts another one; the first, if it has begun, ends: no test leaves a thread."""
+
+    def interrupted(thread: threading.Thread) -> None:
+        if begun:
+            start(thread)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    start = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with SyncLockManager(["redis://127.0.0.1:1"]) as manager:
+        with pytest.raises(KeyboardInterrupt):
+            manager._thread.submit(int)
+        assert manager._thread.submit(int).result(PATIENCE) == 0
 
 
 INTERRUPTED = """

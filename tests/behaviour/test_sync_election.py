@@ -55,8 +55,10 @@ def test_one_leader_at_a_time(shared_nodes: Nodes, manager: SyncLockManager) -> 
     assert keys(shared_nodes.urls) == {}
 
 
-@pytest.mark.parametrize("way", ["campaign", "try_campaign"])
-def test_an_observer_is_told(shared_nodes: Nodes, manager: SyncLockManager, way: str) -> None:
+@pytest.mark.parametrize(
+    ("way", "resigns"), [("campaign", True), ("campaign", False), ("try_campaign", False)]
+)
+def test_an_observer_is_told(shared_nodes: Nodes, manager: SyncLockManager, way: str, resigns: bool) -> None:
     """At once of leaders of other processes, and that one has resigned or left; it ends with its manager."""
     told: list[Leader | None] = []
     with manager.lock("warm"), SyncLockManager(shared_nodes.urls) as other:
@@ -71,7 +73,7 @@ def test_an_observer_is_told(shared_nodes: Nodes, manager: SyncLockManager, way:
             assert other.election(NAME).try_campaign() is None
             with pytest.raises(WouldDeadlockError):
                 manager.lock(NAME).acquire()
-            if way == "campaign":
+            if resigns:
                 leadership.resign()
                 assert not leadership.lost.is_set()
         left = time.monotonic()
@@ -167,4 +169,9 @@ def test_interrupted_while_it_campaigns(
         patch.setattr("aioredlock_ng._locks.election.Leadership", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError), election.campaign():
             raise AssertionError("entered")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("aioredlock_ng.sync._election.SyncLeadership", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError) as kept:
+            election.try_campaign()
     wait_for(lambda: keys(shared_nodes.urls) == {}, "no lock is left")
+    assert kept.value.__traceback__ is not None, "the collector has released nothing"

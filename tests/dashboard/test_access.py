@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aioredlock_ng._dashboard.access import (
+    ADDRESSES,
     LOOPBACK,
     MAX_SIGNED_OUT,
     MAX_WRONG,
@@ -107,6 +108,14 @@ def test_wrong_tokens_make_an_address_wait():
     assert any(page.must_wait(f"other {number}") == 0 for number in range(10))
     clock.now += WRONG_TIME - MAX_WRONG
     assert page.must_wait("bad") == 0
+
+
+def test_wrong_tokens_take_bounded_room():
+    """However many addresses there are."""
+    page = make()
+    for number in range(2 * ADDRESSES):
+        page.sign_in("wrong" * 9, str(number))
+    assert len(page._wrong) <= ADDRESSES
 
 
 @pytest.mark.parametrize(
