@@ -182,8 +182,9 @@ class Acquisition:
     async def _queue_for(self, name: str) -> None:
         """Wait in the queue of one name until the contender is let in; raises when the time is up before."""
         session, deadline, single_try = self._session, self._deadline, self._deadline.single_try
-        session.local.check_kind(self._primitive, name)
-        if not single_try:
+        if single_try:
+            session.local.check_kind(self._primitive, name)
+        else:
             session.local.check_deadlock(self._primitive, reentrant=self._request.reentrant)
         entry = session.queue.entries[name]
         if single_try and (entry.held or entry.refusal):

@@ -160,6 +160,7 @@ class LocalRefusals:
         for name in names:
             if (entry := self.queue.entries.get(name)) is None:
                 continue
+            self.check_kind(primitive, name)  # first: another kind's lock is never free for this one
             held, runners = [contender.held for contender in entry.inside], current_runners()
             mine = sum(each is not None and each.task in runners for each in held)
             kind = primitive.kind

@@ -72,8 +72,11 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         if any(lock.state == "unknown" for lock in found):
             msg = f"lock {printable(self.names)}: too few nodes answered to tell whether it is taken"
             raise QuorumUnavailableError(msg, names=self.names, votes=())
-        full = primitive.kind.full
-        return any(lock.state == "held" and full(max(1, len(lock.permits))) for lock in found)
+        # Without permits something else than a semaphore has the name: then none of them is to be had.
+        return any(
+            lock.state == "held" and (not lock.permits or primitive.kind.full(len(lock.permits)))
+            for lock in found
+        )
 
     if not TYPE_CHECKING:  # a type checker says itself that a lock cannot be awaited
 

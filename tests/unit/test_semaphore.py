@@ -325,6 +325,21 @@ async def test_a_name_of_another_kind_ends_the_acquire_with_both_named(fencing):
         assert w.keys == [()] * 3
 
 
+async def test_in_one_task_another_kind_is_no_deadlock():
+    """The error names both kinds, as it does between processes: no release frees the name for the other."""
+    async with world(3) as w:
+        m, waits = w.manager, {"blocking_timeout": 1}
+        pairs = [(m.semaphore(NAME, permits=2), m.lock(NAME, **waits))]
+        pairs += [(m.lock(NAME), m.semaphore(NAME, permits=permits, **waits)) for permits in (1, 2)]
+        pairs += [(m.semaphore(NAME, permits=1), m.lock("a", NAME, **waits))]
+        pairs += [(m.rwlock(NAME).read(), m.semaphore(NAME, permits=1, **waits))]
+        for outer, inner in pairs:
+            async with outer:
+                assert await inner.locked() is True
+                with pytest.raises(ConfigurationError, match=r"wanted as a .* has it as a"):
+                    await inner.acquire()
+
+
 # -- seen from outside ---------------------------------------------------------------------------------
 
 
