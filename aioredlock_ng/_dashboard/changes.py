@@ -188,21 +188,29 @@ def _of(what: What, holder: Holder, ttl: float | None = None, before: str | None
 
 
 def _holder_events(before: Picture, now: Picture) -> list[Event]:
-    """Ends come first; a lock that went from one to another at once was handed over."""
+    """Ends come first; a lock that went from one to another at once was handed over.
+
+    A name that stays taken after its release (`at_least`, R34) has the kind ``kept``: no lock is handed over
+    to that, or from it.
+    """
     gone = {holder: ttl for holder, ttl in before.holders.items() if holder not in now.holders}
     came = [holder for holder in now.holders if holder not in before.holders]
-    heirs = {holder.slot: holder for holder in came if holder.kind != "read"}
+    heirs = {holder.slot: holder for holder in came if holder.kind not in ("read", "kept")}
     found, handed = [], set()
     for holder, ttl in gone.items():
         heir = heirs.get(holder.slot)
         if ttl is not None and now.answered >= before.asked + ttl:
             found.append(_of("expired", holder))
-        elif heir is not None and holder.kind != "read" and heir not in handed:
+        elif heir is not None and holder.kind not in ("read", "kept") and heir not in handed:
             found.append(_of("handed over", heir, now.holders[heir], holder.holder))
             handed.add(heir)
         else:
             found.append(_of("released", holder))
-    found += [_of("granted", holder, now.holders[holder]) for holder in came if holder not in handed]
+    found += [
+        _of("granted", holder, now.holders[holder])
+        for holder in came
+        if holder not in handed and holder.kind != "kept"
+    ]
     return found + [
         _of("extended", holder, ttl)
         for holder, ttl in now.holders.items()

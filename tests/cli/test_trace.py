@@ -89,7 +89,7 @@ def in_words(event: Event) -> str:
     return " ".join(word for word in words if word is not None)
 
 
-ME, YOU = held(), held("you", since=NOW + 1)
+ME, YOU, KEPT = held(), held("you", since=NOW + 1), held() | {"kind": "kept"}
 
 
 @pytest.mark.parametrize(
@@ -103,6 +103,10 @@ ME, YOU = held(), held("you", since=NOW + 1)
         ([held(ttl=0.9)] * 3, [FREE] * 3, ["expired me"]),
         ([held(ttl=0.9)] * 3, [YOU] * 3, ["expired me", "granted you"]),
         ([held(ttl=None)] * 3, [FREE] * 3, ["released me"]),
+        ([ME] * 3, [KEPT] * 3, ["released me"]),
+        ([FREE] * 3, [KEPT] * 3, []),
+        ([KEPT] * 3, [YOU] * 3, ["released me", "granted you"]),
+        ([KEPT | {"ttl": 0.9}] * 3, [YOU] * 3, ["expired me", "granted you"]),
         ([held(ttl=5.0)] * 3, [held(ttl=4.0)] * 3, []),
         ([held(ttl=5.0)] * 3, [held(ttl=4.0 + SLACK)] * 3, []),
         ([held(ttl=5.0)] * 3, [held(ttl=4.1)] * 3, ["extended me"]),
