@@ -6,6 +6,7 @@ their way in and out.  One Lua serves all masters of the process: a script keeps
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -26,13 +27,13 @@ _EXACT: Final = 10**17
 _PRELUDE: Final = resources.files(__package__).joinpath("_memory_prelude.lua")
 
 
-_MAKING: Final = threading.Lock()
+_making = threading.Lock()
 """Held while Lua is made: two threads must not make two of it, whose scripts cannot call each other."""
 
 
 def _lua() -> Any:
     """Return what is shared by all masters: Lua, and the functions of its prelude."""
-    with _MAKING:
+    with _making:
         return _made()
 
 
@@ -57,6 +58,18 @@ def compiled(source: bytes) -> Any:
     if isinstance(made, tuple):
         raise CommandError(f"ERR Error compiling script (new function): {made[1].decode()}")
     return made
+
+
+def _begin_again() -> None:
+    """Have a forked child make a Lua of its own: a thread of the parent may be inside the one that it has."""
+    global _making  # noqa: PLW0603
+    _making = threading.Lock()
+    _made.cache_clear()
+    compiled.cache_clear()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_begin_again)
 
 
 class Commands:

@@ -57,6 +57,23 @@ def test_masters_of_several_threads_keep_apart() -> None:
     assert said == [{b"$1\r\n%d\r\n" % number} for number in range(4)]
 
 
+@pytest.mark.process
+def test_a_child_that_was_forked_while_a_script_ran_has_masters_of_its_own() -> None:
+    """The thread that is inside Lua does not exist there, and never comes out of it."""
+    lines = (
+        "import os, threading, time",
+        "from aioredlock_ng.testing import MemoryNode, SimLoop",
+        "async def run(lua):",
+        "    return MemoryNode().execute([b'EVAL', lua, b'0'])",
+        'busy = b\'redis.call("GET", "a"); for i = 1, 2e8 do end return 1\'',
+        "threading.Thread(target=SimLoop.run, args=[run(busy)], daemon=True).start()",
+        "time.sleep(0.2)",
+        "if os.fork(): os._exit(os.waitstatus_to_exitcode(os.wait()[1]))",
+        "os._exit(SimLoop.run(run(b'return 7')) != b':7\\r\\n')",
+    )
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, timeout=60)
+
+
 async def test_a_thing_that_is_no_script_is_refused() -> None:
     """As a server refuses it."""
     node = MemoryNode()
