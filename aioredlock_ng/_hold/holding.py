@@ -458,9 +458,9 @@ class Holding:
             self._lost.set()
         if self.body is not None:
             self.body.stop()
-        if (
-            seat := self._contender.seat
-        ).name:  # of a fair lock: sent before the next call asks, and sits there
+        # A seat that outlives a refused try is given up before the next call asks: it sits there.
+        seat = self._primitive.kind.seat_of_try(self._contender.seat)
+        if seat.name:
             self._session.releases.leave_queue(self._primitive, seat)
             self._contender.seat = NO_SEAT
         self._tell_lost()  # last: this runs code of users

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from aioredlock_ng import LockTakenError, WouldDeadlockError
+from aioredlock_ng.testing import lose
 from tests.unit.worlds import (
     LATENCY,
     PREFIX,
@@ -57,6 +58,22 @@ async def test_readers_are_together_and_a_writer_is_alone():
                 assert await manager.rwlock("a").read().try_acquire() is None
                 assert await manager.rwlock("a").write().try_acquire() is None
         assert w.keys == [()] * 3
+
+
+async def test_a_writer_that_waited_sends_nothing_at_its_loss():
+    """Its mark goes with its release, which is repeated where a node is down, or ends before that (R22)."""
+    async with world() as w, w.process() as other:
+        reader = await other.rwlock("a").read().acquire()
+        task = asyncio.create_task(w.manager.rwlock("a").write().acquire())
+        await asyncio.sleep(LATENCY * 4)
+        await reader.release()
+        writer = await task
+        before = count(w.nodes[0], "rw-release")
+        lose(w.manager, "a")
+        await asyncio.sleep(LATENCY)
+        assert count(w.nodes[0], "rw-release") == before
+        await writer.release()
+        assert marks(w) == [set()] * 3
 
 
 async def test_tasks_of_one_process_share_as_processes_do():
