@@ -1,4 +1,4 @@
-"""What a manager tells of itself: frozen values."""
+"""What a manager counts, and the frozen values in which it tells of itself."""
 
 from __future__ import annotations
 

@@ -86,8 +86,6 @@ SHIFT: Final = 10
 MIN_FENCE_TTL: Final = 300.0
 """Seconds that a counter lives after its last use, at least: `START_LAG_MS` rests on it."""
 
-MIN_FENCE_TTL_MS: Final = 300_000
-
 START_LAG_MS: Final = 288_000
 """How far behind the node's time a missing counter starts: `MIN_FENCE_TTL` less `FLOOR_AHEAD_MS`.  A constant
 of the protocol, not derived from a client's own setting: another client's counters may live longer."""

@@ -64,11 +64,12 @@ def test_what_the_commands_print(
     if how == "REDLOCK_URLS":
         monkeypatch.setenv("REDLOCK_URLS", urls)
     where = ["--nodes", urls] if how == "--nodes" else []
-    hold = f"import aioredlock_ng.cli as c; c.main({['status', '--json', *where]!r})"
+    hold = f"from aioredlock_ng.__main__ import main; main({['status', '--json', *where]!r})"
     commands = [["run", "-n", *where, "held", "--", sys.executable, "-c", hold]]
     commands += [[name, *json_, *where] for name in ("status", "doctor") for json_ in ([], ["--json"])]
     commands += [["init", *where], ["status", "held", *where]]
-    for command in commands:
+    assert main(commands[0]) == 0
+    for command in commands[1:]:
         main(command)
     nodes.kill(0)
     for command in commands[1:]:
