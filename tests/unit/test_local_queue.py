@@ -660,10 +660,11 @@ async def test_a_single_try_does_not_stand_behind_those_that_can_wait(few_places
         assert order == ["s0", "4", "s1", "5", "s2", "6", "s3", "7", "s4", "8"]
 
 
+@pytest.mark.parametrize("latency", [TIMEOUT / 5, TIMEOUT * 0.45])
 @virtual
-async def test_a_single_try_is_heard_out_though_it_stood_in_line(few_places):
+async def test_a_single_try_is_heard_out_though_it_stood_in_line(few_places, latency):
     """What it waited for its place is not taken from the time that nodes have to answer."""
-    async with world(latency=0.045) as w:
+    async with world(latency=latency) as w:
         await succeed(burst(w, 5 * PLACES, blocking_timeout=0))
 
 
