@@ -257,6 +257,7 @@ async def test_a_release_called_again_knows_a_late_answer(nodes3, client):
         await eventually(lambda: not in_flight(manager))
         nodes3.pause(0)
         assert (await lease.release()).nodes[0].outcome is ReleaseOutcome.UNKNOWN
+        assert 1 <= manager.statistics().nodes[0].in_flight <= 2, "the release, and perhaps a heartbeat"
         nodes3.resume(0)
         async with asyncio.timeout(10):
             while (await lease.release()).nodes[0].outcome is not ReleaseOutcome.RELEASED:
