@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 import starlette.requests
 from aiohttp import web
+from fastapi import FastAPI
 
 from aioredlock_ng import LockManager, ReleaseOutcome
 from aioredlock_ng._dashboard import feed
@@ -369,6 +370,27 @@ async def test_a_stream_ends_when_it_is_not_read_or_its_browser_has_gone(monkeyp
         sent.clear()
         await fastapi_page._Stream({}, Endless(sent, silent=True))({}, disconnected, take)  # type: ignore[arg-type]
     assert sent == ["closed"]
+
+
+async def test_a_fastapi_application_that_runs_again_shows_what_its_manager_sees(shared_nodes):
+    """That of the run before is closed."""
+    app, sent = FastAPI(), bytearray()
+    app.include_router(locks_router(), prefix="/locks")
+
+    async def send(message):
+        sent.extend(message.get("body", b""))
+        if b"\nid: " in sent:
+            raise ConnectionResetError
+
+    scope = {"type": "http", "method": "GET", "path": "/locks/events", "query_string": b"", "headers": []}
+    for holder in ("first", "second"):
+        page = Page()
+        sent.clear()
+        async with LockManager(shared_nodes.urls, holder=holder) as manager, manager.lock("a"):
+            app.state.lock_manager = manager
+            await asyncio.wait_for(app(scope, never, send), 10)
+        page.hear(sent.decode())
+        assert (page.locks["a"]["holder"], page.problem) == (holder, None)
 
 
 async def test_a_request_that_breaks_off_is_no_error(manager, caplog):
