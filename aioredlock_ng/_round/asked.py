@@ -1,4 +1,4 @@
-"""The rounds of single names, which the outbox asks in batches (R42)."""
+"""The rounds of one name each, which the outbox groups into batches (R42)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .round import Asks, Round
 
 
 class Asked(Round):
-    """The question for one lock; `command` is the same as a command of its own."""
+    """A round for one lock, which is sent in a batch or as its `command`."""
 
     primitive: Primitive
     owner: bytes
@@ -22,33 +22,36 @@ class Asked(Round):
     @property
     @abstractmethod
     def command(self) -> Command:
-        """The same as a command of its own."""
+        """The round's operation as a command for this lock alone."""
 
 
 class Granting(Round):
-    """The question for a lock, alone or in a batch."""
+    """A round that acquires, in a batch or as a command of its own."""
 
-    _behind: bool | None = None  # whether there are stragglers, once the answers do not tell it any more
+    # The value of `stragglers` from the moment at which `thin_out` has removed the fences.
+    _stragglers_found: bool | None = None
 
     def _differs_from(self, fence: int) -> bool:
-        """Whether a node granted that stands at another fence."""
+        """Whether a node granted at another fence."""
         return any(a is not None and a.vote is Vote.GRANTED and a.fence != fence for a in self.answers)
 
     def thin_out(self) -> None:
         """As in `Round`."""
-        self._behind = self.stragglers
+        # Before the fences go: the release still has to know whether to raise a counter (R10).
+        self._stragglers_found = self.stragglers
         super().thin_out()
 
 
 @final
 class AcquireRound(Asked, Granting):
-    """The question for one name."""
+    """The acquire of one name, in a batch."""
 
-    owner = b""  # this and the ballot come with the turn of the loop in which it is asked
+    # Set in the turn of the event loop in which the round is sent, as is the ballot.
+    owner = b""
     ballot = 0
-    """The fence that is proposed, of a block the first; 0 without fences."""
+    """The proposed fence, or the first of the proposed fence range; 0 without fencing."""
     agreed = 0
-    """Nodes that granted with the fences that were proposed, and count for their certificate (R10)."""
+    """Number of nodes that granted the proposed fences and count for their certificate (R10)."""
 
     def __init__(self, outbox: Asks, primitive: Primitive, ttl: float, *, block: int) -> None:
         self._begin(outbox)
@@ -57,26 +60,29 @@ class AcquireRound(Asked, Granting):
         self.block = block
 
     def read(self, reply: Reply) -> Answer:
-        """Read the answer to that command."""
+        """Read the reply to `command`."""
         return self.primitive.read_acquire(reply)
 
     @property
     def command(self) -> Command:
-        """The same as a command of its own."""
+        """As in `Asked`."""
         return self.primitive.acquire(self.owner, self.ttl, self.ballot, self.block)
 
     @property
     def stragglers(self) -> bool:  # type: ignore[override]
-        """Whether nodes granted that stand at another fence."""
-        if self._behind is not None:
-            return self._behind
+        """Whether a node granted at another fence."""
+        if self._stragglers_found is not None:
+            return self._stragglers_found
+        # No fences; or every grant came in a batch with the proposed fences, the usual case.
         if not self.ballot or self.agreed == self.granted:
             return False
-        return self._differs_from(range_end(self.ballot, self.block))  # one that was asked alone may, too
+        # Some grants were not counted as agreed: nodes that got a command for this lock alone may still
+        # stand at the proposed fence, so compare each.
+        return self._differs_from(range_end(self.ballot, self.block))
 
 
 class GrantRound(Granting):
-    """The acquire that is no batch's."""
+    """The acquire of a lock that is not batched."""
 
     fence = 0
     """The fence of the win, once there is a certificate for it."""
@@ -84,12 +90,12 @@ class GrantRound(Granting):
     @property
     def stragglers(self) -> bool:  # type: ignore[override]
         """As in `AcquireRound`."""
-        return self._differs_from(self.fence) if self._behind is None else self._behind
+        return self._differs_from(self.fence) if self._stragglers_found is None else self._stragglers_found
 
 
 @final
 class ReleaseRound(Asked):
-    """The release of one name, without a counter to be raised."""
+    """The release of one name, without a counter to raise."""
 
     learns = True
 
@@ -112,12 +118,12 @@ class ReleaseRound(Asked):
             self.unsent = unsent
 
     def read(self, reply: Reply) -> Answer:
-        """Read the answer to that command."""
+        """Read the reply to `command`."""
         return self.primitive.kind.release.read(reply)
 
     @property
     def command(self) -> Command:
-        """The same as a command of its own."""
+        """As in `Asked`."""
         return self.primitive.release(self.owner, self.keeps, quiet=self.quiet)
 
 
@@ -125,7 +131,9 @@ class ReleaseRound(Asked):
 class ExtendRound(Asked):
     """The extension of one name."""
 
-    stragglers = False  # raised in passing; a node that was silent then is at the next acquire
+    # An extension raises the counters of the nodes that it reaches; a silent node's is raised at the next
+    # acquire.
+    stragglers = False
 
     def __init__(
         self,
@@ -146,10 +154,10 @@ class ExtendRound(Asked):
         self.fenced = fence > 0
 
     def read(self, reply: Reply) -> Answer:
-        """Read the answer to that command."""
+        """Read the reply to `command`."""
         return self.primitive.kind.extend.read(reply)
 
     @property
     def command(self) -> Command:
-        """The same as a command of its own."""
+        """As in `Asked`."""
         return self.primitive.extend(self.owner, self.ttl, self.fence)

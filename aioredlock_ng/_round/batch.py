@@ -1,13 +1,13 @@
-"""Batches: what is asked for several locks in one turn of the loop, the same bytes for every node (R42).
+"""Batches: one command for several locks in one turn of the event loop, the same for every node (R42).
 
-What one script does for up to `MAX_BATCH` locks costs a server a third of what as many scripts do.  The locks
-of a batch have nothing else in common: each is granted or refused alone, and a key of a wrong type is the
-answer of its lock alone.  Plain acquires are no script: they stay the Redlock page's ``SET key owner NX PX
-ttl``, one behind the other; where votes rest on the record it is read once, behind the last (R12).
+One script for up to `MAX_BATCH` locks costs a server a third of what a script for each lock does.  The locks
+of a batch are independent: each is granted or refused on its own, and a key of a wrong type is an error of
+its lock only.  Plain acquires use no script.  They remain the Redlock page's ``SET key owner NX PX ttl``, one
+behind the other; where votes depend on the incarnation record, it is read once, behind the last one (R12).
 
-A batch stands in for the commands of its rounds.  Whatever is no answer to it as a whole (an error, a
-connection that ends, a node that has to be asked in another way) is seen as if each lock had been asked for
-alone, by the `command` of its round.
+A batch stands for the commands of its rounds.  If there is no reply to the batch as a whole (an error, a
+connection that ends, a node that cannot take batches), each lock is treated as if it had been asked for on
+its own, by the `command` of its round.
 """
 
 from __future__ import annotations
@@ -36,43 +36,43 @@ from .asked import AcquireRound, Asked, ExtendRound, ReleaseRound
 from .round import grant_all
 
 MAX_BATCH: Final = 32
-"""Locks that one script deals with: it holds up a server for less than half a millisecond."""
+"""Most locks in one script: it blocks a server for less than half a millisecond."""
 
 _CHANGED: Final = Silence(INCARNATION_CHANGED)
 
 _SET: Final = b"OK"
 
-_LOUD: Final = bulk(b"1")
+_NOTIFY: Final = bulk(b"1")
 
 _EMPTY: Final = bulk(b"")
 
 
 class Batch(ABC):
-    """Several locks' parts in one turn; see `_node.pipe.Parcel`."""
+    """The operations of several locks in one turn of the event loop; see `_node.pipe.Parcel`."""
 
     replies = 1
-    """How many replies it has from each node."""
+    """The number of replies from each node."""
     script: Script | None = None
     """None for plain commands, whose replies have no request id."""
     conditional = False
     """Whether the node adds its precondition before the request id (R12)."""
     probed = False
-    """Whether it reads the incarnation record behind its votes (R12)."""
+    """Whether the batch reads the incarnation record behind its votes (R12)."""
     packed: bytes
-    """What every node is sent, without precondition and request id."""
+    """The bytes for every node, without precondition and request id."""
     rounds: Sequence[Asked]
 
     @abstractmethod
     def take(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
-        """Hand a node's reply to the rounds; False when it is no answer to this."""
+        """Pass a node's reply to the rounds; False when it cannot be a reply to this batch."""
 
     def expect(self, node: int, incarnation: bytes) -> None:
-        """Take note of the incarnation record that a node has as it is asked."""
+        """Store the incarnation record that a node has when the batch is sent."""
         raise NotImplementedError("only of what is `probed`")
 
     @property
     def packed_in_full(self) -> bytes:
-        """The same with the script's source, for a server that does not know it."""
+        """`packed` with the script's source, for a server that does not have the script."""
         assert self.script is not None, "packed"
         short, full = (
             b"$7\r\nEVALSHA\r\n" + bulk(self.script.digest),
@@ -91,7 +91,7 @@ class Batch(ABC):
 
 @final
 class PlainAcquires(Batch):
-    """``SET key owner NX PX ttl`` for each lock; behind the last a look at the record, where one is due."""
+    """``SET key owner NX PX ttl`` for each lock; where votes need the record, one GET of it at the end."""
 
     def __init__(self, rounds: Sequence[AcquireRound]) -> None:
         self.rounds = rounds
@@ -110,15 +110,17 @@ class PlainAcquires(Batch):
         self._expected[node] = incarnation
 
     def take(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
-        """Keep a reply; hand all of them on with the last."""
+        """Keep a reply; with the last one, pass all of them to the rounds."""
         got = self._got.get(node)
         if got is None:
             got = self._got[node] = []
         got.append(reply)
         n = len(got)
         last = n == self.replies
+        # The last reply is the record's.  An OK in its place shows that a reply to a SET is missing.
         if self.probed and last:
-            fits = reply != _SET  # else the answer to one of the others is missing
+            fits = reply != _SET
+        # A reply to a SET: taken, not taken, or an error such as a full memory.
         else:
             fits = reply == _SET or reply is None or isinstance(reply, Exception)
         if fits and last:
@@ -127,11 +129,15 @@ class PlainAcquires(Batch):
         return fits
 
     def _hand_out(self, node: int, got: list[Any], fail: Fail) -> None:
+        # The record has changed: the node has lost its memory since it was asked, and none of its replies
+        # counts, not even the OKs (R12).
         if self.probed and (why := self._why_not(node, got.pop())) is not None:
             for round_ in self.rounds:
                 round_.on_reply(node, why)
+        # Every lock was free: the usual case.
         elif got.count(_SET) == len(got):
             grant_all(self.rounds, node, GRANTED)
+        # Each lock has its own reply.  Example: "a" was free, "b" is taken, and "c" met a full memory.
         else:
             for round_, said in zip(self.rounds, got, strict=True):
                 if isinstance(said, Exception):
@@ -140,21 +146,22 @@ class PlainAcquires(Batch):
                     round_.on_reply(node, said)
 
     def _why_not(self, node: int, found: object) -> Silence | None:
-        """Return why no vote of this node counts; None when the incarnation record was there behind all."""
+        """Return why no vote of this node counts; None when the expected incarnation record was found."""
         if isinstance(found, Exception):
             return Silence(f"its incarnation record could not be read: {found}")
         return None if found == self._expected.get(node) else _CHANGED
 
 
 class ScriptBatch(Batch):
-    """One script for all of its locks: each has its place in the one reply."""
+    """One script for all locks of the batch; its one reply has an item for each lock."""
 
     _fits: Callable[[object], bool]
-    """Whether something could be the answer to one lock."""
+    """Whether a value could be the answer to one lock."""
 
     def _pack(self, script: Script, keys: int, words: Sequence[bytes], args: int) -> None:
-        """Pack it; `words` are its keys and arguments, packed already.  The node adds what is its own."""
+        """Pack the command; `words` are its keys and arguments, already packed."""
         self.script = script
+        # Counted here, and appended by each node: its precondition, if any, and its request id.
         count = 3 + keys + args + (PRECONDITION_SIZE + 1 if self.conditional else 1)
         begins = b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$%d\r\n%d\r\n" % (
             count,
@@ -165,14 +172,15 @@ class ScriptBatch(Batch):
         self.packed = b"".join((begins, *words))
 
     def _fit(self, answers: Sequence[object]) -> bool:
-        """Whether there is one for each lock: what could be its answer, or its error."""
+        """Whether there is an answer for each lock, or the text of an error."""
         fits = self._fits
         return len(answers) == len(self.rounds) and all(type(each) is bytes or fits(each) for each in answers)
 
     def _hand_out(self, node: int, answers: Sequence[Any], read: Callable[[Any], Answer], fail: Fail) -> None:
         """Give each round its own answer."""
         for round_, said in zip(self.rounds, answers, strict=True):
-            if type(said) is bytes:  # an error that concerns this lock alone
+            # An error of this lock only, such as a key of another type: the others keep their answers.
+            if type(said) is bytes:
                 fail((round_.command, round_, node), said.decode(errors="replace"))
             else:
                 round_.take(node, read(said))
@@ -180,7 +188,7 @@ class ScriptBatch(Batch):
 
 @final
 class FencedAcquires(ScriptBatch):
-    """Acquires with one ttl, one ballot and blocks of one size."""
+    """Acquires with the same ttl, the same ballot and fence ranges of the same length."""
 
     conditional = True
     _fits = staticmethod(fits_int)
@@ -192,7 +200,7 @@ class FencedAcquires(ScriptBatch):
         first, n = rounds[0], len(rounds)
         primitive = first.primitive
         self._proposed = range_end(first.ballot, first.block)
-        self._hoped = [self._proposed] * n
+        self._all_granted = [self._proposed] * n
         words = [round_.primitive.packed_pair for round_ in rounds]
         words += (
             primitive.packed_incarnation,
@@ -205,24 +213,34 @@ class FencedAcquires(ScriptBatch):
         self._pack(primitive.batches.acquire, 2 * n + 1, words, 4 + n)
 
     def take(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
-        """As in `Batch`.  Behind the request id comes the node's time of day, alone where it has no vote."""
+        """As in `Batch`.  The request id is followed by the node's time, and that by an answer for each lock.
+
+        A node without a vote gives no answers.
+        """
         asked = self._asked
         if type(reply) is not list or len(reply) < 2 or reply[0] != request_id or type(reply[1]) is not int:  # noqa: PLR2004
             return False
         answers, time = reply[2:], reply[1] / 1_000_000
         now = self._now()
+        # A grant of a node whose clock has jumped does not count for the certificate (R14).  The comparison
+        # with the limit is what `believes` nearly always comes down to, without the call.
         counts = time - now <= self._clocks.limits[node] or self._clocks.believes(node, now, time)
-        if counts and answers == self._hoped:  # by far the most frequent case
+        # Every lock was granted with the fence that was proposed: by far the most frequent case.
+        if counts and answers == self._all_granted:
             for round_ in asked:
-                round_.agreed += round_.answers[node] is None  # a late one does not count
+                # A late answer does not count: the node's vote in this round is silence.
+                round_.agreed += round_.answers[node] is None
             grant_all(asked, node, granted_at(self._proposed, time))
             return True
+        # The node has no vote: it is in quarantine, or has lost its memory.
         if not answers:
             for round_ in asked:
                 round_.take(node, NO_VOTE)
             return True
         if not self._fit(answers):
             return False
+        # Each lock has its own answer.  Example: one lock is taken, and the counter of another one already
+        # stood above the ballot, so that its fence is greater than the one that was proposed.
         if counts:
             for round_, said in zip(asked, answers, strict=True):
                 round_.agreed += said == self._proposed and round_.answers[node] is None
@@ -231,23 +249,25 @@ class FencedAcquires(ScriptBatch):
 
 
 class OneAnswerEach(ScriptBatch):
-    """A script that answers with nothing but an answer for each lock."""
+    """A script whose reply is the request id and an answer for each lock."""
 
     _read: Callable[[Any], Answer]
-    """Reads what was said of one lock."""
-    _usual: Answer
-    """What it nearly always is."""
-    _hoped: list[int]
-    """How the script says that, for all of the locks."""
+    """Reads the answer to one lock."""
+    _usual_answer: Answer
+    """The answer to nearly every lock."""
+    _usual_reply: list[int]
+    """The reply, without the request id, in which every lock has the usual answer."""
 
     def take(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
         """As in `Batch`."""
         if type(reply) is not list or not reply or reply[0] != request_id:
             return False
         answers = reply[1:]
-        if answers == self._hoped:
-            grant_all(self.rounds, node, self._usual)
+        # Every lock was held, and is extended or released now: the usual case.
+        if answers == self._usual_reply:
+            grant_all(self.rounds, node, self._usual_answer)
             return True
+        # No reply to this script: replies and commands are out of step, and the node is reconnected (R15).
         if not self._fit(answers):
             return False
         self._hand_out(node, answers, self._read, fail)
@@ -256,35 +276,35 @@ class OneAnswerEach(ScriptBatch):
 
 @final
 class Releases(OneAnswerEach):
-    """Releases of locks that have no counter to be raised; all are told to other processes, or none."""
+    """Releases without a counter to raise; other processes are notified of all of them, or of none."""
 
     _fits = staticmethod(fits_batched_release)
     _read = staticmethod(read_batched_release)
-    _usual = RELEASED
+    _usual_answer = RELEASED
 
     def __init__(self, rounds: Sequence[ReleaseRound]) -> None:
         self.rounds = rounds
         n = len(rounds)
-        self._hoped = [1] * n
+        self._usual_reply = [1] * n
         words = [round_.primitive.packed_key for round_ in rounds]
-        words.append(_EMPTY if rounds[0].quiet else _LOUD)
+        words.append(_EMPTY if rounds[0].quiet else _NOTIFY)
         words += [b"$%d\r\n%b\r\n" % (len(round_.owner), round_.owner) for round_ in rounds]
         self._pack(rounds[0].primitive.batches.release, n, words, 1 + n)
 
 
 @final
 class Extensions(OneAnswerEach):
-    """Extensions by one ttl, all of them with a fence, or none."""
+    """Extensions by the same ttl, either all with a fence or all without."""
 
     _fits = staticmethod(fits_int)
     _read = staticmethod(read_extend)
-    _usual = GRANTED
+    _usual_answer = GRANTED
 
     def __init__(self, rounds: Sequence[ExtendRound]) -> None:
         self.rounds = rounds
         first, n = rounds[0], len(rounds)
         primitive, fenced = first.primitive, first.fenced
-        self._hoped = [1] * n
+        self._usual_reply = [1] * n
         self.conditional = bool(primitive.packed_incarnation)
         words = [round_.primitive.packed_pair if fenced else round_.primitive.packed_key for round_ in rounds]
         words += (

@@ -1,14 +1,15 @@
-"""The outbox: what is asked of all nodes in one turn of the loop leaves together at its end (R1, R42).
+"""The outbox: operations of one turn of the event loop leave for all nodes together at its end (R1, R42).
 
-Most questions are about one lock and the same bytes for every node.  They wait here until the turn is over;
-then they are put into batches, and each node is given all of them in one piece.  In what order tasks asked
-within the turn does not matter, but for this: a lock that is released is free for whichever task of this
-process asks for it next, and nothing follows the release of an owner (R6).  So extensions leave first, then
-releases, then acquires.  The undo of a try that has not left yet calls `drain` before, to come behind it.
+Most operations concern one lock and send the same bytes to every node.  They wait here until the turn ends;
+then they are grouped into batches, and each node gets all batches in one write.  The order in which tasks
+asked within the turn does not matter, with one exception: a released lock is free for the next task of this
+process that asks for it, and nothing follows the release of an owner (R6).  So extensions leave first, then
+releases, then acquires.  The undo of an attempt that is still waiting here calls `drain` first, so that the
+attempt leaves before its undo.
 
-Anything that is asked in another way calls `drain`, too.  A node that cannot take batches as it is now (it is
-not up, or its ledger has acquires that may still be executed, or it is a user's own client) is asked for each
-lock alone.
+Commands that do not pass through the outbox call `drain` first, too.  A node that cannot take batches at the
+moment gets a command for each lock: it is not up, or its ledger has acquires that may still be executed, or
+it is a user's own client.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ from .batch import MAX_BATCH, Batch, Extensions, FencedAcquires, PlainAcquires, 
 from .deadlines import Deadlines
 
 NOT_HELD: Final = Answer(Vote.REFUSED, "was not held", wait=0.0)
-"""What a node would answer to a release whose acquire it was never sent."""
+"""Stands for a node's answer to a release whose acquire it was never sent."""
 
 
 @runtime_checkable
 class TakesBatches(Protocol):
-    """A node that batches can be given to."""
+    """A node that can take batches."""
 
     def post(self, batches: Sequence[Parcel], replies: int, index: int) -> bool:
-        """Send all of them, as node number `index`; False when that cannot be, and nothing was sent.
+        """Send all batches to this node, number `index`; False when it cannot take them: nothing was sent.
 
-        `replies` is how many replies they have together.
+        `replies` is the number of replies to all batches together.
         """
 
 
@@ -52,19 +53,19 @@ def _posts_nothing(_batches: Sequence[Parcel], _replies: int, _index: int) -> bo
 @final
 @dataclass(slots=True)
 class TickContext:
-    """What the acquires of one turn of the loop have in common."""
+    """The values that all acquires of one turn of the event loop share."""
 
     asked_at: float
-    """On the manager's clock, read before the first of them was put here (R3)."""
+    """The manager's clock, read before the first acquire of the turn was queued here (R3)."""
     ballot: int
-    """The fence that is proposed (R10)."""
+    """The fence that the acquires propose (R10)."""
     owner_ends: bytes
-    """What stands behind the random part of an owner value."""
+    """The end of every owner value, behind its random part."""
 
 
 @final
 class Outbox:
-    """What the rounds of one manager are asked through."""
+    """Sends the rounds of one manager to its nodes."""
 
     def __init__(
         self,
@@ -88,28 +89,30 @@ class Outbox:
         self._releases: list[ReleaseRound] = []
         self._acquires: list[AcquireRound] = []
         self.tick: TickContext | None = None
-        """What was read for an acquire that waits here: for the next ones it need not be read again."""
+        """The values read for an acquire that waits here; later acquires of the turn use them again."""
         self._scheduled = False
-        self._sent: list[Batch] = []  # in this turn: their time begins at its end
-        self._under_way: deque[tuple[float, Batch]] = deque()  # and until when they may be answered
+        # Batches sent in this turn: their time limit starts at the end of the turn.
+        self._sent: list[Batch] = []
+        # Batches with a running time limit, and the moment it ends, by the event loop's clock.
+        self._under_way: deque[tuple[float, Batch]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
-    # -- to be asked in this turn --------------------------------------------------------------
+    # -- queued for the end of this turn -------------------------------------------------------
 
     def extend(self, round_: ExtendRound) -> None:
-        """Have an extension leave in this turn of the loop."""
+        """Send an extension at the end of this turn of the event loop."""
         self._extensions.append(round_)
         if not self._scheduled:
             self._schedule()
 
     def release(self, round_: ReleaseRound) -> None:
-        """Have a release leave in this turn of the loop."""
+        """Send a release at the end of this turn of the event loop."""
         self._releases.append(round_)
         if not self._scheduled:
             self._schedule()
 
     def acquire(self, round_: AcquireRound, tick: TickContext) -> None:
-        """Have an acquire leave in this turn of the loop; `tick` is what was read for it."""
+        """Send an acquire at the end of this turn of the event loop; `tick` has the values read for it."""
         self.tick = tick
         self._acquires.append(round_)
         if not self._scheduled:
@@ -122,14 +125,21 @@ class Outbox:
     # -- leaving -------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Give the nodes all that waits here: what comes next comes behind it."""
+        """Give the nodes everything that waits here, so that the caller's next command comes behind it."""
+        # Acquires after this point have to read the clock again: their first byte leaves later (R3).
         self.tick = None
+        # Nothing waits: a command that bypasses the outbox has called, in a turn without batches.
         if not (self._acquires or self._releases or self._extensions):
             return
+        # The lists are emptied before the first node is called.  Code that runs during the writes may queue
+        # further rounds: these wait for the next drain, and no round is sent twice.
         batches, replies = self._batches(), 0
         for batch in batches:
             replies += batch.replies
         self._sent += batches
+        # The usual case: every node takes the batches.  Example of the other one: of five nodes, node 3 has
+        # just reconnected and its ledger has an acquire that may still be executed.  Nodes 0 to 2 and 4 get
+        # the batches, and node 3 gets a command for each lock.
         alone = [index for index, post in enumerate(self._posts) if not post(batches, replies, index)]
         if alone:
             self._ask_one_by_one(iter([(i, one) for i in alone for each in batches for one in each.rounds]))
@@ -139,15 +149,22 @@ class Outbox:
         releases, self._releases = self._releases, []
         acquires, self._acquires = self._acquires, []
         batches: list[Batch] = []
+        # Extensions first: an extension and the release of its owner may both wait here, and nothing may
+        # follow the release (R6).
         if extensions:
             batches += map(Extensions, _alike(extensions, _TTL_AND_FENCED))
+        # Releases before acquires: task A releases "x" and task B acquires "x" in the same turn.  B finds it
+        # free, in whichever order the two tasks ran.
         if releases:
             batches += map(Releases, _alike(releases, _QUIET))
         if not acquires:
             return batches
+        # All acquires of a manager have fences, or none: fencing is an option of the manager.  Without
+        # fences they are plain SET commands, which share no arguments: one batch takes any number of them.
         if not acquires[0].primitive.fenced:
             batches.append(PlainAcquires(acquires))
             return batches
+        # With fences: one script for each group that has the same ttl, ballot and length of fence range.
         for alike in _alike(acquires, _TTL_AND_FENCES):
             batches.append(FencedAcquires(alike, self._clocks, self._now))
         return batches
@@ -155,18 +172,22 @@ class Outbox:
     def _ask_one_by_one(self, questions: Iterator[tuple[int, Asked]]) -> None:
         try:
             for index, round_ in questions:
+                # A release whose acquire this node was provably never sent: there is nothing to delete.
                 if index in round_.unsent:
                     round_.take(index, NOT_HELD)
+                # The usual case: a command for this lock alone, with its own place in the node's ledger.
                 else:
                     self.nodes[index].submit(round_.command, round_, index)
-        except BaseException:  # of a hook that hears of a silent node: the others are asked all the same
+        except BaseException:
+            # A hook that is told of a silent node has failed.  The iterator goes on behind the question that
+            # failed, so that the other nodes and locks are asked all the same.
             self._ask_one_by_one(questions)
             raise
 
     def flush(self) -> None:
-        """Send what waits here, and begin its time; called at the end of the turn.
+        """Send what waits here and start its time limit; called at the end of the turn.
 
-        No node is to blame for what keeps the loop busy until then.
+        The time limit does not include what kept the event loop busy before: no node is to blame for that.
         """
         self._scheduled = False
         try:
@@ -176,37 +197,43 @@ class Outbox:
 
     def _begin_their_time(self) -> None:
         under_way = self._under_way
+        # Forget batches at the head that every node has answered: nearly all are done by the next turn.
         while under_way and under_way[0][1].done:
             under_way.popleft()
+        # Every batch has the same limit, so appending keeps the queue sorted by the end of the limit.
         ends = self.loop.time() + self.node_timeout
         for batch in self._sent:
             under_way.append((ends, batch))
         self._sent.clear()
+        # A timer that is already set rings earlier than these batches are due; it then sets the next one.
         if under_way and self._timer is None:
             self._timer = self.loop.call_at(under_way[0][0], self._ring)
 
     def _ring(self) -> None:
-        """Count as silent what is late (R1); all have the same limit, so the first is due first."""
+        """Count late answers as silence (R1).  All batches have the same limit: the first is due first."""
         self._timer = None
         under_way, now = self._under_way, self.loop.time()
         try:
+            # Two cases at the head: its time is up, or it is done and only takes up room.
             while under_way and (under_way[0][0] <= now or under_way[0][1].done):
                 for round_ in under_way[0][1].rounds:
                     if not round_.done:
                         round_.time_out()
+                # Only now: if a time-out raises, its batch stays, and the other rounds of it end next time.
                 under_way.popleft()
-        finally:  # whatever that raises, the others end in time, too
+        finally:
+            # Also when a time-out has raised: the remaining batches must end in time, too.
             if under_way and self._timer is None:
                 self._timer = self.loop.call_at(under_way[0][0], self._ring)
 
     def unanswered(self) -> list[Asked]:
-        """Return the rounds that some node has not answered yet."""
+        """Return the rounds that are still waiting for the answer of a node."""
         batches = [*(batch for _, batch in self._under_way), *self._sent]
         waiting = [*self._extensions, *self._releases, *self._acquires]
         return [r for r in (*waiting, *(r for batch in batches for r in batch.rounds)) if not r.done]
 
     def for_node(self, node: Node) -> Outbox:
-        """Return an outbox over one node, for what concerns no other."""
+        """Return an outbox for one node, for operations that concern no other node."""
         return Outbox((node,), self.deadlines, self.node_timeout, self._clocks, self._now)
 
 
@@ -221,14 +248,16 @@ _QUIET: Final = attrgetter("quiet")
 
 
 def _alike(rounds: list[AskedRound], key: Callable[[AskedRound], object]) -> list[list[AskedRound]]:
-    """Part rounds into those that one script can ask, `MAX_BATCH` at most, in their order."""
+    """Group rounds that one script can ask, at most `MAX_BATCH` in a group, in their order."""
+    # The usual case outside of bursts: one lock.
     if len(rounds) == 1:
         return [rounds]
-    sorts: dict[object, list[AskedRound]] = {}
+    # Example: 40 acquires, of them 35 with a ttl of 10 s and 5 with 30 s, become groups of 32, 3 and 5.
+    groups: dict[object, list[AskedRound]] = {}
     for round_ in rounds:
-        sorts.setdefault(key(round_), []).append(round_)
+        groups.setdefault(key(round_), []).append(round_)
     return [
         alike[first : first + MAX_BATCH]
-        for alike in sorts.values()
+        for alike in groups.values()
         for first in range(0, len(alike), MAX_BATCH)
     ]

@@ -1,4 +1,4 @@
-"""A round: one question to all nodes at once, one tally, one time limit (rules R1 and R4)."""
+"""A round: one command to all nodes at once, one tally of the answers, one time limit (rules R1 and R4)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .deadlines import Deadlines
 from .futures import wait_for
 
 Decided: TypeAlias = Callable[[Tally], bool]
-"""Whether a tally is all that a waiter needs to know: what `Round.wait` waits for."""
+"""The condition that `Round.wait` waits for: whether a tally tells the waiting task enough."""
 
 NOTHING_KNOWN: Final[Mapping[int, Answer]] = {}
 
 NO_REPLY: Final = Silence("no answer yet")
-"""Stands for the reply that has not come."""
+"""Stands for a reply that is still missing."""
 
 
 def verdict_known(tally: Tally) -> bool:
@@ -29,24 +29,24 @@ def verdict_known(tally: Tally) -> bool:
 
 
 def all_answered(tally: Tally) -> bool:
-    """Whether every node has answered, or was counted as silent: for reports."""
+    """Whether every node has answered or was counted as silent; used for reports."""
     return tally.pending == 0
 
 
 def majority_answered(tally: Tally) -> bool:
-    """Whether a majority has answered, or no further node will."""
+    """Whether a majority has answered, or no more answers can come."""
     return tally.answered >= tally.quorum or tally.pending == 0
 
 
 def keep(reply: Reply) -> Answer:
-    """Take any reply for an answer that counts, and keep it."""
+    """Count any reply as a granted vote, and keep the reply itself in `Answer.found`."""
     if isinstance(reply, Silence):
         return Answer(Vote.SILENT, reply.reason)
     return Answer(Vote.GRANTED, found=reply)
 
 
 class Asks(Protocol):
-    """What a round is asked through: the outbox."""
+    """What a round uses of its outbox."""
 
     nodes: Sequence[Node]
     size: int
@@ -56,20 +56,20 @@ class Asks(Protocol):
     loop: asyncio.AbstractEventLoop
 
     def drain(self) -> None:
-        """Give the nodes what waits to be asked."""
+        """Send what waits in the outbox."""
 
 
 class Round(Tally):
-    """One question, asked of all nodes; `read` turns a reply into an answer.
+    """One command to all nodes; `read` turns a reply into an answer.
 
-    `on_answer` is shown every answer, also one that comes after the time was up.
+    `on_answer` is called with every answer, including late ones.
 
-    A waiter leaves as soon as the tally tells it enough; the round itself goes on until every node
-    has answered or its time is up.  A reply that comes later counts for nothing; only a round that `learns`,
-    a release, has it in its `answers` from then on.
+    A waiting task continues as soon as the tally tells it enough; the round itself goes on until every node
+    has answered or its time is up.  A later reply does not count.  A round that `learns`, a release, still
+    stores it in `answers`.
     """
 
-    # Of the class, as long as they are what nearly every round keeps.
+    # Defaults on the class: most rounds never set these, which saves their memory and time.
     _on_answer: Callable[[int, Answer], None] | None = None
     _alarm: asyncio.Future[bool] | None = None
     _alarmed_by: Decided | None = None
@@ -77,11 +77,12 @@ class Round(Tally):
     _then: tuple[Decided, Callable[[], None]] | None = None
     _timeout = 0.0  # seconds; 0: a node_timeout
     learns = False
+    """Whether `answers` takes up replies that come after the time was up."""
     unsent: Sequence[int] = ()
     """The nodes that were provably never sent the command."""
     read: Callable[[Reply], Answer]
     stragglers = True
-    """Whether nodes may have granted that stand at another fence than the lease's (R10)."""
+    """Whether a node may have granted at another fence than the lease's (R10)."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class Round(Tally):
         self._begin(outbox)
 
     def _begin(self, outbox: Asks) -> None:
-        """Do what `Tally` does, without working out each time how many are a majority."""
+        """Initialize as `Tally` does, but take the size of a majority from the outbox."""
         self._outbox = outbox
         self.size = self.pending = size = outbox.size
         self.quorum = outbox.quorum
@@ -103,23 +104,27 @@ class Round(Tally):
         self.answers: list[Answer | None] = [None] * size
 
     def ask(self, command: Command, timeout: float, *, known: Mapping[int, Answer] = NOTHING_KNOWN) -> None:
-        """Put `command` in every node's queue in this turn of the loop; no node is waited for.
+        """Queue `command` for every node in this turn of the event loop, without waiting for any node.
 
         Nodes whose answer is `known` are not asked.
         """
         outbox = self._outbox
-        outbox.drain()  # what was asked before this one comes before it
+        # What other rounds have queued in this turn comes first: an undo must not overtake its acquire.
+        outbox.drain()
+        # Known answers are counted before the first question: a node that answers at once, with silence
+        # because it is down, say, then meets a tally that is complete so far.
         for node, answer in known.items():
             self.answers[node] = answer
             self.cast(answer.vote)
         for index, node_ in enumerate(outbox.nodes):
             if index not in known:
                 node_.submit(command, self, index)
+        # Nothing is pending when every answer was known, or every node failed at once: no time limit then.
         if self.pending:
             self.limit(timeout)
 
     def limit(self, timeout: float) -> None:
-        """Give the nodes `timeout` seconds, from the end of this turn of the loop."""
+        """Give the nodes `timeout` seconds, from the end of this turn of the event loop."""
         self._timeout = timeout
         self._outbox.deadlines.watch(self, timeout)
 
@@ -135,28 +140,38 @@ class Round(Tally):
         self.take(node, self.read(reply))
 
     def take(self, node: int, answer: Answer) -> None:
-        """Take a node's answer, and let every waiter go that knows enough now."""
+        """Take a node's answer, and wake every waiting task for which the tally is decided now."""
+        # Before the check for late answers: an extension also learns from a late one.
         if self._on_answer is not None:
             self._on_answer(node, answer)
-        if self.answers[node] is not None:  # it was counted as silent when the time was up, and stays so
+        # Late: the time was up, and the node was counted as silent.  The vote stays what it was, for a
+        # verdict may rest on it.  A release stores the answer all the same: the node did delete the key.
+        if self.answers[node] is not None:
             if self.learns and answer.vote is not Vote.SILENT:
                 self.answers[node] = answer
             return
+        # In time, the usual case: one vote of each node.
         self.answers[node] = answer
+        # The node was down, say, and the command provably never left this process: its release need not
+        # go there either.
         if not answer.sent:
             self.unsent = (*self.unsent, node)
         self.cast(answer.vote)
         self.tell()
 
     def tell(self) -> None:
-        """Let every waiter go that knows enough."""
+        """Wake every waiting task for which the tally is decided now."""
+        # The task that acquires: nearly every round has this one waiter and no other.
         if (alarm := self._alarm) is not None and not alarm.done():
             assert self._alarmed_by is not None, "set with it"
             if self._alarmed_by(self):
                 alarm.set_result(True)
+        # Further tasks, each with its own condition.  Example: of five nodes three have released.  A task
+        # that waits for a majority continues, and one that waits for all answers does not.
         for decided, future in self._waiting:
             if not future.done() and decided(self):
                 future.set_result(True)
+        # Taken out before it is called: the callback may have a reply taken, which comes back here.
         if self._then is not None and self._then[0](self):
             callback, self._then = self._then[1], None
             callback()
@@ -170,6 +185,7 @@ class Round(Tally):
         """Count every node that has not answered as silent: silence is an answer (R1)."""
         silence = Silence(f"no answer within {self._timeout or self._outbox.node_timeout:.3g} s")
         for node, answer in enumerate(self.answers):
+            # Through `on_reply`, as if the node had said so: `read` and `on_answer` see silence, too.
             if answer is None:
                 self.on_reply(node, silence)
 
@@ -178,16 +194,17 @@ class Round(Tally):
     def then(self, decided: Decided, callback: Callable[[], None]) -> None:
         """Call `callback` once, as soon as `decided`: now, or while a reply is taken.  One per round."""
         assert self._then is None, "one per round"
+        # Decided already, by known answers or by nodes that are down.
         if decided(self):
             callback()
         else:
             self._then = (decided, callback)
 
     def alarm(self, decided: Decided) -> asyncio.Future[bool]:
-        """Return what is set as soon as `decided`, for the one task that nearly every round has.
+        """Return a future that is set as soon as `decided`, for the one task that waits for most rounds.
 
-        Only for what a quorum of grants decides, and no fewer unless another node has not granted; and for
-        what is not decided already.
+        The condition must still be undecided, and it must become true with a quorum of grants.  With fewer
+        grants it may become true only after another node has not granted: `grant_all` relies on that.
         """
         assert self._alarm is None, "one task"
         self._alarmed_by = decided
@@ -196,33 +213,38 @@ class Round(Tally):
 
     async def wait(self, decided: Decided, *, within: float | None = None) -> None:
         """Wait until `decided`, at the latest until the round's time is up, at most `within` seconds."""
+        # Decided already: the calling task continues without a turn of the event loop.
         if decided(self):
             return
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         waiter = (decided, future)
+        # A new tuple, for `tell` may be iterating over the old one.
         self._waiting = (*self._waiting, waiter)
         try:
-            if within is None:  # the round's own time limit ends it
+            # No timer: the round's own time limit counts missing answers as silence, which decides it.
+            if within is None:
                 await future
             else:
                 await wait_for(future, within)
         finally:
+            # Also after a cancellation: a round must not keep the future of a task that has gone.
             self._waiting = tuple(each for each in self._waiting if each is not waiter)
 
     def won(self, primitive: Primitive) -> Primitive:
-        """Return what was won of what it asked for."""
+        """Return the primitive that was won: of a semaphore, with the slot."""
         return primitive
 
     def thin_out(self) -> None:
-        """Keep of the grants the votes alone: what came with them has been used, and takes memory."""
+        """Keep only the votes of grants: their fences and times have been used, and take memory."""
         self._alarm = None
         answers = self.answers
         for node, answer in enumerate(answers):
+            # Refusals and silences keep their reasons: hooks and errors report them.
             if answer is not None and answer.vote is Vote.GRANTED:
                 answers[node] = GRANTED
 
     def votes(self) -> tuple[NodeVote, ...]:
-        """Return what each node said so far, in the order of the nodes."""
+        """Return what each node has said so far, in the order of the nodes."""
         silent = self.read(NO_REPLY)
         return tuple(
             NodeVote(node.name, answer.vote, answer.reason, answer.wait)
@@ -231,20 +253,28 @@ class Round(Tally):
 
 
 def grant_all(rounds: Sequence[Round], node: int, answer: Answer) -> None:
-    """Take a node's grants that say nothing else: what `Round.take` comes to in nearly all cases."""
+    """Take one node's grants of many rounds: `Round.take`, inlined for the by far most frequent answer."""
     for round_ in rounds:
         answers = round_.answers
-        if answers[node] is not None:  # it was counted as silent
+        # Late: the node was counted as silent.  `take` knows what to do with that.
+        if answers[node] is not None:
             round_.take(node, answer)
             continue
+        # What `Tally.cast` does for a grant.
         answers[node] = answer
         round_.pending -= 1
         round_.granted = granted = round_.granted + 1
+        # Exactly the quorum: the verdict changes with this grant, and with no later one.
         if granted == round_.quorum:
             round_.verdict = Verdict.WON
             alarm = round_._alarm  # noqa: SLF001 (it is a method of many rounds)
-            if alarm is not None and not alarm.done():  # it is for what a quorum of grants decides
+            # No need to evaluate its condition: `alarm` accepts only conditions that a quorum of grants
+            # makes true.
+            if alarm is not None and not alarm.done():
                 alarm.set_result(True)
-        others = granted + round_.pending < round_.size  # then fewer grants may decide it
+        # The usual case: all answers so far are grants, and the alarm is the only waiter.  Otherwise fewer
+        # grants than a quorum may decide a condition.  Example: of five nodes the first has refused.  The
+        # second grant is the third answer, and `majority_answered` becomes true.
+        others = granted + round_.pending < round_.size
         if others or round_._waiting or round_._then is not None:  # noqa: SLF001
             round_.tell()
