@@ -1,19 +1,20 @@
-"""Hand-off windows: a process that hands a name from task to task lets other processes have it (rule R13).
+"""Hand-off windows: a process that passes a name between its own tasks lets others have it, too (rule R13).
 
-When a task of the process is next, its acquire leaves in the same write as the release before it, and no
-other process is told.  So that others get in, a window is bounded in time and in count.  The
-release that ends it is told to all that listen, and the next contender of this process lets them ask first:
-for `YIELD` seconds, or until the next release, if others listened or cannot be told; else for
-`YIELD_WITHOUT_LISTENERS`.
+When another task of the process is next, its acquire leaves in the same write as the release before it, and
+no other process is notified.  So that other processes get the lock, too, such a window is limited in time and
+in number of releases.  The release that ends the window notifies all listeners, and the next contender of
+this process lets them ask first.  It waits for `YIELD` seconds, or until the next release, if other processes
+listened or cannot be notified; otherwise for `YIELD_WITHOUT_LISTENERS`.
 
-The life of a quiet release:
+The steps of a quiet release, which notifies no other process:
 
-1. The leaving `Contender` finds that the next in line asks at once (`Ticket.keep_quiet`).  It keeps a place
-   among the tries in flight for that question, and its release is quiet: `notice_pending`.
-2. It leaves, and the flag goes on to the contender that is let in.
-3. That one asks: it takes the place, and the flag is down.  Other processes hear of its own release.
-4. Or it leaves without having asked, since it was cancelled, say: then the place is given back, and the
-   release is announced after all.
+1. The leaving `Contender` finds that the next waiter asks at once (`Contender.keep_quiet`).  It keeps a place
+   among the attempts in flight for that waiter, sets `notice_pending`, and its release is quiet.
+2. It leaves, and `notice_pending` moves to the contender that is let in.
+3. That contender asks: it uses the place, and clears `notice_pending`.  Other processes are notified of its
+   own release.
+4. Or it leaves without having asked, since it was cancelled, say.  Then the place is given back, and the
+   release is published after all.
 """
 
 from __future__ import annotations
@@ -25,63 +26,72 @@ from typing import Final, final
 from .._round.round import Round
 
 WINDOW: Final = 0.05
-"""Seconds for which one process may hand a name from task to task before it lets others ask."""
+"""Seconds that one process may pass a name between its tasks before it lets other processes ask."""
 
 MAX_HAND_OFFS: Final = 1024
-"""How often it may do so in one window."""
+"""Most releases in one window."""
 
 YIELD: Final = 0.025
-"""Seconds for which it then keeps from asking, at most: a process that began to poll lately has asked."""
+"""Most seconds that the process then waits before it asks: a process that polls since lately has asked."""
 
 YIELD_WITHOUT_LISTENERS: Final = 0.001
-"""Seconds for which it keeps from asking when no other process listens: one that polls may still be there."""
+"""Seconds that it waits when no other process listens: there may still be one that polls."""
 
 MAX_WINDOWS: Final = 1024
-"""Names whose windows are remembered after their last release; the oldest gives way."""
+"""Names whose windows are remembered after their last release; beyond that the oldest is forgotten."""
 
 
 @final
 @dataclass(slots=True, eq=False)
 class HandoffWindow:
-    """A stretch of time in which this process has had a name again and again."""
+    """A period in which this process has had a name again and again, with short gaps at most."""
 
     began: float
     used: float
-    """When the name was last given back."""
+    """When the name was last released."""
     count: int = 0
-    """How often it was given back."""
+    """Number of releases."""
     ended: bool = False
     release: Round | None = None
-    """The release that ended it: set by the holding that was told that it is over."""
+    """The release that ended the window; set by the holding that made it."""
     listened: bool = False
-    """Whether this process itself listened to that release."""
+    """Whether this process itself was subscribed when that release was sent."""
 
 
 @final
 class HandoffWindows:
-    """The windows of one process, by name.  Times are the manager's clock."""
+    """The windows of one process, by name.  Times are from the manager's clock."""
 
     __slots__ = ("windows",)
 
     def __init__(self) -> None:
         self.windows: OrderedDict[str, HandoffWindow] = OrderedDict()
-        """By name; a name that is not in it need not be asked about."""
+        """By name.  Callers may skip `take` for a name without a window, or with one that has not ended."""
 
     def take(self, name: str, now: float) -> HandoffWindow | None:
-        """Note that this process is about to ask for `name`; returns a window that is over, once."""
+        """Return the window of `name` if it has ended and others are to ask first; forget it then.
+
+        Called when this process is about to ask for `name`.
+        """
         window = self.windows.get(name)
+        # Not had lately, or the window goes on: ask at once.
         if window is None or not window.ended:
             return None
         del self.windows[name]
-        return None if now - window.used >= YIELD else window  # else others had their moment
+        # Nothing of this process has asked since the release that ended the window: if that is a while ago,
+        # other processes have had their time without a wait.
+        return None if now - window.used >= YIELD else window
 
     def give_back(self, name: str, asked: float, now: float) -> HandoffWindow | None:
-        """Note that this process gives `name` back, which it asked for when it was `asked`.
+        """Count a release of `name`, which was acquired by a question at `asked`.
 
         Returns its window if this release ends it.
         """
         window = self.windows.get(name)
-        if window is None or asked - window.used >= YIELD:  # others had their moment
+        # A new window: the first release, or a gap before the acquire in which other processes could ask.
+        # Example: released at 10.000 s.  Asked for again at 10.001 s, the window goes on; at 10.030 s, a new
+        # one begins.
+        if window is None or asked - window.used >= YIELD:
             window = self.windows[name] = HandoffWindow(asked, now)
             self.windows.move_to_end(name)
             if len(self.windows) > MAX_WINDOWS:
@@ -92,5 +102,5 @@ class HandoffWindows:
         return window if window.ended else None
 
     def end(self, name: str) -> None:
-        """Note that another process has `name`: this one has had its time."""
+        """Forget the window of `name`: another process has had the lock."""
         self.windows.pop(name, None)

@@ -1,8 +1,13 @@
 """The local queue: requests of one process that exclude each other reach the nodes one by one (rule R13).
 
-Tasks of one process that want the same name queue here, first in, first out, instead of fighting each other
-over the network.  Whether two of them exclude each other is for the lock kind to say.  The queue is for calm,
-not for safety: a task that is let in still has to win the quorum.
+Tasks of one process that want the same name queue here, first in, first out, instead of competing over the
+network.  The lock kind decides whether two requests exclude each other.  The queue saves traffic and is not
+needed for safety: a task that is let in still has to win the quorum.
+
+A contender is *inside* a name from the moment it is let in until it leaves: it may ask the nodes, or hold the
+lock.  Example of a read-write lock: two readers hold "x", and then a writer W and a reader R want it.  W
+excludes the readers and is queued.  R could share with the readers, but W is queued before it, so R is queued
+behind W.
 """
 
 from __future__ import annotations
@@ -23,104 +28,115 @@ from .attempt_limiter import AttemptLimiter
 from .handoff import HandoffWindows
 
 MAX_WAITERS: Final = 65536
-"""Tasks of one process that may wait for one name."""
+"""Most tasks of one process that wait for the same name."""
 
 
 class Held(Protocol):
-    """What the queue knows of a lock that a task of this process holds."""
+    """What the queue uses of a lock that a task of this process holds."""
 
     @property
     def valid_until(self) -> float:
-        """When its validity ends, on the manager's clock."""
+        """The end of its validity, on the manager's clock."""
 
     @property
     def task(self) -> object | None:
-        """The task that runs under it, while an ``async with`` binds one; of a thread's block the thread."""
+        """The task inside its ``async with`` block, if there is one; the thread, for a thread's block."""
 
 
 class Wanted(Protocol):
-    """What the queue knows of a request whose task may be handed a lock by another (R43)."""
+    """What the queue uses of a request whose task may be handed a lock by another task (R43)."""
 
     @property
     def ttl(self) -> float:
-        """Seconds for which the keys are to live."""
+        """Seconds that the keys are to live."""
 
     @property
     def at_least(self) -> float:
-        """Seconds for which the name is to stay taken (R34)."""
+        """Seconds that the name is to stay taken (R34)."""
 
     @property
     def holder(self) -> str | None:
-        """What the holder calls itself, where not as its manager does."""
+        """The holder's label; None for the label of its manager."""
 
 
 @final
 @dataclass(slots=True, eq=False)
 class Contender:
-    """The right to contend for some names; `leave` lets the next in line in."""
+    """A call of `acquire` in the queues of its names; `leave` lets the next waiter in."""
 
     queue: LocalQueue
     primitive: Primitive
     names: tuple[str, ...] = ()
-    """Those that it was let in for, and has not left."""
+    """The names that it is inside of."""
     acquire_round: Round | None = None
-    """What the contender is asking the nodes."""
+    """The round by which it asks the nodes."""
     held: Held | None = None
-    """What it has won, or another task has left to it (R43); nothing once it has left."""
+    """The lock that it has won, or that another task has handed to it (R43); None after it has left."""
     notice_pending: bool = False
-    """Whether the release before it was quiet, because it asks at once; a waiter among the tries in flight is
-    kept for that question.  See `handoff`."""
+    """Whether the release before it was quiet, because this contender asks the nodes at once; a place among
+    the attempts in flight is kept for it.  See `handoff`."""
     seat: Seat = NO_SEAT
-    """What marks its call at the nodes while it waits, if the kind has marks of its own (R22)."""
+    """The mark of its call at the nodes while it waits, if the kind gives each call its own (R22)."""
     returns: bool = False
-    """Whether it was in before: its waiter is before those of calls that came later."""
+    """Whether it has been inside before: it is then queued before calls that came later."""
 
     def now_held(self, held: Held, taken: Callable[[], LockNotAcquiredError]) -> None:
-        """Tell the tasks behind this one that the names are held now."""
+        """Store the lock that was won, and let the tasks behind this one know."""
         self.held = held
         for name in self.names:
             entry = self.queue.entries[name]
+            # What the nodes refused earlier is out of date.
             entry.refusal = None
+            # It waited at the nodes on behalf of its process; the next one that is refused may do so.
             if entry.representative is self:
                 entry.representative = None
-            if entry.queue:  # what it shares with is let in
+            # Others may share the lock now.  Example: a reader has won, and three readers are queued: all
+            # three are let in, up to the next writer in the queue.
+            if entry.queue:
                 self.queue.admit(name)
-            if entry.single_tries and entry.held is not None:  # what shares the name has been let in
+            # Non-blocking calls that are still queued cannot share it: their verdict is "held".
+            if entry.single_tries and entry.held is not None:
                 entry.send_single_tries_away(taken())
+            # This may have been the last task that waited for a release: unsubscribe.
             if entry.listened:
                 self.queue.idle(name, entry)
 
     def becomes(self, weaker: Primitive) -> None:
-        """Note that its lock is of a kind now that may let others in (R23)."""
+        """Change to a weaker kind, which may let others in: a writer has become a reader (R23)."""
         self.primitive = weaker
         for name in self.names:
             self.queue.admit(name)
 
     @property
     def claims(self) -> bool:
-        """Whether it may keep others from what its call does not have: by marks, or from free names."""
+        """Whether its call keeps others out while it waits: by marks at nodes, or from names still free."""
         return self.primitive.kind.claims or len(self.primitive.names) > 1
 
     def enter_in_order(self) -> str | None:
-        """Enter the names that it is not in for; returns the first that has to be waited for.
+        """Enter the remaining names in order; return the first one that it has to wait for, if any.
 
-        It is then in for those before that one alone: since all calls keep to the order of the names, none
-        of them waits for another in a circle.
+        It is then inside only of the names before that one.  All calls enter names in the same order, so no
+        two of them can wait for each other in a circle.
         """
         names = self.primitive.names
-        for waiter, name in enumerate(names):
+        for index, name in enumerate(names):
+            # Inside already, since a wait for this name has ended; or free now.
             if name in self.names or self.queue.enter(name, self):
                 continue
-            self.leave_names(tuple(later for later in names[waiter + 1 :] if later in self.names))
+            # Example: the call wants a, b, c.  It waited for c first, is inside of c, and finds b taken.  It
+            # must not keep c while it waits for b: the call that has b may be waiting for c.
+            self.leave_names(tuple(later for later in names[index + 1 :] if later in self.names))
             return name
         return None
 
     def represents_process(self) -> bool:
-        """Whether this contender, which was refused, is the one of its process that waits for the names.
+        """Whether this task waits at the nodes on behalf of its whole process, after a refusal.
 
-        Another one that shares them may be, which was refused before.
+        One contender of a name does so.  Others that share the name and are refused, too, wait behind it.
         """
         entries = [self.queue.entries[name] for name in self.names]
+        # Another contender was refused before.  Example: three readers of this process ask at once while a
+        # writer elsewhere holds the lock: the first one waits for its release, the others queue here.
         if any(entry.representative not in (None, self) for entry in entries):
             return False
         for entry in entries:
@@ -128,55 +144,61 @@ class Contender:
         return True
 
     def refused(self, error: LockNotAcquiredError, answered_at: float) -> None:
-        """Tell the tasks behind this one what the nodes said last, and when a quorum last answered."""
+        """Store what the nodes answered, and when a quorum last answered, for the tasks behind this one."""
         for name in self.names:
             entry = self.queue.entries[name]
             entry.refusal, entry.answered_at = error, answered_at
+            # Non-blocking calls waited for no more than this verdict.
             entry.send_single_tries_away(error)
 
     def listens(self) -> None:
-        """Note that this process listens to releases of the names."""
+        """Note that this process is subscribed to releases of the names."""
         for name in self.names:
             self.queue.entries[name].listened = True
 
     @property
     def followed(self) -> bool:
-        """Whether a task of this process waits for what this contender is in for, a single name."""
+        """Whether it is inside of one name, and a task of this process is queued for that."""
         return len(self.names) == 1 and bool(self.queue.entries[self.names[0]].queue)
 
     def keep_quiet(self) -> bool:
-        """Tell whether another task of this process asks as soon as this one leaves.
+        """Whether another task of this process asks as soon as this one leaves.
 
-        If so, the release need not be published, and a waiter is kept for the question.
+        If so, its release is not published, and a place among the attempts in flight is kept for that task.
         """
+        # Without a place left there is no promise that the task asks in the same write: publish then.
         if self.primitive.heritable and self.followed and self.queue.entries[self.names[0]].next_asks(self):
             self.notice_pending = self.queue.attempt_limiter.reserve()
         return self.notice_pending
 
     def next_waiter(self) -> QueueEntry | None:
-        """Return the next in line, if it wants what this one has, and may have it as it is (R43)."""
+        """Return the next waiter if this contender's lock can be handed to it unchanged (R43)."""
         mine = self.primitive
+        # It has left already; or the kind does not pass on its locks between tasks.
         if not (self.names and mine.heritable):
             return None
         waiter = self.queue.entries[self.names[0]].next_in_line()
+        # The next one wants another kind, a fair lock instead of a mutex, say: it has to ask the nodes.
         if waiter is None or waiter.contender.primitive.kind is not mine.kind:
             return None
+        # The same kind, but further names: what this one has is a part of what the waiter wants.
         return waiter if waiter.contender.primitive.keys == mine.keys else None
 
     def requeue(self) -> None:
-        """Leave, to queue again: another one that was refused, too, waits for both."""
+        """Leave and queue again: another contender represents the process at the nodes."""
         self.returns = True
         self.leave()
 
     def leave(self) -> None:
-        """Let the next in line in, once."""
+        """Leave all names, and let the next waiters in; a second call does nothing."""
         names, self.names = self.names, ()
-        self.held = None  # what is held knows this contender, too: no work for the collector
+        # The holding refers to this contender: without the circle, no work for the garbage collector.
+        self.held = None
         for name in names:
             self.queue.leave(name, self)
 
     def leave_names(self, names: tuple[str, ...]) -> None:
-        """Let the next in line in for some of the names that it is in for."""
+        """Leave some of the names, and let their next waiters in."""
         self.names = tuple(name for name in self.names if name not in names)
         for name in names:
             self.queue.leave(name, self)
@@ -185,85 +207,96 @@ class Contender:
 @final
 @dataclass(slots=True, eq=False)
 class QueueEntry:
-    """A waiter in the queue; `future` is True when its contender was let in, False when waiting is over."""
+    """A contender in the queue of a name; `future` is True when it is let in, False when its wait is over."""
 
     future: asyncio.Future[bool]
     contender: Contender
     sole_name: bool
-    """Whether this name is all that is wanted: then the first in line asks at once."""
+    """Whether its call wants only this name: it then asks the nodes as soon as it is let in."""
     wanted: Wanted | None = None
-    """What its call asks for; None of a single try, which is never handed a lock."""
+    """The request of its call; None for a non-blocking call, which is never handed a lock."""
     verdict: LockNotAcquiredError | None = None
-    """What the contender before a single try was told: it waits for no more than that."""
+    """The error that ended its wait: what the contender inside was told by the nodes."""
 
 
 @final
 @dataclass(slots=True, eq=False)
 class NameQueue:
-    """One name: which contenders are in, and which waiters wait."""
+    """One name: the contenders inside, and the queue of those that wait."""
 
     inside: list[Contender]
     queue: OrderedDict[QueueEntry, None] | None = None
-    """The waiters that wait, once there is one; most names are passed without."""
+    """The waiters in their order; None until the first one comes, since most names never have any."""
     refusal: LockNotAcquiredError | None = None
-    """What the nodes said last to a contender."""
+    """The last error that a contender inside was told by the nodes."""
     answered_at: float = 0.0
-    """Since when no quorum has answered, by the manager's clock, if that is the `refusal`."""
+    """When a quorum last answered, by the manager's clock; of use if `refusal` is a missing quorum."""
     single_tries: list[QueueEntry] | None = None
-    """The waiters that wait for a verdict on the contender, not for their turn."""
+    """The waiters of non-blocking calls: they wait for the verdict of a contender inside, not to be let in."""
     listened: bool = False
-    """Whether this process listens to releases of the name."""
+    """Whether this process is subscribed to releases of the name."""
     representative: Contender | None = None
-    """The contender that was refused and waits, for those behind it, too."""
+    """The contender that was refused and waits at the nodes on behalf of this process."""
 
     @property
     def held(self) -> Held | None:
-        """What a task of this process holds under the name, if no other could have it beside that one."""
+        """A lock that a task of this process holds under the name, if it leaves no room for another holder."""
         found: Held | None = None
         holders = 0
         for contender in self.inside:
             if contender.held is not None:
                 found, holders = contender.held, holders + 1
+                # A mutex is full with its first holder, a semaphore of three permits with its third.
                 if contender.primitive.kind.full(holders):
                     return found
         return None
 
     @property
     def acquire_round(self) -> Round | None:
-        """What a contender that is in is asking the nodes."""
+        """The round by which a contender inside asks the nodes, if there is one."""
         for contender in self.inside:
             if contender.acquire_round is not None:
                 return contender.acquire_round
         return None
 
     def admits(self, primitive: Primitive, leaving: Contender | None = None) -> bool:
-        """Whether no contender that is in, but for the one that is `leaving`, keeps `primitive` out."""
+        """Whether the contenders inside let `primitive` in; the one that is `leaving` does not count.
+
+        Example of a read-write lock: two readers are inside.  A third reader is let in if one of the two
+        holds the lock.  If both still ask, it waits for their verdict.  A writer is not let in.
+        """
         kind, contenders, holders = primitive.kind, 0, 0
         for contender in self.inside:
             if contender is leaving:
                 continue
+            # Two reasons to stay out: a contender inside was refused and waits at the nodes for its process,
+            # so that another attempt would be refused as well; or the two kinds exclude each other.
             if contender is self.representative or kind.conflicts(contender.primitive.kind):
                 return False
+            # It shares the name, and is still asking.
             if contender.held is None:
                 contenders += 1
+            # It shares the name, and holds it: another one has good chances, too.
             else:
                 holders += 1
         return kind.admits(contenders, holders)
 
     def next_asks(self, leaving: Contender) -> bool:
-        """Whether the first in line asks as soon as this contender has left."""
+        """Whether the first waiter asks the nodes as soon as `leaving` has left."""
         waiter = self.next_in_line()
+        # One that wants further names may have to wait for those first.
         return waiter is not None and waiter.sole_name and self.admits(waiter.contender.primitive, leaving)
 
     def next_in_line(self) -> QueueEntry | None:
-        """Return the first waiter whose wait is not over."""
+        """Return the first waiter that still waits."""
         for waiter in self.queue or ():
+            # Done: its time was up in this turn of the event loop, and its task has not run since.
             if not waiter.future.done():
                 return waiter
         return None
 
     def send_single_tries_away(self, verdict: LockNotAcquiredError) -> None:
-        """Send away the waiters that wait for no more than a verdict; each steps out of the queue itself."""
+        """End the waits of non-blocking calls; each task then removes its own entry from the queue."""
         single_tries, self.single_tries = self.single_tries, None
         for waiter in single_tries or ():
             waiter.verdict = verdict
@@ -272,7 +305,7 @@ class NameQueue:
 
 @final
 class LocalQueue:
-    """The queues of one manager, by name; a name has an entry while a contender is in for it."""
+    """The queues of one manager, by name; a name has an entry while a contender is inside."""
 
     __slots__ = ("_announce", "_on_idle", "attempt_limiter", "cooldowns", "entries", "handoff")
 
@@ -280,24 +313,30 @@ class LocalQueue:
         self, attempt_limiter: AttemptLimiter, on_idle: Callable[[str], None], announce: Callable[[str], None]
     ) -> None:
         self.entries: dict[str, NameQueue] = {}
-        self._on_idle = on_idle  # called when no task waits any more for a name that was listened to
-        self._announce = announce  # called when a name is free, and no process has been told
+        # Called when no task of this process waits for a name any more, to unsubscribe from its releases.
+        self._on_idle = on_idle
+        # Called to publish a release that was quiet, when the task it was quiet for has not asked.
+        self._announce = announce
         self.attempt_limiter = attempt_limiter
         self.handoff = HandoffWindows()
         self.cooldowns = Cooldowns()
 
     def listened(self, names: Iterable[str]) -> bool:
-        """Whether this process listens to releases of one of these names."""
+        """Whether this process is subscribed to releases of one of these names."""
         entries = (self.entries.get(name) for name in names)
         return any(entry.listened for entry in entries if entry is not None)
 
     def enter(self, name: str, contender: Contender) -> bool:
-        """Let `contender` in for `name` unless something that is in, or waits, excludes it."""
+        """Let `contender` into `name` unless a contender inside or in the queue comes first."""
         entry = self.entries.get(name)
+        # No other task of this process wants the name: by far the most frequent case.
         if entry is None:
             self.entries[name] = NameQueue([contender])
+        # A waiter comes first, even if this contender could share with those inside: with two readers inside
+        # and a writer in the queue, a third reader must not overtake the writer.
         elif entry.queue or not entry.admits(contender.primitive):
             return False
+        # It shares the name with those inside: a reader beside readers, or another permit.
         else:
             entry.inside.append(contender)
         contender.names += (name,)
@@ -306,7 +345,7 @@ class LocalQueue:
     def line_up(
         self, name: str, contender: Contender, *, single_try: bool, wanted: Wanted | None = None
     ) -> QueueEntry:
-        """Return a waiter in the queue of `name`; a task that stops waiting there calls `step_out`."""
+        """Return a new entry in the queue of `name`; a task that stops waiting calls `step_out`."""
         sole_name = len(contender.primitive.names) == 1
         wanted = None if single_try else wanted
         waiter = QueueEntry(asyncio.get_running_loop().create_future(), contender, sole_name, wanted)
@@ -314,66 +353,93 @@ class LocalQueue:
         if entry.queue is None:
             entry.queue = OrderedDict()
         entry.queue[waiter] = None
+        # It was inside before, so it goes to the head.  It may be let in at once, where the waiter that was
+        # first is not: a reader that returns may share with a reader inside, while a writer waits.
         if contender.returns:
             entry.queue.move_to_end(waiter, last=False)
-            self._admit(name, entry)  # it may share what the waiter behind it has to wait for
+            self._admit(name, entry)
         if single_try:
             entry.single_tries = entry.single_tries or []
             entry.single_tries.append(waiter)
         return waiter
 
     def step_out(self, name: str, waiter: QueueEntry) -> None:
-        """Stop waiting; a contender that was let in at the same moment leaves again."""
+        """Remove an entry from the queue, unless its contender was let in at the same moment."""
         future = waiter.future
+        # Let in, in the same turn of the event loop as a cancellation, say: it is inside now, and its task
+        # calls `Contender.leave`, which lets the next one in.
         if future.done() and not future.cancelled() and future.result():
-            return  # its `Ticket.leave` lets the next in
+            return
         future.cancel()
         entry = self.entries.get(name)
+        # Not in the queue any more: `_admit` has met the entry with its wait over.
         if entry is not None and entry.queue and waiter in entry.queue:
             del entry.queue[waiter]
+            # It may have kept others out.  Example: readers are inside, and the writer at the head of the
+            # queue gives up: the readers behind it are let in.
             self._admit(name, entry)
             self.idle(name, entry)
 
     def leave(self, name: str, contender: Contender) -> None:
-        """Take `contender` out, and let in what can be let in now, in the order of the queue."""
+        """Take `contender` out of `name`, and let in waiters in the order of the queue."""
         entry = self.entries[name]
         if entry.representative is contender:
             entry.representative = None
+        # No other task of this process has to do with the name: by far the most frequent case.
         if not (entry.queue or entry.listened or contender.notice_pending) and len(entry.inside) == 1:
             assert entry.inside[0] is contender, "it was let in"
-            del self.entries[name]  # by far the most frequent case: no other task knows of the name
+            del self.entries[name]
             return
         entry.inside.remove(contender)
+        # May pass the pending notification on to the contender that is let in.
         self._admit(name, entry, contender)
+        # With no contender inside, every waiter could be let in: the queue is empty, too.
         if not entry.inside:
             del self.entries[name]
         self.idle(name, entry)
-        if contender.notice_pending:  # handed to a task that has gone without asking, or may ask much later
+        # The quiet release was for a task that has left without asking, or that wants further names and may
+        # ask much later.  So give back the place kept for it, and notify the other processes after all.
+        if contender.notice_pending:
             contender.notice_pending = False
             self.attempt_limiter.leave()
             self._announce(name)
 
     def admit(self, name: str) -> None:
-        """Let in what nothing keeps out any more: what is in lets others in now."""
+        """Let in waiters in the order of the queue, after those inside have begun to share."""
         self._admit(name, self.entries[name])
 
     def _admit(self, name: str, entry: NameQueue, after: Contender | None = None) -> None:
-        """Let in what nothing excludes any more, in the order of the queue; `after` is what has just left."""
+        """Let in waiters from the head of the queue, up to the first that has to stay; `after` has just left.
+
+        Example: a writer has left, and the queue is reader, reader, writer, reader.  The first reader is let
+        in and asks.  Once it holds the lock, the second is let in.  The writer stays, and so does the reader
+        behind it.
+        """
         while entry.queue:
             waiter = next(iter(entry.queue))
-            if not waiter.future.done():  # else its wait has just ended
+            # The usual case: the head of the queue still waits.
+            if not waiter.future.done():
+                # It has to stay, and nothing may overtake it: the queue is first in, first out.
                 if not entry.admits(waiter.contender.primitive):
                     return
-                if after is not None and after.notice_pending and waiter.sole_name:  # it asks at once
+                # The release before it was quiet, and it asks at once: the duty to notify the other processes
+                # is now its own, and so is the place among the attempts in flight.
+                if after is not None and after.notice_pending and waiter.sole_name:
                     after.notice_pending, waiter.contender.notice_pending = False, True
                 self._let_in(name, entry, waiter)
+            # Its wait has ended in this turn of the event loop: its task will call `step_out`.
             else:
                 del entry.queue[waiter]
 
     def let_pass(self, name: str) -> bool:
-        """Let in what nothing that is in keeps out, whatever waits before it (R22); whether there was any."""
+        """Let in each waiter that those inside admit, regardless of those before it (R22).
+
+        Returns whether there was one.
+        """
         entry, any_passed = self.entries[name], False
         for waiter in list(entry.queue or ()):
+            # Example: a reader is inside, and the queue is writer, reader, writer, reader.  If the reader
+            # inside holds the lock, both queued readers pass the writers, which keep their order.
             if not waiter.future.done() and entry.admits(waiter.contender.primitive):
                 self._let_in(name, entry, waiter)
                 any_passed = True
@@ -387,7 +453,8 @@ class LocalQueue:
         del entry.queue[waiter]
 
     def idle(self, name: str, entry: NameQueue) -> None:
-        """Stop listening to releases of `name` if no task of this process waits for it, or contends."""
+        """Unsubscribe from releases of `name` when no task of this process is queued for it or asks."""
+        # All contenders inside hold the lock: none of them waits for a release.
         if (
             entry.listened
             and not entry.queue

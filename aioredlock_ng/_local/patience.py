@@ -1,10 +1,14 @@
-"""For how long a call keeps others from what it does not have itself (R22).
+"""For how long a waiting call keeps others from locks that it does not hold itself (R22).
 
-A writer keeps readers from a name that readers have, and a call for several names keeps others from those
-that are free: in line here, and by its marks at the nodes.  What it waits for may wait for one of these: then
-both would wait without end, though neither needs what the other holds.  So it keeps them out for a while on
-end, and then lets them in; next time for twice as long, up to a minute, so that it gets in itself where the
-others stay for longer.
+A waiting writer keeps new readers from a name that readers hold.  A call for several names keeps others from
+those that are free.  Both do so by their entries in the local queue and by their marks at the nodes.  The
+holder that the call waits for may itself wait for one of the calls that are kept out: then both would wait
+for ever, though neither needs what the other holds.  So a call keeps others out for a limited time, and then
+lets them in.  Each time it keeps them out for twice as long, up to a minute, so that it gets the lock even
+where the others hold theirs for longer.
+
+Example: a reader R holds "x", and will release it after its subtask has read "x", too.  A writer W waits for
+R, and the subtask waits behind W.  After `KEEPS_OUT` seconds W lets the subtask in, and all three go on.
 """
 
 from __future__ import annotations
@@ -16,38 +20,44 @@ from typing import Final, final
 from .local_queue import QueueEntry
 
 KEEPS_OUT: Final = 5.0
-"""Seconds for which a call keeps others out, the first time."""
+"""Seconds that a call keeps others out the first time."""
 
 KEEPS_OUT_LONGEST: Final = 60.0
-"""The same, however often it has let others in."""
+"""Most seconds that it keeps others out, however often it has let them in."""
 
 LETS_IN: Final = 0.25
-"""Seconds for which it then keeps from asking: the round trip of those that are let in may be long."""
+"""Seconds that it then waits before it asks: the round trip of the calls that are let in may be long."""
 
 
 @final
 class Patience:
-    """That of one call."""
+    """The time that one call keeps others out, while it is refused by the nodes."""
 
     __slots__ = ("_until", "span")
 
     def __init__(self) -> None:
         self.span = KEEPS_OUT
-        """Seconds for which it keeps others out on end."""
+        """Seconds that the call keeps others out without a pause."""
+        # The end of the current span; infinite while none has begun.
         self._until = math.inf
 
     def is_over(self, now: float, *, taken: bool) -> bool:
-        """Whether the call, which the nodes have refused, lets others in now; then it begins again.
+        """Whether the call, after a refusal by the nodes, lets others in now; a new span begins then.
 
-        So it does when the lock is not `taken`: no majority answers, and no holder is waited for.
+        A new span begins also when the lock is not `taken`: no majority answers, and there is no holder to
+        wait for.
         """
+        # No quorum: the call waits for nodes, and keeps others from nothing that they could get.
         if not taken:
             self._until = math.inf
             return False
+        # The first refusal by a holder: the span begins.
         if self._until == math.inf:
             self._until = now + self.span
+        # Still within it.
         if now < self._until:
             return False
+        # Over: let others in, and be more patient next time.
         self.grow()
         self._until = math.inf
         return True
@@ -59,7 +69,7 @@ class Patience:
 
 @final
 class PatienceInLine:
-    """That of a call whose `place` is in the queue of `name`, until it is cancelled."""
+    """The same for a call that is in the queue of `name` by its `place`; runs until it is cancelled."""
 
     __slots__ = ("_name", "_patience", "_place", "_timer")
 
@@ -73,15 +83,20 @@ class PatienceInLine:
         self._timer = asyncio.get_running_loop().call_later(self._patience.span, self._let_pass)
 
     def cancel(self) -> None:
-        """Let no more pass: the call has been let in, or waits no more."""
+        """Stop letting others pass: the call has been let in, or has stopped waiting."""
         self._timer.cancel()
 
     def _let_pass(self) -> None:
-        if self._place.future.done():  # it was let in, or its time is up, in this turn of the loop
+        # It was let in, or its time was up, in this turn of the event loop.
+        if self._place.future.done():
             return
         contender = self._place.contender
+        # Give up the names before this one.  Example: a call for a, b and c is inside of a, and queued for
+        # b: others may have a meanwhile.  It enters a again when it has been let into b.
         has_kept = bool(contender.names)
-        contender.leave()  # the names that it came in for before
-        if contender.queue.let_pass(self._name) or has_kept:  # else it has kept nothing from any call
+        contender.leave()
+        # It has kept a name, or another call in this queue, from what they could have had.  Otherwise it was
+        # in no call's way, and there is no reason to be more patient.
+        if contender.queue.let_pass(self._name) or has_kept:
             self._patience.grow()
         self._begin()

@@ -1,4 +1,4 @@
-"""How the acquires of one manager wait: each at most for a time, and none beyond the manager's end."""
+"""How the acquires of one manager wait: each for a limited time, and none beyond the manager's end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .._round.futures import give_up, wait_for
 
 @final
 class Sleeps:
-    """The waits that are under way."""
+    """The waits that are going on."""
 
     __slots__ = ("_availability", "_futures")
 
@@ -20,7 +20,7 @@ class Sleeps:
         self._futures: set[asyncio.Future[bool]] = set()
 
     def __len__(self) -> int:
-        """How many acquires wait for their turn or for their next try."""
+        """Number of acquires that wait in a queue or for their next attempt."""
         return len(self._futures)
 
     async def wait(self, future: asyncio.Future[bool], seconds: float | None) -> bool:
@@ -34,12 +34,13 @@ class Sleeps:
             done = await wait_for(future, seconds)
         finally:
             self._futures.discard(future)
+        # `end` has woken this wait; or the future was set in the turn in which the manager was closed.
         if self._availability.closing:
             raise self._availability.closed_error()
         return done
 
     async def sleep(self, seconds: float) -> None:
-        """Wait; raises as `wait` does."""
+        """Wait for so many seconds; raises as `wait` does."""
         await self.wait(asyncio.get_running_loop().create_future(), seconds)
 
     def end(self) -> None:
