@@ -1,4 +1,4 @@
-"""Acquiring: the local queue, then one try after the other until the time is up (R13)."""
+"""Acquiring: first the local queue, then one attempt after the other until the time is up (R13)."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ from .waiting import Waiting
 class Acquisition:
     """One call of `acquire`, from the local queue to the win or the error."""
 
-    # Of the class, as long as they are what nearly every call keeps.
-    _has_place = False  # among the tries in flight
-    _patience: Patience | None = None  # since it was first kept from the lock, if it keeps others out
+    # Defaults on the class: most calls never set these, which saves their memory and time.
+    _has_place = False  # among the attempts in flight
+    _patience: Patience | None = None  # from the first refusal on, if the call keeps others out
     _attempts = 0
-    _ahead = 0  # calls of other processes that come before it in line, as the last try was told (R28)
-    _seen = 0  # the greatest counter that a node has told us: the next ballot is above it
-    _waiting: Waiting | None = None  # since the call was first kept from the lock
-    _waits_told = False
+    _ahead = 0  # calls of other processes before it in the queue, by the last attempt's answers (R28)
+    _seen = 0  # the greatest counter that a node has reported: the next ballot is above it
+    _waiting: Waiting | None = None  # from the first refusal on
+    _waiting_emitted = False
     _acquired: Locks = ()  # in its context, when it began to wait
-    _behind: NameQueue | None = None  # where it waits for a task of this process
-    _refusal: LockNotAcquiredError | None = None  # of the last try
+    _behind: NameQueue | None = None  # the local queue in which it waits
+    _refusal: LockNotAcquiredError | None = None  # of the last attempt
 
     def __init__(
         self,
@@ -67,99 +67,114 @@ class Acquisition:
         self.names = primitive.names
         self._deadline = Deadline(session.clock, session.node_timeout, given, began, request.quorum_timeout)
         self._contender = Contender(session.queue, primitive)
-        self._seat = NO_SEAT  # what says to the nodes that the call waits, if its kind does (R22)
+        # What marks the call at the nodes while it waits, if its kind uses marks (R22).  A non-blocking call
+        # does not wait, and leaves none.
+        self._seat = NO_SEAT
         if (seat_of := primitive.kind.seat) is not None and not self._deadline.single_try:
             self._seat = seat = seat_of(lambda: session.seat, session.owners.new)
+            # `SHARED_SEAT` only says that the call may wait: there is no mark of its own to take away.
             if seat is not SHARED_SEAT:
                 self._contender.seat = seat
 
     async def run(self) -> Holding:
-        """Acquire, or raise why not.  Cancelled at any await, it leaves nothing behind (R5)."""
+        """Acquire, or raise the reason why not.  A cancellation at any await leaves nothing behind (R5)."""
         session = self._session
         try:
             holding = await self._acquire()
         except BaseException as error:
-            if isinstance(grant := self._contender.held, Grant):  # the next in line may have it
+            # Cancelled in the moment in which another task handed its lock to this one: the next waiter may
+            # have it.
+            if isinstance(grant := self._contender.held, Grant):
                 session.succession.pass_on(grant, self._contender, session.clock.now())
             self._contender.leave()
+            # Nodes may have its mark: without an attempt they cannot.
             if self._attempts and self._contender.seat.name:
                 session.releases.leave_queue(self._primitive, self._contender.seat)
             self._gave_up(error)
             raise
         finally:
+            # It ended between taking a place and asking.
             if self._has_place:
                 self._leave_place()
             if self._waiting is not None:
                 self._waiting.stop()
-            if self._waits_told:
+            if self._waiting_emitted:
                 session.long_waits.drop(self)
         if Acquired in session.hooks.wanted or debugging():
-            self._tell_acquired(holding)
+            self._emit_acquired(holding)
         ACQUIRED.set((*ACQUIRED.get()[1 - REMEMBERED :], ref(holding)))
         return holding
 
     async def _acquire(self) -> Holding:
         """The story of a call, from first to last."""
         session, contender, deadline = self._session, self._contender, self._deadline
-        # A burst: too many tries are in flight.  Stand in line before any other work.
+        # A burst: too many attempts are in flight.  Queue for a place before any other work.
         if session.attempt_limiter.in_flight >= session.attempt_limiter.most and not deadline.single_try:
-            await self._stand_in_line()
-        # What others may hold beside this task may still be what it would wait for, behind a writer (R20).
+            await self._queue_for_place()
+        # This task may wait for its own release even where others could share the lock with it: it holds a
+        # read lock, a writer is queued, and it wants to read once more (R20).
         if not (deadline.single_try or session.queue.entries.keys().isdisjoint(self.names)):
             session.local.check_deadlock(self._primitive, reentrant=self._request.reentrant)
         # One contender per name and process: the other tasks wait here, in the order of their calls.
         await self._queue_locally()
-        # One of them may have handed its lock on, as it is: then no node need be asked.
+        # Another task has handed its lock to this one: no node need be asked.
         if isinstance(held := contender.held, Grant) and (holding := self._adopt(held)) is not None:
             return holding
         while True:
-            # Ask all nodes at once.  A first try whose time was used up before it began is still a try.
+            # Ask all nodes at once.  If the time was used up before the first attempt, that is made all the
+            # same, with a `node_timeout`.
             attempt = await self._prepare()
             grant = await attempt.ask(deadline.for_answers() or session.node_timeout)
             # There are three cases.
             # 1. A majority granted, and enough of the validity is left: the lock is ours.
             if grant is not None and (holding := self._hold(grant, attempt)) is not None:
                 return holding
-            # 2. It is not ours: undo the try everywhere, and learn from that why, and for how long.
-            #    Give up if the name is something else's, or the time is up.
+            # 2. The attempt has failed: undo it everywhere, and learn from the replies why, and how long the
+            #    lock will stay taken.  Give up if a key has another type, or the time is up.
             error, waiting = await self._undo(attempt)
             contender.refused(error, deadline.answered_at)
             left = deadline.left()
             if left is not None and left <= 0:
                 raise error
-            # 3. There is time left: wait for a release, the end of the key or a back-off, and ask again;
-            #    unless the loop stood still past the time, so that hardly an answer could come within it.
-            #    One that shares the name with others of this process waits behind the first that was refused.
-            self._tell_waiting(error)
+            # 3. There is time left: wait, and ask again.
+            self._emit_waiting(error)
+            # 3a. This call waits at the nodes on behalf of its process: for a release, the expiry of the
+            #     keys, or a back-off.
             if waiting is not None:
                 await waiting.for_next_try(error)
-            elif (
-                not contender.represents_process()
-            ):  # else the one that waited for both has left: ask at once
+            # 3b. Another task of this process, which shares the name and was refused before, does so: wait
+            #     behind it in the local queue.  If that task has given up meanwhile, ask again at once.
+            elif not contender.represents_process():
                 contender.requeue()
                 await self._queue_locally()
             await self._let_others_in(error)
+            # The event loop stood still until after the end of the time: hardly an answer could be in time.
             if deadline.for_answers() < session.node_timeout / 2:
                 raise error
 
     # -- behind other tasks of this process ----------------------------------------------------
 
     async def _queue_locally(self) -> None:
-        """Wait until no task of this process is in the way of any name, and let other processes ask first."""
+        """Wait until no task of this process is in the way, and let other processes ask first if due."""
         session, contender, single_try = self._session, self._contender, self._deadline.single_try
+        # A name stays taken after its release by this process: a non-blocking call need not ask the nodes.
         if single_try and (error := session.local.cooling(self.names)) is not None:
             raise self._refused_here(error)
         for name in self.names:
+            # Another task of this process has the name, or is queued for it.
             if not session.queue.enter(name, contender):
                 self._leave_place()
                 await self._queue_behind(name)
+                # Handed to this task by another one, unchanged (R43).
                 if contender.held is not None:
-                    return  # handed off by another task, as it is (R43)
+                    return
                 break
         handoff = session.queue.handoff
         for name in self.names:
+            # This process has not had the name for long: the usual case.
             if (last := handoff.windows.get(name)) is None or not last.ended:
-                continue  # the most frequent case: this process has not had it for long
+                continue
+            # It has: other processes may ask first.
             if (window := handoff.take(name, session.clock.now())) is not None:
                 self._leave_place()
                 await self._begin_to_wait().let_others_ask(window)
@@ -167,26 +182,29 @@ class Acquisition:
             await self._cool_down()
 
     async def _queue_behind(self, name: str) -> None:
-        """Wait for the names that tasks of this process have, or want, beginning with `name`.
+        """Wait for the names that other tasks of this process have or want, beginning with `name`.
 
-        What it waits for may wait for this call, too: so it keeps no name from others while it waits for its
-        first.  If all others are free then, it has them; else it waits for one after the other in their
-        order, and keeps those before, for a while (`PatienceInLine`).
+        The task that it waits for may wait for this call, too.  So it keeps no name from others while it
+        waits for the first one.  If all others are free then, it enters them.  Otherwise it waits for one
+        after the other in their order, and keeps those before, for a limited time (`PatienceInLine`).
         """
         contender = self._contender
         contender.leave()
         await self._queue_for(name)
+        # Example: the call wants a, b and c, and b was taken.  Let into b, it enters a and c if they are
+        # free.  If a is taken, it gives b up, waits for a, and enters b and c after that.
         while contender.held is None and (further := contender.enter_in_order()) is not None:
             await self._queue_for(further)
 
     async def _queue_for(self, name: str) -> None:
-        """Wait in the queue of one name until the contender is let in; raises when the time is up before."""
+        """Wait in the queue of one name until the contender is let in; raise if the time is up before."""
         session, deadline, single_try = self._session, self._deadline, self._deadline.single_try
         if single_try:
             session.local.check_kind(self._primitive, name)
         else:
             session.local.check_deadlock(self._primitive, reentrant=self._request.reentrant)
         entry = session.queue.entries[name]
+        # A non-blocking call: the answer is known already, from a holder or from a refusal.
         if single_try and (entry.held or entry.refusal):
             raise self._refused_here(session.local.in_the_way(self.names, entry))
         if len(entry.queue or ()) >= MAX_WAITERS:
@@ -198,9 +216,10 @@ class Acquisition:
         claim = None if patience is None else PatienceInLine(patience, name, place)
         try:
             self._behind = entry
+            # Runs users' hooks, which may let the lease in the way end: so the entry is in the queue before.
             if not single_try:
-                self._tell_waiting(None)  # code of users, which may find that the lease in the way has ended
-            # A single try that finds a contender without a verdict waits for that verdict, not longer.
+                self._emit_waiting(None)
+            # A non-blocking call that finds a contender without a verdict waits for that verdict, no longer.
             if await session.sleeps.wait(
                 place.future, deadline.for_answers() if single_try else deadline.room()
             ):
@@ -214,42 +233,47 @@ class Acquisition:
             deadline.watch_no_more()
             if claim is not None:
                 claim.cancel()
+        # Not let in: the time is up, or a verdict has ended the wait.
         session.queue.step_out(name, place)
         raise self._refused_here(session.local.in_the_way(self.names, entry, place.verdict))
 
     async def _cool_down(self) -> None:
-        """Wait while a name stays taken that this process has released; no node need be asked (R34)."""
+        """Wait while a name that this process has released stays taken; no node need be asked (R34)."""
         local = self._session.local
         if (error := local.cooling(self.names)) is not None:
-            self._tell_waiting(error)
+            self._emit_waiting(error)
             self._leave_place()
-            if len(self.names) > 1:  # those that do not stay taken are for others to have meanwhile
+            # Others may have the names that do not stay taken meanwhile.
+            if len(self.names) > 1:
                 self._contender.leave()
             await self._begin_to_wait().cool_down(self.names)
+            # The caller's time was up first.
             if (error := local.cooling(self.names)) is not None:
                 raise self._refused_here(error)
             if len(self.names) > 1:
                 await self._queue_locally()
 
     def _patience_of_claim(self) -> Patience | None:
-        """Return for how long this call keeps others out on end; None if it does not."""
+        """Return how long this call keeps others out; None if it keeps no call out."""
         if self._patience is None and self._contender.claims:
             self._patience = Patience()
         return self._patience
 
     async def _let_others_in(self, error: LockNotAcquiredError) -> None:
-        """Give up marks and places in line for a moment, if it has had them for long (R22).
+        """Give up marks and places in queues for a moment, after having had them for long (R22).
 
-        It keeps others out and has nothing itself; the holder may wait for one of them.  Without a quorum it
-        is not a holder that it waits for.
+        The call keeps others out and holds nothing itself, and the holder may wait for one of those.  Without
+        a quorum the call does not wait for a holder.
         """
         session, contender = self._session, self._contender
         patience, taken = self._patience_of_claim(), isinstance(error, LockTakenError)
+        # It keeps no call out; or not for long enough to give way.
         if patience is None or not patience.is_over(session.clock.now(), taken=taken):
             return
         if self._waiting is not None:
             self._waiting.stop()
-        contender.returns = bool(contender.seat.name)  # among writers its place is the first
+        # A writer is queued first again: only readers are to pass it, no other writer.
+        contender.returns = bool(contender.seat.name)
         contender.leave()
         if contender.seat.name:
             session.releases.leave_queue(self._primitive, contender.seat)
@@ -262,52 +286,59 @@ class Acquisition:
         return error
 
     def _begin_to_wait(self) -> Waiting:
-        """Note that this call is not let through at once."""
+        """Return the state of this call's waits, made when it first has to wait."""
         if self._waiting is None:
             self._waiting = Waiting(self._session, self._contender, self._deadline)
         return self._waiting
 
-    # -- a place among the tries in flight -----------------------------------------------------
+    # -- a place among the attempts in flight --------------------------------------------------
 
-    async def _stand_in_line(self) -> None:
-        """Wait for a place among the tries in flight, in the caller's time; a single try in its own line."""
+    async def _queue_for_place(self) -> None:
+        """Wait for a place among the attempts in flight, in the caller's time.
+
+        A non-blocking call waits in a queue of its own.
+        """
         session, deadline = self._session, self._deadline
         attempt_limiter, began = session.attempt_limiter, session.clock.now()
         place = attempt_limiter.line_up(single_try=deadline.single_try)
+        # None: the queue is full, and the call is refused at once.
         if place is not None:
             try:
                 limit = None if deadline.single_try else deadline.room()
                 self._has_place = await session.sleeps.wait(place, limit)
             finally:
+                # The time was up, the call was refused or cancelled, or the manager is being closed.
                 if not self._has_place:
                     attempt_limiter.step_out(place)
             deadline.stood_in_line(session.clock.now() - began)
+        # What the nodes said to an earlier attempt tells the caller more than that this one was not made.
         if not self._has_place:
             error = not_asked(self.names, session.outbox.nodes, attempt_limiter.most)
             raise self._refusal or self._refused_here(error)
         session.availability.check()
 
     def _leave_place(self) -> None:
-        """Let the next one ask: this call does not, for now."""
+        """Give the place back: this call does not ask for now."""
         if self._has_place:
             self._has_place = False
             self._session.attempt_limiter.leave()
 
-    # -- one try -------------------------------------------------------------------------------
+    # -- one attempt ---------------------------------------------------------------------------
 
     async def _prepare(self) -> Attempt:
-        """Return the next try, for which there is a place."""
+        """Return the next attempt, after taking a place for it."""
         session, contender = self._session, self._contender
         if session.availability.conflict is not None:
             session.availability.check()
-        # Where tasks of this process want the name, too, each is to have a fence of the block (R43).  They
-        # come back for it, so that those that wait now are not all; and a block costs no more than one.
+        # Where other tasks of this process want the name, too, each can get a fence of one range (R43).  The
+        # range is longer than the queue, since tasks come back for the lock; it costs no more than one fence.
         followed = contender.notice_pending or session.queue.entries[self.names[0]].queue
         block = self._primitive.block if followed else 1
-        if contender.notice_pending:  # a place was kept for this question
+        # The quiet release before this contender has kept a place for this attempt.
+        if contender.notice_pending:
             contender.notice_pending, self._has_place = False, True
         if not self._has_place and not session.attempt_limiter.enter():
-            await self._stand_in_line()
+            await self._queue_for_place()
         self._attempts += 1
         attempt = Attempt(
             session, self._primitive, self._request, seen=self._seen, block=block, seat=self._seat
@@ -315,19 +346,22 @@ class Acquisition:
         contender.acquire_round = attempt.acquire_round
         if self._waiting is not None:
             attempt.slot = self._waiting.asks()
-        self._has_place = False  # it is the attempt's now
+        # The attempt gives the place back, with its verdict.
+        self._has_place = False
         return attempt
 
     def _hold(self, grant: Grant, attempt: Attempt | None = None) -> Holding | None:
-        """Return the lock that a try has won, or another task has handed off; None when it came too late."""
+        """Return the lock that an attempt has won or another task has handed off; None if it is too late."""
         session, request, contender = self._session, self._request, self._contender
         # Judged when this task runs again, not when the tally was won (R3).
         too_late = grant.valid_until - session.clock.now() <= request.least_validity
         if too_late or session.availability.conflict is not None:
             return None
         holding = Holding(session, grant, request, contender)
+        # The caller has given the fence of an earlier lease: did another writer hold the lock since?
         if attempt is not None and self._since is not None:
             holding.unchanged = attempt.unchanged_since(self._since)
+        # Some nodes may have granted another slot of the semaphore: release it there.
         if attempt is not None and isinstance(attempt.acquire_round, SlotRound):
             attempt.acquire_round.settle(holding.give)
         contender.now_held(holding, lambda: session.local.held_here(self.names, holding))
@@ -335,26 +369,34 @@ class Acquisition:
         return holding
 
     def _adopt(self, grant: Grant) -> Holding | None:
-        """Return the lock that was handed to this task (R43); None when it comes too late."""
+        """Return the lock that was handed to this task (R43); None if too little of its validity is left."""
         session = self._session
         session.succession.take(grant)
         holding = self._hold(grant)
+        # Too late: release it, and let this task ask the nodes.
         if holding is None:
-            self._contender.held = None  # this task is the contender now
+            self._contender.held = None
             session.succession.give_back(grant)
         else:
             session.counters.handed_off += 1
         return holding
 
     async def _undo(self, attempt: Attempt) -> tuple[LockNotAcquiredError, Waiting | None]:
-        """Undo a try that was no win; return why, and how to wait.  Raise if another one is pointless."""
+        """Undo an attempt that did not win; return the reason, and how to wait for the next one.
+
+        Raises if another attempt is pointless.  The second value is None for a call that does not wait at the
+        nodes itself.
+        """
         session, deadline = self._session, self._deadline
         session.counters.refused += 1
         self._seen = max(self._seen, attempt.seen)
         waiting = None
+        # This call waits at the nodes on behalf of its process.  It subscribes to releases before those of
+        # the attempt are queued.
         if not deadline.single_try and self._contender.represents_process():
             waiting = self._begin_to_wait()
-            waiting.lost(attempt)  # listens to releases, before those of this try are queued
+            waiting.lost(attempt)
+        # Another task of the process does, and keeps the subscription.
         elif self._waiting is not None:
             self._waiting.stop()
         self._seat = attempt.seat
@@ -376,35 +418,37 @@ class Acquisition:
             raise misuse from error
         return error, waiting
 
-    # -- what it tells -------------------------------------------------------------------------
+    # -- events and the log --------------------------------------------------------------------
 
     @property
     def kind(self) -> str:
-        """What the lock's kind is called."""
+        """The name of the lock's kind."""
         return self._primitive.kind.name
 
     @property
     def about(self) -> About:
-        """What it asks for, as hooks and the log are told."""
+        """The names, label and kind of the lock, for hooks and the log."""
         return About(self.names, self._request.label, self.kind)
 
     def why(self) -> LockNotAcquiredError | None:
         """Return what keeps this call from the lock now."""
+        # In the local queue: a task of this process.  Otherwise the nodes' answers to the last attempt.
         behind = self._behind
         return self._refusal if behind is None else self._session.local.in_the_way(self.names, behind)
 
     def waits_long(self) -> None:
-        """Warn if this call may wait for its own task."""
+        """Warn if this call may wait for a lock that its own task holds."""
         if self._acquired:
             self._session.ancestors.check(self._primitive, self._acquired)
 
-    def _tell_waiting(self, error: LockNotAcquiredError | None) -> None:
-        """Tell, once, that this call begins to wait; without an error it waits for a task of this process."""
+    def _emit_waiting(self, error: LockNotAcquiredError | None) -> None:
+        """Emit, once for a call, that it begins to wait: for the nodes, or without an error in the queue."""
         self._refusal = error
-        if self._waits_told:
+        # It waits already: only the reason may have changed.
+        if self._waiting_emitted:
             self._session.long_waits.reconsider(self)
         else:
-            self._waits_told = True
+            self._waiting_emitted = True
             session = self._session
             session.long_waits.add(self)
             session.hooks.emit(
@@ -417,7 +461,7 @@ class Acquisition:
             )
             self._acquired = ACQUIRED.get()
 
-    def _tell_acquired(self, holding: Holding) -> None:
+    def _emit_acquired(self, holding: Holding) -> None:
         hooks, attempts = self._session.hooks, self._attempts
         try:
             hooks.emit(
@@ -430,17 +474,20 @@ class Acquisition:
                 handed_off=not attempts,
             )
         except BaseException:
-            holding.taken_until = 0.0  # no caller got it: it is undone like a try that lost
+            # A hook has failed, and the caller gets no lease: release at once, without a time (`at_least`)
+            # for which the name stays taken.
+            holding.taken_until = 0.0
             holding.release()
             raise
 
     def _gave_up(self, error: BaseException) -> None:
-        """Count and tell that this call ends without the lock."""
+        """Count and emit that this call ends without the lock."""
         session = self._session
         if isinstance(error, QuorumUnavailableError):
             wait = session.availability.seconds()
             error.retry_after = wait if 0 < wait < math.inf else None
         session.counters.gave_up += 1
+        # A key of another type: its cause is the refusal that led to the check (`other_kind`).
         why = error.__cause__ if isinstance(error, ConfigurationError) else error
         refusal = why if isinstance(why, LockNotAcquiredError) else None
         session.hooks.emit(

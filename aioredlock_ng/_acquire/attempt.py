@@ -1,4 +1,4 @@
-"""One try: a fresh owner, asked of all nodes once, and undone unless it is a win (R1, R5)."""
+"""One attempt: all nodes are asked once, with a new owner value; unless it wins, it is undone (R1, R5)."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ from .owners import Owners
 from .refusals import knows_why, refusal_by_nodes, without_fence
 
 STRAGGLERS: Final = 0.01
-"""Seconds that slower nodes are given, once a round is lost, to tell how long their key will stay."""
+"""Seconds that slower nodes get to answer after a round is decided: how long their key will stay, or at which
+fence they stand."""
 
 
 class TrySession(HoldSession):
-    """What tries have of their session."""
+    """What attempts use of their session."""
 
     __slots__ = ("_seat",)
 
@@ -39,53 +40,56 @@ class TrySession(HoldSession):
     wall: Callable[[], float]
     owners: Owners
     holder: str
-    """What owner values say of the holder."""
+    """The holder's label in owner values."""
     attempt_limiter: AttemptLimiter
     in_flight: set[Attempt]
-    """The tries that wait for their verdict."""
+    """The attempts that wait for their verdict."""
     _seat: Seat | None
 
     @property
     def seat(self) -> Seat:
-        """The seat of this process in every line: one task waits there for all that want the name (R30)."""
+        """This process's id in the queues of fair locks: one task waits there on behalf of all (R30)."""
+        # Made when the first fair lock is wanted: most processes never need it.
         if self._seat is None:
             self._seat = self.new_seat()
         return self._seat
 
     def new_seat(self) -> Seat:
-        """Make a seat; its name is the channel on which the process is told (R30)."""
+        """Make a new id; it is also the channel on which the process is notified (R30)."""
         name = b"%b:%b" % (self.owners.new(), self.holder.encode())
         return Seat(mark_key(self.options.prefix, SEATS, name), life=seat_life(self.options.retry.cap))
 
     def read_clocks(self) -> TickContext:
-        """Read what the tries of one turn of the loop have in common, before their first byte (R3)."""
+        """Read the values shared by the attempts of one turn of the event loop, before any byte (R3)."""
         asked_at, wall, ahead = self.clock.now(), self.wall(), self.clocks.median_ahead
-        # The nodes' time, as far as it is known; by the wall clock else.  It is only a hint.
+        # The nodes' time, if samples of it exist; otherwise that of the wall clock.  It is only a hint: a
+        # ballot that is too low makes the nodes answer with greater fences.
         time = wall if ahead is None else asked_at + ahead
-        # Behind the random part stand since when, in Unix milliseconds, a letter if the kind has one
-        # (`signed`), and the holder's label.  They are for people that look at a lock: no decision rests on
-        # them, and the value is compared as a whole.
+        # An owner value is a random part, then the moment of the question in Unix milliseconds, a letter if
+        # the kind has one (`signed`), and the holder's label.  All but the random part is for people that
+        # inspect a lock: no decision depends on it, and values are compared as a whole.
         ends = b":%013d:%b" % (wall * 1000, self.holder.encode())
         return TickContext(asked_at, ballot(0, int(time * 1000)), ends)
 
 
 @final
 class Attempt:
-    """A try to acquire `primitive` as the `request` says, with a block of so many fences (R43).
+    """An attempt to acquire `primitive` with a fence range of length `block` (R43), as `request` says.
 
-    `seen` is the greatest counter that is known of, `seat` what marks the call at the nodes while it waits.
+    `seen` is the greatest counter that a node has reported, and `seat` marks the call at the nodes while it
+    waits.
     """
 
-    # Of the class, as long as they are what nearly every try keeps.
+    # Defaults on the class: most attempts never set these, which saves their memory and time.
     _undone: Round | None = None
     _raising: Round | None = None
     fence = 0
-    """The fence, once there is a certificate for it (R10); of a block the last; 0 without fencing."""
+    """The fence, once it has a certificate (R10); the last one of a fence range; 0 without fencing."""
     asked_at = 0.0
     owner = b""
-    """Fresh for every try, and known before the first byte (R5)."""
-    _suspicions = 0  # of nodes' clocks, when it was asked
-    slot: int | None = None  # after a lost try for a semaphore: which is said to be free, or `ANY`
+    """New for every attempt, and known before the first byte (R5)."""
+    _suspicions = 0  # of nodes' clocks, when the nodes were asked
+    slot: int | None = None  # for a semaphore, after a lost attempt: the slot said to be free, or `ANY`
 
     def __init__(
         self,
@@ -98,41 +102,48 @@ class Attempt:
         seat: Seat = NO_SEAT,
     ) -> None:
         self._session = session
-        self.primitive = primitive  # once it is won, what was won of it
+        self.primitive = primitive  # after a win: of a semaphore, with the slot that was won
         self._request = request
         self._seat = seat
         self.seen = seen
         self.fences_left = block - 1
-        """How many fences of the block are left for others, below `fence`."""
+        """Number of fences in the range that are left for other tasks, below `fence`."""
         self._batched: AcquireRound | None = None
         self._single: GrantRound | None = None
         self.acquire_round: Round
+        # A mutex with one name: its acquire leaves in a batch with those of the same turn.
         if primitive.batchable:
             self.acquire_round = self._batched = AcquireRound(
                 session.outbox, primitive, request.ttl, block=block
             )
+        # Every other lock: a command of its own.
         else:
             self.acquire_round = self._single = grant_round(session.outbox, primitive)
 
     async def ask(self, timeout: float) -> Grant | None:
-        """Ask all nodes; return what was won when a majority granted, and agrees on a fence.
+        """Ask all nodes; return the grant if a majority granted and agrees on a fence, else None.
 
-        Takes `timeout` seconds at most.  What ends it otherwise undoes it, too.  The caller has taken a place
-        for it (`AttemptLimiter`), which is given back with the verdict.
+        Takes at most `timeout` seconds.  If an exception ends it, the attempt is undone first.  The caller
+        has taken a place for it (`AttemptLimiter`), which is given back with the verdict.
         """
         session, acquire_round, primitive = self._session, self.acquire_round, self.primitive
         try:
             self._ask(timeout)
+            # Decided without a wait: all nodes are down, say.
             if acquire_round.verdict is Verdict.PENDING:
                 await acquire_round.alarm(verdict_known)
             won = acquire_round.verdict is Verdict.WON
             if won and primitive.fenced:
-                if self._certified():  # the nodes agree on a fence already: one round trip
+                # The nodes of the majority agree on a fence already: the usual case, in one round trip.
+                if self._certified():
                     session.counters.certified += 1
+                # They granted with different fences, or not all of them count: more has to be known.
                 else:
                     won = await self._certify(timeout)
         except BaseException:
-            if self.owner:  # else nothing was asked: its clock has failed
+            # Cancelled, or a hook has failed: no caller will undo this attempt.  Without an owner value
+            # nothing was sent, since reading the clock has failed.
+            if self.owner:
                 self.undo(timeout)
             raise
         finally:
@@ -140,6 +151,7 @@ class Attempt:
             session.attempt_limiter.leave(acquire_round)
         if self._single is not None:
             self._single.fence, self.primitive = self.fence, self._single.won(primitive)
+        # Undone meanwhile, although it was won: the manager is being closed.
         if not won or self._undone is not None:
             return None
         asked_at, request = self.asked_at, self._request
@@ -158,27 +170,32 @@ class Attempt:
         )
 
     def _ask(self, timeout: float) -> None:
-        """Have the question leave in this turn of the loop."""
+        """Send the acquire to all nodes in this turn of the event loop."""
         session, primitive, batched = self._session, self.primitive, self._batched
         outbox = session.outbox
+        # The first acquire of this turn reads the clocks; the others use its values.
         if (tick := outbox.tick) is None:
             tick = session.read_clocks()
         self.asked_at = tick.asked_at
         self.owner = owner = session.owners.new() + tick.owner_ends
+        # Above every counter that this call has seen: a node's clock may be far ahead of the ballot.
         proposed = max(self.seen + 1, tick.ballot) if primitive.fenced else 0
         self._suspicions = session.clocks.suspicions
         session.in_flight.add(self)
+        # A command of its own.
         if batched is None:
             self.owner = owner = signed(owner, primitive.kind.letter, self._request.holder)
             self.acquire_round.ask(self._question(proposed), timeout)
             return
+        # In a batch, at the end of this turn.
         batched.owner, batched.ballot = owner, proposed
         outbox.acquire(batched, tick)
+        # The outbox gives its batches a `node_timeout`: the caller has less time left.
         if timeout < outbox.node_timeout:
             batched.limit(timeout)
 
     def _question(self, proposed: int) -> Command:
-        """Build what is asked alone."""
+        """Return the acquire as a command of its own."""
         ttl, block, chance = self._request.ttl, self.fences_left + 1, self._session.random.random
         return self.primitive.acquire(
             self.owner, ttl, proposed, block, seat=self._seat, named=self.slot, chance=chance
@@ -187,8 +204,10 @@ class Attempt:
     # -- the fence -----------------------------------------------------------------------------
 
     def _certified(self) -> bool:
-        """Whether a majority stands at one fence (R10), by the answers that have come in."""
+        """Whether a majority stands at one fence (R10), by the answers so far; sets `fence`."""
         batched = self._batched
+        # The usual case: a majority has granted the proposed fences in batches, and no node's clock has come
+        # under suspicion since.  The batches have counted that; no need to read the answers again.
         if (
             batched is not None
             and batched.agreed >= batched.quorum
@@ -196,12 +215,14 @@ class Attempt:
         ):
             self.fence = range_end(batched.ballot, batched.block)
             return True
+        # Otherwise compare the fences.  Example: three of five nodes stand at the proposed fence 8, and two
+        # whose counters were above it stand at 10: the fence is 8.
         fences = map(attrgetter("fence"), self._grants().values())
         self.fence = certified(fences, self.acquire_round.quorum) or 0
         return self.fence > 0
 
     def _grants(self) -> dict[int, Answer]:
-        """Return the answers of the nodes that granted, but for those whose clock has jumped (R14)."""
+        """Return the grants by node, without those of nodes whose clock has jumped (R14)."""
         clocks, now = self._session.clocks, self._session.clock.now()
         return {
             node: answer
@@ -210,36 +231,48 @@ class Attempt:
         }
 
     async def _certify(self, timeout: float) -> bool:
-        """Find the fence that a majority stands at after all, or raise the nodes to one (R10)."""
-        # A node that has not answered yet is likely to agree; a round for that is saved at a small price.
+        """Find a fence that a majority stands at after all, or raise the nodes to one (R10)."""
+        # A node that has not answered so far is likely to agree: a short wait may save a round.
         await self.acquire_round.wait(lambda tally: not tally.pending or self._certified(), within=STRAGGLERS)
+        # The next answer has completed a majority at one fence.
         if self._certified():
             self._session.counters.certified += 1
             return True
+        # All have answered, or the wait was long enough: a second round raises the counters.
         if self._undone is None and await self._raise(timeout):
             self._session.counters.raised += 1
             return True
+        # Granted by a majority, but no fence: not a win.
         self._session.counters.uncertified += 1
         return False
 
     async def _raise(self, timeout: float) -> bool:
-        """Raise the counters to one that most can follow; True when a majority stands there then."""
+        """Raise the counters to a fence that most nodes can reach; True if a majority then stands there.
+
+        Example: three nodes have granted with the fences 6, 8 and 10.  Raised to 10, all three agree.
+        """
         session, tally, grants = self._session, self.acquire_round, self._grants()
         left = self.asked_at + timeout - session.clock.now()
+        # Pointless: even all missing answers would make no majority of grants that count, or time is up.
         if len(grants) + tally.pending < tally.quorum or not grants or left <= 0:
             return False
         fence = agreeable([(answer.fence, int(answer.time * 1000)) for answer in grants.values()])
         self.seen = max(self.seen, fence)
+        # The answers that are known without asking.
         known: dict[int, Answer] = {}
         for node, answer in enumerate(self.acquire_round.answers):
             if node in grants:
+                # At the fence already: it counts.  Above it: no node's counter is ever lowered.  Below it:
+                # the node is asked.
                 if grants[node].fence >= fence:
                     known[node] = GRANTED if grants[node].fence == fence else ABOVE_FENCE
+            # Refused, silent, or its clock has jumped: it does not count for the certificate.
             elif answer is not None:
                 known[node] = Answer(Vote.SILENT, answer.reason or "its grant does not count")
+            # No answer so far, and the kind does not let such a node count (R21).
             elif (unheard := self.primitive.kind.unheard) is not None:
                 known[node] = unheard
-            # Else it may well grant still: its raise is queued behind that.
+            # No answer so far otherwise: it may still grant, and its raise is queued behind the acquire.
         won = tally.won(self.primitive)
         round_ = self._raising = Round(session.outbox, won.kind.raise_.read)
         round_.ask(won.raise_(self.owner, fence), left, known=known)
@@ -248,16 +281,21 @@ class Attempt:
         return self.fence > 0
 
     def unchanged_since(self, fence: int) -> bool:
-        """Whether no writer came between a lease with that fence and this win (R23)."""
+        """Whether no writer held the lock between a lease with that fence and this win (R23)."""
         befores = [answer.before for answer in self._grants().values()]
         return unchanged(befores, fence, self.acquire_round.quorum)
 
     # -- undone --------------------------------------------------------------------------------
 
     def undo(self, timeout: float) -> Round:
-        """Release on every node that was asked, queued before anything is awaited; once (R5)."""
+        """Release on every node that was asked; a second call returns the same round (R5).
+
+        The releases are queued before anything is awaited, so that a cancellation cannot prevent them.
+        """
+        # The close of the manager undoes attempts in flight; their own tasks come here afterwards.
         if self._undone is None:
-            self._session.outbox.drain()  # its release must not overtake it there
+            # The acquire may still wait in the outbox, and releases leave it before acquires.
+            self._session.outbox.drain()
             self._undone = self._session.releases.release(
                 self.primitive,
                 self.owner,
@@ -271,39 +309,45 @@ class Attempt:
 
     @property
     def seat(self) -> Seat:
-        """The call's seat with its place in line, the greatest that a node proposed (R28)."""
+        """The call's mark with its position in the queue, the greatest that a node proposed (R28)."""
+        # It has a position already, from an earlier attempt; or the kind has no queue.
         if self._seat.ticket or not self._seat.name:
             return self._seat
+        # Each node proposes a position behind all those that it knows.  Example: three nodes propose 5, 5
+        # and 7; 7 is behind all calls on each of them.
         proposed = (answer.ticket for answer in self.acquire_round.answers if answer is not None)
         return self._seat._replace(ticket=max(proposed, default=0))
 
     @property
     def ahead(self) -> int:
-        """So many come before it, or fewer, at a majority of the nodes, as far as they have answered."""
+        """Upper bound for the queue position, from the nodes that have answered."""
         ahead = sorted(answer.ahead for answer in self.acquire_round.answers if answer is not None)
+        # Example of five nodes that answer 0, 0, 2, 2 and 9: at a majority at most 2 calls are ahead.
         return ahead[: self.acquire_round.quorum][-1] if ahead else 0
 
     async def undo_and_explain(self, timeout: float) -> LockNotAcquiredError:
-        """Undo, and return why it was no win."""
+        """Undo the attempt, and return the error that says why it did not win."""
         undo = self.undo(timeout)
         await undo.wait(lambda _: knows_why(self.acquire_round, undo))
+        # The other nodes may still tell when their keys expire: worth a short wait.
         await undo.wait(all_answered, within=STRAGGLERS)
         names = self.primitive.names
+        # A majority granted, but there is no certificate for a fence.
         if self.acquire_round.verdict is Verdict.WON and self.primitive.fenced and not self.fence:
             return without_fence(names, self.acquire_round if self._raising is None else self._raising)
         return refusal_by_nodes(names, self.acquire_round, undo, ahead=self.ahead)
 
     @property
     def undone(self) -> Round:
-        """The round of its releases, which tells what was found under the keys."""
+        """The round of its releases, whose answers say what was found under the keys."""
         assert self._undone is not None, "a refused try has been undone"
         return self._undone
 
     @property
     def free(self) -> list[int]:
-        """The nodes that are free now that this try is undone: they granted it, or nothing is there any more.
+        """The nodes on which the lock is free after the undo.
 
-        The latter are those whose holder went while this try was on its way.
+        They have granted this attempt, or they refused it and their holder has gone meanwhile.
         """
         return [
             node
@@ -319,9 +363,10 @@ class Attempt:
 
     @property
     def listeners(self) -> int:
-        """How many listen to releases of the lock, as its own releases were told; 0 when unknown (R33)."""
-        told = (answer.reached for answer in self.undone.answers if answer is not None)
-        return max(0, max(told, default=0))
+        """Number of processes that listen to releases, as the undo's replies say; 0 when unknown (R33)."""
+        reached = (answer.reached for answer in self.undone.answers if answer is not None)
+        # A node that cannot tell says -1.
+        return max(0, max(reached, default=0))
 
     @property
     def foreign(self) -> frozenset[int]:
@@ -331,8 +376,9 @@ class Attempt:
 
     @property
     def no_expiry(self) -> str | None:
-        """The node where a key without expiry is in the way, if there is one: no ttl frees it (R16)."""
+        """The name of a node where a key without expiry is in the way: no ttl frees it (R16)."""
         for vote, found in zip(self.acquire_round.votes(), self.undone.answers, strict=True):
+            # Refused both when it was asked and when it was undone: a key that is still there.
             refused = vote.vote is Vote.REFUSED and found is not None and found.vote is Vote.REFUSED
             if refused and found is not None and found.wait is None:
                 return vote.node

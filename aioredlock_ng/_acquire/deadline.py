@@ -1,4 +1,4 @@
-"""The time that a caller gives one call of `acquire` (R13)."""
+"""The deadline of one call of `acquire` (R13)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from .._round.futures import give_up
 from ..errors import LockNotAcquiredError, LockTakenError, QuorumUnavailableError
 
 CHECKS: Final = 10
-"""How often, within its time, a call checks whether the task before it misses a quorum, at most."""
+"""Most checks, within the limit for a missing quorum, of whether the task before this call misses one."""
 
 
 @final
 class Deadline:
-    """How much of it is left, in seconds; `given` is None for no end, 0 for a single try.
+    """The time that the caller has `given`, in seconds: None for no limit, 0 for a single attempt.
 
-    While tries end without a quorum it may be shorter: `for_quorum` seconds since `answered_at`.
+    While attempts end without a quorum, a shorter limit may apply: `for_quorum` seconds since `answered_at`.
+    Example: ``blocking_timeout=60, quorum_timeout=5``.  The call waits a minute for a holder, but gives up
+    when no quorum has answered for five seconds.
     """
 
     _quorum_missing = False
@@ -33,76 +35,81 @@ class Deadline:
         self.given = given
         self.began = began
         self.for_quorum = for_quorum
-        """Seconds that a quorum may be missing; None: as long as all may take."""
+        """Seconds that a quorum may be missing; None for no limit of its own."""
         self.single_try = given == 0
-        """Whether there is nothing to wait for."""
+        """Whether the call is non-blocking: it makes one attempt."""
         self.answered_at = began
         """When a quorum last answered that the lock is taken; before that, when the call began."""
 
     @property
     def used(self) -> float:
-        """The seconds that have passed."""
+        """The seconds since the call began."""
         return self.clock.now() - self.began
 
     def left(self) -> float | None:
-        """Return the seconds that may still be waited; None when there is no end."""
+        """Return the seconds left, negative when they have passed; None without a limit."""
         given, began = self.given, self.began
+        # The last attempt ended without a quorum: the earlier of the two limits applies.
         if self._quorum_missing and self.for_quorum is not None:
             ends = self.answered_at + self.for_quorum
             return (ends if given is None else min(ends, began + given)) - self.clock.now()
         return None if given is None else began + given - self.clock.now()
 
     def room(self) -> float | None:
-        """Return how long a wait may take that something else ends: what is left, not less than none."""
+        """Return the longest time for a wait: the seconds left, at least 0; None without a limit."""
         left = self.left()
         return None if left is None else max(0.0, left)
 
     def within(self, wait: float) -> float:
-        """Return how much of `wait`, in seconds, there is room for."""
+        """Return `wait`, in seconds, cut to the time left."""
         left = self.left()
         return wait if left is None else max(0.0, min(wait, left))
 
     def for_answers(self) -> float:
-        """Return how long the nodes' answers may be waited for now.
+        """Return how long to wait for the nodes' answers now.
 
-        A `node_timeout`, but never further than one past the time that the caller gave (R13).
+        A `node_timeout`, but no longer than until a `node_timeout` after the caller's time (R13).
         """
         timeout = self.node_timeout
+        # Waits without a limit, and the nodes answer: the most frequent case.
         if self.given is None and not self._quorum_missing:
-            return timeout  # the most frequent case
+            return timeout
+        # Example: `node_timeout` is 0.5 s.  With 0.3 s left it is 0.5 s; 0.2 s after the end it is 0.3 s.
         left = self.left()
         return timeout if left is None else min(timeout, max(0.0, left + timeout + self._in_line))
 
-    # -- what happens to it --------------------------------------------------------------------
+    # -- what happens during the call ----------------------------------------------------------
 
     def heard(self, error: LockNotAcquiredError) -> None:
-        """Take note of what a try, or a task of this process, was told."""
+        """Take note of the error that ended an attempt."""
         self._quorum_missing = not isinstance(error, LockTakenError)
+        # Taken: a quorum has answered, and the limit for a missing one starts again.
         if not self._quorum_missing:
             self.answered_at = self.clock.now()
 
     def goes_on_from(self, refusal: LockNotAcquiredError | None, answered_at: float) -> None:
-        """Begin to ask after a task of this process that was told `refusal` last; None: it had the lock."""
+        """Go on after the wait for another task, whose last `refusal` counts; None: it had the lock."""
         missing = isinstance(refusal, QuorumUnavailableError)
+        # That task has found no quorum since `answered_at`: this call does not start from zero.
         self.answered_at = max(self.began, answered_at) if missing else self.clock.now()
 
     def stood_in_line(self, seconds: float) -> None:
-        """Leave out of account what a single try waited for its place: it is asked once, and heard out."""
+        """Leave out the time that a non-blocking call waited for its place: its attempt gets full time."""
         if self.single_try:
             self._in_line += seconds
 
     # -- behind a task of this process ---------------------------------------------------------
 
     def watch_quorum(self, entry: NameQueue, place: QueueEntry) -> None:
-        """End the wait of `place` when the task before it has found no quorum for too long.
+        """End the wait of `place` when the contender inside has found no quorum for too long.
 
-        The task that is in for the name asks the nodes for all behind it; they go by what it was told.
+        The contender inside asks the nodes on behalf of all tasks behind it, so its answers count for them.
         """
         if self.for_quorum is not None and not self.single_try:
             self._check_quorum_in(self.for_quorum - self.used, entry, place, self.for_quorum)
 
     def watch_no_more(self) -> None:
-        """End what `watch_quorum` began."""
+        """Stop what `watch_quorum` has started."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -113,10 +120,11 @@ class Deadline:
     def _check_quorum(self, entry: NameQueue, place: QueueEntry, limit: float) -> None:
         left = max(entry.answered_at, self.began) + limit - self.clock.now()
         missing = entry.held is None and isinstance(entry.refusal, QuorumUnavailableError)
+        # Missing for too long: this call ends with the refusal of the contender inside.
         if missing and left <= 0:
             place.verdict = entry.refusal
             give_up(place.future)
             return
-        # A quorum answered not long ago, or the lock is held: check again when that may have changed.
+        # A quorum has answered not long ago, or the lock is held: check again when that may have changed.
         least = self.node_timeout if missing else max(self.node_timeout, limit / CHECKS)
         self._check_quorum_in(max(left, least), entry, place, limit)

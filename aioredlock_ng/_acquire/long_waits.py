@@ -1,4 +1,4 @@
-"""Why a call of `acquire` waits: said in the log once it has waited for a while, and when that changes."""
+"""Logs why a call of `acquire` waits, once it has waited for a while, and when the reason changes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ LONG: Final = 2.0
 """Seconds that a call waits before the log says why."""
 
 BETWEEN_LOOKS: Final = 0.25
-"""Seconds: calls that have waited for long are not looked at more often."""
+"""Least seconds between two checks for calls that have waited for long."""
 
 MAX_LINES: Final = 20
-"""Lines about waiting calls that one manager logs within `LINES_WITHIN` seconds."""
+"""Most lines about waiting calls that one manager logs within `LINES_WITHIN` seconds."""
 
 LINES_WITHIN: Final = 60.0
 
@@ -32,43 +32,43 @@ class Waiter(Protocol):
 
     @property
     def kind(self) -> str:
-        """What the lock's kind is called."""
+        """The name of the lock's kind."""
 
     def waits_long(self) -> None:
-        """Take note that it has waited for `LONG`; called once."""
+        """Take note that the call has waited for `LONG`; called once."""
 
     def why(self) -> LockNotAcquiredError | None:
-        """Return what it would be told if its time was up now; None when that is not known."""
+        """Return the error that the call would raise if its time was up now; None if unknown."""
 
 
 @final
-class _Told(NamedTuple):
-    """A call that the log has told of."""
+class _Logged(NamedTuple):
+    """A waiting call that is in the log."""
 
     waiter: Waiter
     reason: type[LockNotAcquiredError | None]
-    """Whether another had the lock, or no majority could tell."""
+    """Whether another client had the lock, or no majority answered."""
     since: float
     """When it began to wait."""
     at: float
-    """When it was told of last."""
+    """When it was last logged."""
 
 
 @final
 class LongWaits:
-    """The calls of one manager that wait, in the order in which they began: one timer for all of them.
+    """The waiting calls of one manager, in the order in which they began, with one timer for all of them.
 
-    Of the calls that wait for the same lock the one that has waited longest is told of.  Call `add` when one
-    begins to wait, `reconsider` when it was refused again, and `drop` when it waits no more.
+    Of several calls that wait for the same lock, the one that has waited longest is logged.  Call `add` when
+    a call begins to wait, `reconsider` when it was refused again, and `drop` when it has ended.
     """
 
     __slots__ = (
         "_calls",
         "_closed",
         "_lines",
+        "_logged",
         "_loop",
         "_timer",
-        "_told",
         "_unavailable_for",
         "_waiting",
         "_window",
@@ -78,8 +78,9 @@ class LongWaits:
         self._loop = asyncio.get_running_loop()
         self._unavailable_for = unavailable_for
         self._calls = 0  # that wait now
-        self._waiting: dict[Waiter, float] = {}  # not looked at yet: since when, by the loop's clock
-        self._told: dict[tuple[str, ...], _Told] = {}
+        # Calls that have not waited for `LONG`, and since when they wait, by the event loop's clock.
+        self._waiting: dict[Waiter, float] = {}
+        self._logged: dict[tuple[str, ...], _Logged] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._lines = 0
         self._window = -math.inf
@@ -89,50 +90,58 @@ class LongWaits:
         """Note that a call begins to wait."""
         self._calls += 1
         self._waiting[waiter] = self._loop.time()
+        # A timer that is set is for an earlier call; it then sets the next one.
         if self._timer is None and not self._closed:
-            self._timer = self._loop.call_later(LONG, self._look)
+            self._timer = self._loop.call_later(LONG, self._check_due)
 
     def reconsider(self, waiter: Waiter) -> None:
-        """Tell again of a call that now waits for nodes, and no more for a holder, or the other way round."""
-        told, now = self._told.get(waiter.names), self._loop.time()
-        if told is None or told.waiter is not waiter or now < told.at + LONG or self._closed:
+        """Log a call again if it now waits for nodes instead of a holder, or the other way round."""
+        logged, now = self._logged.get(waiter.names), self._loop.time()
+        # Not in the log, or another call for the same lock is; or logged a moment ago.
+        if logged is None or logged.waiter is not waiter or now < logged.at + LONG or self._closed:
             return
-        if type(waiter.why()) is not told.reason:
-            self._tell(waiter, told.since, now)
+        if type(waiter.why()) is not logged.reason:
+            self._log(waiter, logged.since, now)
 
     def drop(self, waiter: Waiter) -> None:
-        """Note that a call waits no more."""
+        """Forget a call that has ended."""
         self._calls -= 1
         self._waiting.pop(waiter, None)
-        if (told := self._told.get(waiter.names)) is not None and told.waiter is waiter:
-            del self._told[waiter.names]
+        # Another call for the same lock may be logged next.
+        if (logged := self._logged.get(waiter.names)) is not None and logged.waiter is waiter:
+            del self._logged[waiter.names]
 
     def close(self) -> None:
-        """Say nothing more."""
+        """Log nothing more."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
 
-    def _look(self) -> None:
-        """Tell of those that have waited for long, and come back when the next one will have."""
+    def _check_due(self) -> None:
+        """Log the calls that have waited for long, and set the timer for the next one."""
         self._timer, now = None, self._loop.time()
         for waiter, since in list(self._waiting.items()):
+            # The calls are in the order in which they began: none behind this one is due either.
             if now < since + LONG:
-                self._timer = self._loop.call_at(max(since + LONG, now + BETWEEN_LOOKS), self._look)
+                self._timer = self._loop.call_at(max(since + LONG, now + BETWEEN_LOOKS), self._check_due)
                 return
             del self._waiting[waiter]
             waiter.waits_long()
-            if waiter.names not in self._told:
-                self._tell(waiter, since, now)
+            # One line for a lock, however many calls wait for it.
+            if waiter.names not in self._logged:
+                self._log(waiter, since, now)
 
-    def _tell(self, waiter: Waiter, since: float, now: float) -> None:
+    def _log(self, waiter: Waiter, since: float, now: float) -> None:
         error = waiter.why()
-        self._told[waiter.names] = _Told(waiter, type(error), since, now)
+        # Counts as logged even if the line is suppressed below.
+        self._logged[waiter.names] = _Logged(waiter, type(error), since, now)
         if now >= self._window + LINES_WITHIN:
             self._window, self._lines = now, 0
         self._lines += 1
+        # Too many lines in this minute.
         if self._lines > MAX_LINES:
             return
+        # The last line of this minute says so.
         if self._lines == MAX_LINES:
             report(
                 logging.INFO,
@@ -146,12 +155,15 @@ class LongWaits:
         report(level, message, printable(waiter.names), now - since, why, lock=waiter.names, kind=waiter.kind)
 
     def _reason(self, error: LockNotAcquiredError | None) -> tuple[int, str]:
+        # It waits for a place among the attempts in flight, say, and has made no attempt.
         if error is None:
             return logging.INFO, "the nodes have not been asked yet"
+        # Waiting for a holder is normal: no warning.
         if isinstance(error, LockTakenError):
             left = error.retry_after
             until = "" if left is None else f", for {left:.1f} s unless it is extended"
             return logging.INFO, f"{error.args[0]}{until}"
+        # No quorum: an operator may have to act.
         wait = self._unavailable_for()
         until = f"; a majority may vote in {wait:.1f} s" if 0 < wait < math.inf else ""
         return logging.WARNING, f"{error}{until}"

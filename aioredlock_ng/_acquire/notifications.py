@@ -1,13 +1,13 @@
-"""Release notices: a waiter asks again within a round trip of the release (rule R13).
+"""Notifications of releases: a waiter asks again within a round trip of the release (rule R13).
 
-A release is published on the channel that has the name of the lock's key.  A contender that was refused
-listens there on every node, over the connection that its commands use: the subscription is queued before its
-own release, so that it stands when that one tells how long the lock will stay.
+A release is published on a channel with the name of the lock's key.  A contender that was refused subscribes
+to it on every node, over the connection that its commands use.  The subscription is queued before the release
+of its own attempt, so that it is in place when the reply to that says how long the lock will stay taken.
 
-A notice says how many were told, so that not all of a crowd follow it (R33).
+A notification says how many processes it was sent to, so that not all of a crowd ask again at once (R33).
 
-Notices are hints.  They never count as votes, and none has to arrive: a waiter asks again after its back-off
-anyway, and a notice that was lost costs that much.
+Notifications are hints.  They never count as votes, and none has to arrive: a waiter asks again after its
+back-off anyway, so a lost notification costs no more than that wait.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from .._node import Node
 from .._round.futures import ring
 
 MAX_DIGITS: Final = 6
-"""Digits of a notice that are read as a number."""
+"""Most digits of a number in a notification; a longer one counts as missing."""
 
 
 @final
 class ReleaseListener:
-    """One contender that waits until the lock is free on a majority of the nodes."""
+    """Wakes one contender when the lock is free on a majority of the nodes."""
 
     __slots__ = ("_free", "_future", "_in_line", "_late", "_nodes", "_quorum", "listeners", "slot")
 
@@ -36,56 +36,64 @@ class ReleaseListener:
         self._nodes = range(nodes)
         self._quorum = majority(nodes)
         self.listeners = 0
-        """How many listen, as the last notices said; 0 when they did not."""
+        """Number of processes notified, as the last notification says; 0 if it does not."""
         self.slot = ANY
-        """Which slot of a semaphore is free on a majority of the nodes, if that was said; or, of those that
-        wait in line, how many are told to come before this one there, or fewer (R30)."""
-        self._free: dict[int, set[int]] = {}  # by slot, `ANY` where none is named
-        self._late: set[tuple[int, int]] = set()  # nodes, by slot, that have yet to tell what was passed by
+        """The slot of a semaphore that is free on a majority of the nodes, if it was named.  For a fair lock:
+        an upper bound for the number of calls before this one in the queue (R30)."""
+        self._free: dict[int, set[int]] = {}  # nodes by slot, `ANY` where none is named
+        # Nodes, with the slot, whose notification of a release that was passed by is still to come.
+        self._late: set[tuple[int, int]] = set()
         self._future: asyncio.Future[bool] | None = None
 
     def clear(self) -> None:
-        """Forget what was heard: the nodes are being asked now."""
+        """Forget all notifications: the nodes are being asked now."""
         self._free.clear()
         self._late.clear()
         self.slot = ANY
 
     def pass_by(self) -> None:
-        """Forget a release, also what some nodes have not told of it yet: others follow it (R33)."""
+        """Ignore a release, with its notifications that are still to come: others ask after it (R33)."""
         told = self._told(self.slot)
         for slot in list(self._free):
+            # In a fair lock's queue a better position on some nodes belongs to the same release.
             if slot == self.slot or (self._in_line and slot < self.slot):
                 del self._free[slot]
+        # Example: nodes 0, 1 and 2 of five have notified us.  The notifications of nodes 3 and 4 belong to
+        # the same release, and must not count towards a majority for the next one.
         self._late.update((self.slot, node) for node in self._nodes if node not in told)
         self.slot = ANY
 
     def told(self, node: int, listeners: int, slot: int = ANY) -> None:
-        """Take a notice, and how many were told with us."""
+        """Take a node's notification, which was sent to so many `listeners`."""
         self.listeners = listeners
+        # It belongs to a release that was passed by.
         if (slot, node) in self._late:
             self._late.discard((slot, node))
         else:
             self.free((node,), slot)
 
     def free(self, nodes: Iterable[int], slot: int = ANY) -> None:
-        """Note that the lock is free on these nodes, or the slot that is named."""
+        """Note that the lock, or the slot that is named, is free on these nodes."""
         self._free.setdefault(slot, set()).update(nodes)
+        # No task waits at the moment: `enough` will find what is stored here.
         if self._future is None:
             return
-        for each in sorted(self._free) if self._in_line else (slot,):  # the best place
+        # In a fair lock's queue: the best position that a majority has confirmed.  Example: nodes 0 and 1 say
+        # that one call is ahead, and node 2 that none is.  On these three nodes at most one is ahead.
+        for each in sorted(self._free) if self._in_line else (slot,):
             if len(self._told(each)) >= self._quorum:
                 self.slot = each
                 ring(self._future)
                 return
 
     def _told(self, slot: int) -> set[int]:
-        """Return the nodes where a slot is free; in line, where the place is that one or a better one."""
+        """Return the nodes on which a slot is free; in a queue, those with that position or a better one."""
         if not self._in_line:
             return self._free.get(slot, set())
-        return {node for place, nodes in self._free.items() if place <= slot for node in nodes}
+        return {node for position, nodes in self._free.items() if position <= slot for node in nodes}
 
     def enough(self) -> asyncio.Future[bool]:
-        """Return a future that is done as soon as the lock is free on a majority."""
+        """Return a future that is done as soon as the lock is free on a majority of the nodes."""
         self._future = asyncio.get_running_loop().create_future()
         for slot in tuple(self._free):
             self.free((), slot)
@@ -96,8 +104,8 @@ class ReleaseListener:
 class Notifications:
     """The subscriptions of one manager, by channel.
 
-    A channel of releases has one contender (`_local/local_queue`), that of an election one observation, for
-    all that observe it in this process; no channel is both (R16).
+    A channel of releases has one contender (`_local/local_queue`).  The channel of an election has one
+    observation, for all observers in this process.  No channel is both (R16).
     """
 
     __slots__ = ("_nodes", "_quorum", "_seat", "_waiters", "_watched")
@@ -105,21 +113,24 @@ class Notifications:
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
         self._quorum = majority(len(nodes))
-        self._seat = b""  # the channel of this process, once it has stood in line (R30)
+        self._seat = b""  # the channel of this process, after it first waited for a fair lock (R30)
         self._waiters: dict[bytes, ReleaseListener | None] = {}
         self._watched: dict[bytes, Callable[[], object]] = {}
 
     def listen(self, channels: Iterable[bytes], seat: bytes = b"") -> ReleaseListener:
-        """Listen to these channels from now on, with a waiter that has heard nothing yet.
+        """Subscribe to these channels, and return a new listener for them.
 
-        With a `seat`, that is the channel, which is kept for good, and `channels` what it is to tell of.
+        With a `seat`, the process has one channel of that name, which it keeps, and `channels` are the locks
+        whose notifications come there.
         """
         waiter = ReleaseListener(len(self._nodes), in_line=bool(seat))
+        # The first wait for a fair lock in this process.
         if seat and not self._seat:
             self._seat = seat
             for node in self._nodes:
                 node.subscribe(seat)
         for channel in channels:
+            # The subscription may be left from an earlier contender (`rest`): then only the listener changes.
             if channel not in self._waiters and not seat:
                 for node in self._nodes:
                     node.subscribe(channel)
@@ -127,62 +138,67 @@ class Notifications:
         return waiter
 
     def rest(self, channels: Iterable[bytes], waiter: ReleaseListener) -> None:
-        """Keep the subscriptions for the next contender, though this one waits for their notices no more."""
+        """Remove a listener, but keep the subscriptions for the next contender."""
         for channel in channels:
+            # Another contender may have taken over the channel.
             if self._waiters.get(channel) is waiter:
                 self._waiters[channel] = None
 
     def drop(self, channel: bytes) -> None:
-        """Listen no more: no call waits."""
+        """Unsubscribe from a channel of releases: no call waits for them."""
         if channel in self._waiters:
             del self._waiters[channel]
             for node in self._nodes:
                 node.unsubscribe(channel)
 
     def watch(self, channel: bytes, on_answer: Callable[[], object]) -> None:
-        """Call `on_answer` whenever something is published there."""
+        """Subscribe to `channel`, and call `on_answer` at each message there."""
         assert channel not in self._watched, "one for all of this process"
         self._watched[channel] = on_answer
         for node in self._nodes:
             node.subscribe(channel)
 
     def unwatch(self, channel: bytes) -> None:
-        """Take `watch` back."""
+        """Undo `watch`."""
         del self._watched[channel]
         for node in self._nodes:
             node.unsubscribe(channel)
 
     @property
     def deaf(self) -> bool:
-        """Whether too few nodes can tell of releases at all."""
+        """Whether fewer than a majority of the nodes can notify this process at all."""
         return sum(node.can_hear for node in self._nodes) < self._quorum
 
     def is_subscribed(
         self, channels: Sequence[bytes], foreign: Container[int] = (), seat: bytes = b""
     ) -> bool:
-        """Whether a majority would tell of a release on all of these channels, or on the seat's.
+        """Whether a majority of the nodes would notify this process on all channels, or on that of the seat.
 
-        Nodes where another program is in the way, by their numbers, are `foreign`, and tell nothing.
+        `foreign` are the nodes, by number, where another program's key is in the way: they notify no process.
         """
-        heard = (seat,) if seat else channels
+        needed = (seat,) if seat else channels
         tell = (
-            index not in foreign and all(map(node.is_subscribed, heard))
+            index not in foreign and all(map(node.is_subscribed, needed))
             for index, node in enumerate(self._nodes)
         )
         return sum(tell) >= self._quorum
 
     def on_notice(self, node: Node, channel: bytes, message: object) -> None:
-        """Take a notice."""
-        if channel == self._seat and isinstance(message, bytes):  # what is free stands behind the place
+        """Take a notification."""
+        # On the channel of this process the lock's channel is in the message, behind the position.
+        if channel == self._seat and isinstance(message, bytes):
             message, _, channel = message.partition(b"@")
+        # A release, and a contender that waits for it.
         if (waiter := self._waiters.get(channel)) is not None:
             waiter.told(self._nodes.index(node), *_told(message))
+        # An election.  A channel that is neither was given up while the message was on its way.
         elif (on_answer := self._watched.get(channel)) is not None:
             on_answer()
 
 
 def _told(message: object) -> tuple[int, int]:
-    """Return how many a notice says that it is for, 0 where it does not; and which slot is free, or `ANY`."""
+    """Return the number of listeners in a notification, or 0; and the slot that is free, or `ANY`."""
+    # Examples: "3" went to three listeners, and "3:1" says also that slot 1 is free.
     listeners, colon, slot = message.partition(b":") if isinstance(message, bytes) else (b"", b"", b"")
     named = _number(slot) if colon else None
     return _number(listeners) or 0, ANY if named is None or named >= MAX_PERMITS else named

@@ -1,4 +1,4 @@
-"""What is under a lock's keys where no lock can be: asked once, when that costs the quorum (R19)."""
+"""Finds out what is under a lock's keys if that is no lock: asked once, when it costs the quorum (R19)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from .._round.round import Round, all_answered, keep
 from ..errors import ConfigurationError, LockNotAcquiredError, printable
 
 KINDS_OF: Final = {b"string": "a mutex or a writer", b"zset": "readers", b"hash": "a semaphore"}
-"""What has a key of each type, unless another program has it."""
+"""The lock kinds by the type of their keys, unless the key is another program's."""
 
 FREE: Final = b"none"
-"""What TYPE says of a key that is not there."""
+"""The answer of TYPE for a missing key."""
 
 _NOT_ASKED: Final = Answer(Vote.SILENT, "not asked")
 
 
 @final
 class _Found(NamedTuple):
-    """What is no part of a lock, under a key of it."""
+    """A value under a lock's key that is no part of such a lock."""
 
     part: str
     key: bytes
@@ -34,18 +34,21 @@ class _Found(NamedTuple):
 async def other_kind(
     outbox: Outbox, primitive: Primitive, refusal: LockNotAcquiredError, timeout: float
 ) -> ConfigurationError | None:
-    """Return the error of a name that is something else's on so many nodes that no majority is left.
+    """Return an error if keys have another type on so many nodes that no majority is left, else None.
 
-    None when another try may help: also when it has gone by the time the nodes are asked what it is, or
-    something else has failed with those words.  A node that does not tell within `timeout` seconds, or may
-    not, is taken at its first word.
+    None also if the keys have gone by the time the nodes are asked for their types, or if another error has
+    the same words: another attempt may help then.  A node that does not answer within `timeout` seconds, or
+    does not allow the question, counts by its first answer.
     """
     votes, size = refusal.votes, len(refusal.votes)
-    wrong = [node for node, vote in enumerate(votes) if WRONG_TYPE in vote.reason]  # old servers wrap it
+    # Anywhere in the text: old servers add words of their own before it.
+    wrong = [node for node, vote in enumerate(votes) if WRONG_TYPE in vote.reason]
     spared = size - majority(size)
+    # The other nodes can still be a majority.
     if len(wrong) <= spared:
         return None
     seen = await _look(outbox, primitive, wrong, timeout)
+    # On enough nodes the key has gone since.
     if sum(found is None or bool(found) for found in seen) <= spared:
         return None
     counted = Counter(each for found in seen for each in found or ())
@@ -61,13 +64,15 @@ async def other_kind(
 async def _look(
     outbox: Outbox, primitive: Primitive, wrong: Sequence[int], timeout: float
 ) -> list[list[_Found] | None]:
-    """Return what is in the way on each of these nodes; None where that is not known."""
+    """Return what is in the way on each of these nodes; None for a node where that is unknown."""
     kind = primitive.kind
     fitting = {"lock": kind.key_types, "counter": {kind.counter_type}, "mark": {b"zset"}}
     others = {node: _NOT_ASKED for node in range(outbox.size) if node not in wrong}
     seen: list[list[_Found] | None] = [[] for _ in wrong]
+    # No time is left to ask.
     if timeout <= 0:
         return [None for _ in wrong]
+    # All rounds first, and then the waits: one round trip for all keys.
     asked = []
     for part, keys in primitive.parts:
         for key in keys:
@@ -76,12 +81,14 @@ async def _look(
             asked.append((part, key, round_))
     for part, key, round_ in asked:
         await round_.wait(all_answered)
-        for place, node in enumerate(wrong):
-            answer, found = round_.answers[node], seen[place]
+        for index, node in enumerate(wrong):
+            answer, found = round_.answers[node], seen[index]
+            # No answer: unknown, unless another key of this node has been found to be in the way.
             if answer is None or not isinstance(answer.found, bytes):
-                seen[place] = found or None  # what has been found so far is enough
+                seen[index] = found or None
+            # Neither free nor a part of such a lock.
             elif answer.found not in fitting[part] | {FREE}:
-                seen[place] = [*(found or ()), _Found(part, key, answer.found)]
+                seen[index] = [*(found or ()), _Found(part, key, answer.found)]
     return seen
 
 
@@ -94,8 +101,9 @@ def _fits_type(reply: object) -> bool:
 
 
 def _called(found: _Found) -> str:
-    """Say what a key has: by what people call a type of Redis, or a kind of lock."""
+    """Describe a value by the usual name of its Redis type, and by the lock kind that it may be of."""
     type_ = "sorted set" if found.type == b"zset" else ascii(found.type.decode(errors="replace"))[1:-1]
+    # The key of a lock of another kind, or another program's: the type alone cannot tell.
     if found.part == "lock" and found.type in KINDS_OF:
         return f"a {type_}, of {KINDS_OF[found.type]} or of another program: a name is of one kind"
     return f"a {type_}, which is no {found.part} of this package"

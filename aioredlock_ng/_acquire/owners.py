@@ -1,4 +1,4 @@
-"""The random part of owner values, by which nodes know what is whose (A5)."""
+"""The random part of owner values, by which nodes tell holders apart (A5)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ OWNER_BITS: Final = 160
 """Random bits of an owner value (A5), as many as the Redlock page takes from /dev/urandom."""
 
 OWNERS_AT_ONCE: Final = 16
-"""Owner values whose random bits are drawn together: to ask for each would take longer than all else."""
+"""Owner values whose random bits are drawn at once: a system call for each would dominate an attempt."""
 
 
 @final
@@ -23,7 +23,8 @@ class Owners:
         self._digits: list[bytes] = []
 
     def new(self) -> bytes:
-        """Make a fresh one."""
+        """Return a new random part."""
+        # The supply is used up: draw the next one.
         if not self._digits:
             digits = OWNER_BITS // 4
             number = self._random.getrandbits(OWNER_BITS * OWNERS_AT_ONCE)

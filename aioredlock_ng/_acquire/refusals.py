@@ -1,4 +1,4 @@
-"""What a call of `acquire` is told that does not get the lock: by the nodes, or by its own process (R13)."""
+"""The errors of a call of `acquire` that does not get the lock: by the nodes, or by its own process (R13)."""
 
 from __future__ import annotations
 
@@ -35,14 +35,17 @@ from ..errors import (
 def knows_why(acquire_round: Round, undo: Round) -> bool:
     """Whether it is certain why the round was lost, and how long the keys in the way will stay.
 
-    Each node that refused tells that with its release.  Without a quorum every node that can
-    answer is heard, so that the error shows which ones are at fault.
+    A node that refused says so in its reply to the release.  Without a quorum, wait for every node that can
+    answer, so that the error shows which ones are at fault.
     """
     tally = acquire_round
+    # All releases have been answered: no more can be learned.
     if undo.pending == 0:
         return True
+    # No quorum, or still open whether there is one: each node's answer to the acquire counts.
     if not tally.taken:
         return tally.taken is False and tally.pending == 0
+    # Taken: the releases on the nodes that refused say for how long.
     return all(
         then is not None
         for first, then in zip(acquire_round.answers, undo.answers, strict=True)
@@ -51,7 +54,7 @@ def knows_why(acquire_round: Round, undo: Round) -> bool:
 
 
 def without_fence(names: tuple[str, ...], acquire_round: Round) -> QuorumUnavailableError:
-    """Return the error for a try that a majority granted, without a certificate for its fence (R10)."""
+    """Return the error for an attempt that a majority granted, without a certificate for its fence (R10)."""
     msg = (
         f"lock {printable(names)}: a majority granted it, but the nodes did not agree on a fence; "
         "after a loss of their memory that may take two seconds"
@@ -62,28 +65,34 @@ def without_fence(names: tuple[str, ...], acquire_round: Round) -> QuorumUnavail
 def refusal_by_nodes(
     names: tuple[str, ...], acquire_round: Round, undo: Round, *, ahead: int = 0
 ) -> LockNotAcquiredError:
-    """Tell contention from fault, with every node's answer and the time to try again.
+    """Return the error for a lost attempt: taken or no quorum, with every node's answer and when to retry.
 
-    `undo` are the releases of the try, and so many calls are `ahead` of it in line (R28).
+    `undo` are the releases of the attempt; `ahead` is the number of calls before it in the queue (R28).
     """
     votes = tuple(map(_with_wait, acquire_round.votes(), undo.answers))
+    # Won, but its validity was used up when the task ran: slow nodes, or an event loop that stood still.
     if acquire_round.verdict is Verdict.WON:
         msg = f"lock {printable(names)}: a majority granted it too late to be of use"
         return QuorumUnavailableError(msg, names=names, votes=votes)
+    # Counted again: a refusal becomes silence where the release has met a key of another type.
     tally = Tally(len(votes))
     for vote in votes:
         tally.cast(vote.vote)
     quorum = tally.quorum
+    # Too few nodes answered.
     if tally.answered < quorum:
         answered = f"{tally.answered} of {len(votes)} nodes voted, {quorum} are needed"
         msg = f"lock {printable(names)}: {answered}"
         return QuorumUnavailableError(msg, names=names, votes=votes)
+    # Taken by another client.
     waits = [0.0 if v.vote is Vote.GRANTED else v.retry_after for v in votes if v.vote is not Vote.SILENT]
     holder = _holder(acquire_round, undo)
     msg = f"lock {printable(names)} is held by {holder or 'another client'}"
+    # A reader was refused because a writer waits: only readers hold the lock.
     if holder is None and sum(vote.reason == WRITER_WAITS for vote in votes) >= quorum:
         msg = f"lock {printable(names)}: {WRITER_WAITS}, and comes first"
-    if ahead:  # it may be free, and kept for these
+    # A fair lock: it may be free, and kept for the calls ahead.
+    if ahead:
         held = f"held by {holder}" if holder else "taken"
         msg = f"lock {printable(names)} is {held}, and {ahead} waiting elsewhere come first"
     wait = free_after(waits, quorum)
@@ -91,33 +100,38 @@ def refusal_by_nodes(
 
 
 def _with_wait(vote: NodeVote, undo: Answer | None) -> NodeVote:
-    """Add to a refusal what the release that followed it found under the key."""
+    """Add to a refusal what the release after it has found under the key."""
+    # Granted or silent, or the release has not been answered: nothing to add.
     if vote.vote is not Vote.REFUSED or undo is None:
         return vote
     if undo.vote is Vote.SILENT:
+        # A plain SET refuses whatever is under the key; only the release meets its type: no vote then.
         if undo.reason.startswith(WRONG_TYPE):
             return NodeVote(vote.node, Vote.SILENT, undo.reason)
         return vote
+    # The usual case: a holder, and when its key expires.
     reason = WRITER_WAITS if undo.reason == WRITER_WAITS else vote.reason
     return NodeVote(vote.node, vote.vote, reason, undo.wait)
 
 
 def _holder(acquire_round: Round, undo: Round) -> str | None:
-    """Return what the holder calls itself that a majority of the nodes names; None without such."""
+    """Return the label of the holder, if a majority of the nodes agrees on it, else None."""
     labels = Counter(
         then.found
         for first, then in zip(acquire_round.answers, undo.answers, strict=True)
         if first is not None and first.vote is Vote.REFUSED and then is not None
     )
     label, count = labels.most_common(1)[0] if labels else (None, 0)
+    # No majority: the votes are split between holders.  No label: another program, or readers.
     if not isinstance(label, bytes) or count < acquire_round.quorum:
         return None
+    # Any client may have written it: show control characters as escapes.
     text = label.decode(errors="replace")
     return text if text.isprintable() else ascii(text)[1:-1]
 
 
 def not_asked(names: tuple[str, ...], nodes: Sequence[Node], most: int) -> QuorumUnavailableError:
-    """Return the error for a call that has not come to its first try; `most` tries were in flight."""
+    """Return the error for a call that has made no attempt, because `most` attempts were in flight."""
     reason = f"not asked: {most} tries of this process were under way, and others before this one"
     votes = tuple(NodeVote(node.name, Vote.SILENT, reason) for node in nodes)
     return QuorumUnavailableError(f"lock {printable(names)}: {reason}", names=names, votes=votes)
@@ -125,6 +139,7 @@ def not_asked(names: tuple[str, ...], nodes: Sequence[Node], most: int) -> Quoru
 
 def report_key_without_expiry(once: Once, lock: Primitive, node: str) -> None:
     """Report a key without expiry that is in the way on a node: no ttl will ever free it (R16)."""
+    # Every attempt meets it: one line for a lock is enough.
     if once.first(lock.keys[0]):
         report(
             logging.WARNING,
@@ -145,27 +160,31 @@ def report_key_without_expiry(once: Once, lock: Primitive, node: str) -> None:
 @final
 @dataclass(slots=True, eq=False)
 class LocalRefusals:
-    """What a call is told when a task of its own process is in its way: for that no node is asked."""
+    """The errors of a call that a task of its own process keeps from the lock: no node is asked."""
 
     queue: LocalQueue
     clock: Clock
     holder: str
 
     def check_deadlock(self, primitive: Primitive, *, reentrant: bool = False) -> None:
-        """Fail if this task, or thread, inside the body of a lease of ours, would wait for its own release.
+        """Raise an error if this task, or thread, would wait for a lock that its own block holds.
 
-        One that asks for a `reentrant` lock comes here if no lease of its own covers that (R27).
+        A call with `reentrant` comes here if no lease of its own task covers what it wants (R27).
         """
         names = primitive.names
         for name in names:
+            # No task of this process has to do with the name.
             if (entry := self.queue.entries.get(name)) is None:
                 continue
             self.check_kind(primitive, name)  # first: another kind's lock is never free for this one
             held, runners = [contender.held for contender in entry.inside], current_runners()
             mine = sum(each is not None and each.task in runners for each in held)
             kind = primitive.kind
-            if mine and kind.full(mine):  # of permits others may become free
+            # Of three permits this task holds two: the third may become free, and it may wait.  If all three
+            # are its own, it would wait for itself.
+            if mine and kind.full(mine):
                 why = "not asked for with reentrant=True"
+                # It holds "a", and wants "a" and "b"; or it reads "a", and wants to write it.
                 if reentrant:
                     wanted = f"{printable(names)} as a {kind.noun}"
                     why = f"reentrant, but no lease of its own covers all of {wanted}"
@@ -176,9 +195,10 @@ class LocalRefusals:
                 raise WouldDeadlockError(msg, names=names)
 
     def check_kind(self, primitive: Primitive, name: str) -> None:
-        """Fail if this process has the name as another kind, which no node lets both be (R19)."""
+        """Raise an error if this process uses the name for a kind that cannot exist beside this one (R19)."""
         for contender in self.queue.entries[name].inside:
             other = contender.primitive.kind
+            # A mutex and a semaphore, say: their keys have different types, and nodes would refuse for ever.
             if other.key_types.isdisjoint(primitive.kind.key_types):
                 raise ConfigurationError(
                     f"lock {printable((name,))} is wanted as a {primitive.kind.noun}, but this process "
@@ -186,8 +206,9 @@ class LocalRefusals:
                 )
 
     def cooling(self, names: tuple[str, ...]) -> LockTakenError | None:
-        """Return the error for a name that stays taken after its release by this process, or None (R34)."""
+        """Return the error for names that stay taken after their release by this process, or None (R34)."""
         cooldowns = self.queue.cooldowns
+        # No name does: the usual case; or none of these.
         if not cooldowns.until or not (left := cooldowns.left(names, self.clock.now())):
             return None
         msg = f"lock {printable(names)} was released, but stays taken for {left:.3f} s yet (at_least)"
@@ -205,11 +226,15 @@ class LocalRefusals:
     def in_the_way(
         self, names: tuple[str, ...], entry: NameQueue, verdict: LockNotAcquiredError | None = None
     ) -> LockNotAcquiredError:
-        """Return the error for a call behind `entry`: what the nodes told the task before it last (R13)."""
+        """Return the error for a call in the queue of a name: what keeps the contender inside, too (R13)."""
+        # A task of this process holds the lock.
         if entry.held is not None:
             return self.held_here(names, entry.held)
+        # One has released it, but it stays taken.
         if (error := self.cooling(names)) is not None:
             return error
+        # One asks the nodes, and was refused: by a holder, or for want of a quorum.  The error is made again,
+        # with the names of this call.
         last = verdict or entry.refusal
         if isinstance(last, LockTakenError):
             return LockTakenError(
@@ -217,6 +242,8 @@ class LocalRefusals:
             )
         if last is not None:
             return QuorumUnavailableError(last.args[0], names=names, votes=last.votes)
+        # One asks the nodes, and no attempt has ended: it may still win.  Unless all nodes have answered or
+        # are silent and there is no quorum among them: that is known although its task has not run since.
         acquire_round = entry.acquire_round
         if acquire_round is None or acquire_round.pending or acquire_round.answered >= acquire_round.quorum:
             msg = f"another task of this process is acquiring {printable(names)}"

@@ -1,4 +1,4 @@
-"""What calls of `acquire` have of their session."""
+"""What calls of `acquire` use of their session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .refusals import LocalRefusals
 
 
 class AcquireSession(TrySession):
-    """What one call uses, and others beside it."""
+    """The parts of a session that its calls of `acquire` share."""
 
     __slots__ = ()
 
@@ -24,5 +24,5 @@ class AcquireSession(TrySession):
     sleeps: Sleeps
     long_waits: LongWaits
     no_expiry: Once
-    """Keys without expiry that were reported."""
+    """Keys without expiry that have been reported."""
     ancestors: Ancestors

@@ -232,7 +232,7 @@ class NameQueue:
     answered_at: float = 0.0
     """When a quorum last answered, by the manager's clock; of use if `refusal` is a missing quorum."""
     single_tries: list[QueueEntry] | None = None
-    """The waiters of non-blocking calls: they wait for the verdict of a contender inside, not to be let in."""
+    """The waiters of non-blocking calls, which wait for the verdict of a contender inside."""
     listened: bool = False
     """Whether this process is subscribed to releases of the name."""
     representative: Contender | None = None
@@ -240,7 +240,7 @@ class NameQueue:
 
     @property
     def held(self) -> Held | None:
-        """A lock that a task of this process holds under the name, if it leaves no room for another holder."""
+        """A lock that a task of this process holds, if the name has no room for another holder."""
         found: Held | None = None
         holders = 0
         for contender in self.inside:
