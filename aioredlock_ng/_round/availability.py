@@ -1,4 +1,4 @@
-"""Whether a manager's nodes can be asked for a lock at all: not closed, not misconfigured, a quorum up."""
+"""Whether a manager can acquire locks at all: it is not closed or misconfigured, and a quorum is up."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from ..errors import ConfigurationError, ManagerClosedError
 
 @final
 class Availability:
-    """What is known of that, without asking a node."""
+    """The state of one manager, without asking a node."""
 
     __slots__ = ("_nodes", "closing", "conflict", "failure")
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
         self.closing = False
-        """Whether the manager takes no more acquires."""
+        """Whether the manager accepts no more acquires."""
         self.conflict: str | None = None
-        """Why no lock can be trusted: two nodes are one server, or one belongs to another quorum (A4)."""
+        """Why no lock can be trusted: two nodes are the same server, or one is in another quorum (A4)."""
         self.failure: BaseException | None = None
-        """What ended the background tasks, if they did not end in order."""
+        """The error that ended the background tasks, if they have failed."""
 
     def check(self) -> None:
-        """Refuse to lock anything over nodes that cannot be one quorum (A4).
+        """Raise an error if the nodes cannot be one quorum (A4).
 
         Raises:
             ConfigurationError: names the nodes at fault.
@@ -37,18 +37,23 @@ class Availability:
             raise ConfigurationError(self.conflict)
 
     def closed_error(self) -> ManagerClosedError:
-        """Return the error for a call that comes after the end."""
+        """Return the error for a call after the end of the manager."""
+        # Closed by its user: the usual case.
         if self.failure is None:
             return ManagerClosedError("the lock manager is closed")
+        # Closed by an error of its own.
         error = ManagerClosedError(f"the lock manager has failed: {type(self.failure).__name__}")
         error.__cause__ = self.failure
         return error
 
     def seconds(self) -> float:
-        """Return in how many seconds a majority may vote: what `LockManager.unavailable_for` describes."""
+        """Return the seconds until a majority may vote, as `LockManager.unavailable_for` describes."""
+        # No amount of waiting helps.
         if self.closing or self.conflict is not None:
             return math.inf
         statuses = [node.status for node in self._nodes]
+        # Example of five nodes: two are up, one may vote in 10 s, one in 60 s, and one is down.  A majority
+        # may vote in 10 s.
         waits = [0.0 if s.state is NodeState.UP else s.votes_in for s in statuses]
         wait = free_after(waits, majority(len(waits)))
         return math.inf if wait is None else wait

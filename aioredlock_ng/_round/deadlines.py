@@ -1,7 +1,7 @@
-"""Deadlines: a heap of what has one, and the time limits of rounds, one timer of the loop for all of them.
+"""Deadlines: a heap of items by deadline, and the time limits of rounds, with one timer for all of them.
 
-Nearly every round is over long before its time, and most have the same limit.  A timer for each would cost
-more than what it is there for.
+Nearly every round ends long before its time limit, and most have the same limit.  A timer for each round
+would cost more than the round itself.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import math
 from typing import Final, Generic, Protocol, TypeVar, final
 
 SPARE_ENTRIES: Final = 64
-"""Entries of what has ended that a heap may hold beyond twice the living ones."""
+"""Entries that a heap may hold in excess of two for each living item, before it drops stale ones."""
 
 
 class Ends(Protocol):
-    """What may end before its deadline."""
+    """An item that may end before its deadline."""
 
     @property
     def done(self) -> bool:
@@ -25,10 +25,10 @@ class Ends(Protocol):
 
 
 class Limited(Ends, Protocol):
-    """What has a limited time."""
+    """An item with a time limit."""
 
     def time_out(self) -> None:
-        """End it: its time is up."""
+        """End the item: its time is up."""
 
 
 Item = TypeVar("Item", bound=Ends)
@@ -36,47 +36,52 @@ Item = TypeVar("Item", bound=Ends)
 
 @final
 class DeadlineHeap(Generic[Item]):
-    """Items by the moment at which each is due; the entry of one that is over is dropped when it comes up.
+    """Items by deadline; the entry of an item that has ended is dropped when it reaches the head.
 
-    An item has one entry that counts, the last that was pushed.
+    An item may have several entries, of which only the last one pushed is valid.
     """
 
     __slots__ = ("_entries", "_numbers", "_order")
 
     def __init__(self) -> None:
         self._entries: list[tuple[float, int, Item]] = []
-        self._numbers: dict[Item, int] = {}  # of the entry that counts
+        self._numbers: dict[Item, int] = {}  # of each item's valid entry
         self._order = itertools.count()
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def push(self, item: Item, due: float) -> None:
-        """Have `item` come up at `due`, and no more at a moment that was asked for before."""
+        """Set the deadline of `item` to `due`, instead of an earlier one."""
+        # The entry before, if there is one, becomes stale: to remove it would be a search of the heap.
         number = self._numbers[item] = next(self._order)
         heapq.heappush(self._entries, (due, number, item))
+        # Mostly stale entries: rebuild, at a cost that the pushes since the last time have paid for.
         if len(self._entries) > 2 * len(self._numbers) + SPARE_ENTRIES:
             self._entries = [entry for entry in self._entries if self._numbers.get(entry[2]) == entry[1]]
             heapq.heapify(self._entries)
 
     def drop(self, item: Item) -> None:
-        """Take `item` out."""
+        """Remove `item`."""
         self._numbers.pop(item, None)
 
     def next_due(self) -> float:
-        """Return when the first item is due that is not over; infinity when there is none."""
+        """Return the deadline of the first item that has not ended; infinity if there is none."""
         entries, numbers = self._entries, self._numbers
         while entries:
             due, number, item = entries[0]
+            # Valid: this is the one, unless the item has ended before its deadline.
             if numbers.get(item) == number:
                 if not item.done:
                     return due
                 del numbers[item]
+            # Ended, dropped, or replaced by a later push.
             heapq.heappop(entries)
         return math.inf
 
     def pop(self, now: float) -> Item | None:
-        """Take out and return the first item that is due by `now`; None when there is none."""
+        """Remove and return the first item that is due by `now`, or return None."""
+        # Also brings a valid entry to the head.
         if self.next_due() > now:
             return None
         item = heapq.heappop(self._entries)[2]
@@ -86,7 +91,7 @@ class DeadlineHeap(Generic[Item]):
 
 @final
 class Deadlines:
-    """Ends what is not over in time; times are the loop's."""
+    """Ends items that reach their time limit; times are by the event loop's clock."""
 
     __slots__ = ("_heap", "_loop", "_new", "_rings_at", "_timer")
 
@@ -95,25 +100,29 @@ class Deadlines:
         self._new: list[tuple[float, Limited]] = []
         self._heap: DeadlineHeap[Limited] = DeadlineHeap()
         self._timer: asyncio.TimerHandle | None = None
-        self._rings_at = math.inf  # often too early: what it was set for is over by then
+        # Often too early, since the item that it was set for has ended; `_ring` then sets the next one.
+        self._rings_at = math.inf
 
     def watch(self, limited: Limited, timeout: float) -> None:
-        """End `limited` after `timeout` seconds, unless it is over by then.
+        """End `limited` after `timeout` seconds, unless it has ended by then.
 
-        Its time begins at the end of this turn of the loop, when its commands have been written: no node is
-        to blame for what keeps the loop busy until then.
+        Its time starts at the end of this turn of the event loop, when its commands have been written.  So it
+        does not include what kept the loop busy before: no node is to blame for that.
         """
+        # The first one of this turn.
         if not self._new:
             self._loop.call_soon(self._begin)
         self._new.append((timeout, limited))
 
     def _begin(self) -> None:
-        """Start the time of all that were given to `watch` in the last turn."""
+        """Start the time of all items that were given to `watch` in the last turn."""
         new, self._new = self._new, []
         heap, now = self._heap, self._loop.time()
         for timeout, limited in new:
+            # Some rounds end in the turn in which they begin: all nodes are down, say.
             if not limited.done:
                 heap.push(limited, now + timeout)
+        # Only if it is due before the timer that is set: an item with a short limit among long ones.
         if (due := heap.next_due()) < self._rings_at:
             self._ring_at(due)
 
@@ -124,12 +133,14 @@ class Deadlines:
         self._timer = self._loop.call_at(when, self._ring)
 
     def _ring(self) -> None:
-        """End what is due; go on with the first that is not over."""
+        """End all items that are due, and set the timer for the next one."""
         now = self._loop.time()
         self._timer, self._rings_at = None, math.inf
         try:
             while (limited := self._heap.pop(now)) is not None:
                 limited.time_out()
-        finally:  # whatever that raises, the others end in time, too
-            if (due := self._heap.next_due()) < self._rings_at:  # a time-out may have begun something new
+        finally:
+            # Also when a time-out has raised: the other items must end in time, too.  A time-out may have
+            # begun a new round, and set the timer.
+            if (due := self._heap.next_due()) < self._rings_at:
                 self._ring_at(due)

@@ -1,4 +1,4 @@
-"""The loop, and waiting with a limit: a future is True when what a task waits for has come, else False."""
+"""The event loop, and waits with a limit: a future is True when its event has come, False at the limit."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import asyncio
 
 
 def ring(future: asyncio.Future[bool]) -> None:
-    """Tell the waiting task, unless its wait is over, that what it waits for has come."""
+    """Wake the task that waits for `future`, unless its wait has ended: the event has come."""
     if not future.done():
         future.set_result(True)
 
 
 def give_up(future: asyncio.Future[bool]) -> None:
-    """End the wait in vain, unless it is over."""
+    """Wake the task that waits for `future`, unless its wait has ended: the event will not come."""
     if not future.done():
         future.set_result(False)
 
 
 async def wait_for(future: asyncio.Future[bool], seconds: float | None) -> bool:
-    """Wait for `future`, at most `seconds` (None: no limit), and return its result; False: the time is up."""
+    """Wait for `future`, at most `seconds` (None: no limit); return its result, or False at the limit."""
     timer = None if seconds is None else future.get_loop().call_later(seconds, give_up, future)
     try:
         return await future
@@ -28,7 +28,7 @@ async def wait_for(future: asyncio.Future[bool], seconds: float | None) -> bool:
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
-    """Return the event loop that runs here, or say that there has to be one."""
+    """Return the running event loop, or raise an error that says that one is needed."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

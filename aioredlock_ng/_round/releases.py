@@ -1,4 +1,4 @@
-"""Releases of one manager: queued on all nodes at once, and remembered until they are answered (R5, R6)."""
+"""Releases of one manager: queued on all nodes at once, and kept until they have been answered (R5, R6)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .outbox import NOT_HELD, Outbox
 from .round import NOTHING_KNOWN, Round, all_answered
 
 HANDED_OFF: Final = Answer(Vote.GRANTED, "a task of this process has it now", wait=0.0)
-"""Stands for what no node was asked (R43)."""
+"""Stands for every node's answer after a hand-off, for which no node is asked (R43)."""
 
 STILL_HELD: Final = Answer(Vote.GRANTED, "its task has the lock by another lease yet", wait=0.0)
-"""Likewise, of a reentrant lock (R27)."""
+"""The same for a reentrant lock that another lease still needs (R27)."""
 
 
 @final
@@ -31,7 +31,7 @@ class Releases:
         self._outbox = outbox
         self._handed_off: Round | None = None
         self._still_held: Round | None = None
-        # Those not asked in batches that have not been answered, and some that have.
+        # Rounds that are not batched and have not been answered, and some that have.
         self._rounds: deque[Round] = deque()
 
     def release(
@@ -47,19 +47,22 @@ class Releases:
         stays: float = 0.0,
         seat: Seat = NO_SEAT,
     ) -> Round:
-        """Queue the release of `owner` on all nodes; those that were never sent its acquire need not have it.
+        """Queue the release of `owner` on all nodes, except for those that were never sent its acquire.
 
-        Takes `timeout` seconds, a `node_timeout` if not given.  A `quiet` one is not published to other
-        processes.  When `stays` is not 0, the keys end after so long.  With a `fence` it raises counters that
-        are behind, and with a `seat` it takes away the call's marks, or keeps its place in line.
+        The round takes at most `timeout` seconds, by default a `node_timeout`.  A `quiet` release notifies no
+        other process.  With `stays`, the keys expire after so many seconds instead of being deleted.  With a
+        `fence`, counters that are behind are raised.  With a `seat`, the call's marks are taken away, or its
+        place in the queue is kept.
         """
         outbox = self._outbox
+        # A mutex whose counters agree: it leaves in a batch.
         if primitive.batchable and not fence and not stays:
             batched = ReleaseRound(outbox, primitive, owner, keeps, quiet=quiet, unsent=unsent)
             outbox.release(batched)
             if timeout is not None and timeout < outbox.node_timeout:
                 batched.limit(timeout)
             return batched
+        # Every other release: a command of its own.
         round_ = Round(outbox, primitive.kind.release.read)
         round_.learns = True
         command = primitive.release(owner, keeps, fence, quiet=quiet, stays=stays, seat=seat)
@@ -68,24 +71,26 @@ class Releases:
         round_.ask(command, outbox.node_timeout if timeout is None else timeout, known=known)
         rounds = self._rounds
         rounds.append(round_)
+        # Forget those at the head that have been answered.  Some further ones stay behind one that is slow.
         while rounds and not rounds[0].pending:
             rounds.popleft()
         return round_
 
     def leave_queue(self, primitive: Primitive, seat: Seat) -> None:
-        """Take away what marked a call at the nodes that waits no more (R22)."""
+        """Take away the mark of a call that has stopped waiting, without waiting for the nodes (R22)."""
         Round(self._outbox, lambda _: NOT_HELD).ask(primitive.leave_queue(seat), self._outbox.node_timeout)
 
     @property
     def handed_off(self) -> Round:
-        """The round of every lock that goes on to another task of this process: nothing is sent (R43)."""
+        """The round of every lock that is handed to another task of this process: nothing is sent (R43)."""
+        # Made once: it is complete from the start, and the same for all.
         if self._handed_off is None:
             self._handed_off = self._unasked(HANDED_OFF)
         return self._handed_off
 
     @property
     def still_held(self) -> Round:
-        """The round of every lease that is not the last one of its lock: likewise (R27)."""
+        """The round of every lease that is not the last one of its lock: nothing is sent (R27)."""
         if self._still_held is None:
             self._still_held = self._unasked(STILL_HELD)
         return self._still_held
@@ -97,7 +102,7 @@ class Releases:
         return round_
 
     def announce(self, key: bytes) -> None:
-        """Publish that `key` is free, after a quiet release that no task of this process followed."""
+        """Publish that `key` is free, after a quiet release whose next task has not asked."""
         command = Command(
             Purpose.OTHER,
             owner=b"",
@@ -109,9 +114,9 @@ class Releases:
         Round(self._outbox, lambda _: NOT_HELD).ask(command, self._outbox.node_timeout)
 
     async def answered(self) -> None:
-        """Wait until every node has answered to every release, at most one `node_timeout`.
+        """Wait until every node has answered every release, at most one `node_timeout`.
 
-        What else is asked in batches is waited for, too.
+        Other rounds in batches are waited for, too.
         """
         self._outbox.drain()
         for round_ in [*self._rounds, *self._outbox.unanswered()]:

@@ -1,7 +1,7 @@
-"""The session of one manager, as each floor sees it.
+"""The session of one manager, as each part of the package sees it.
 
-`_session.session.Session` is all of it, put together.  Each floor declares in a class of its own what it uses
-of it, above what the floors below it use: `RoundSession`, `HoldSession`, `TrySession`, `AcquireSession`.
+`_session.session.Session` is the whole session.  Each part declares what it uses in a class of its own, which
+adds to the class of the part below it: `RoundSession`, `HoldSession`, `TrySession`, `AcquireSession`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .releases import Releases
 
 
 class RoundSession:
-    """What asking the nodes has of a session."""
+    """What rounds use of their session."""
 
     __slots__ = ()
 
