@@ -1,1 +1,1 @@
-"""Acquiring: the story of one call, its tries, and how it waits between them."""
+"""Acquiring: the story of one call, its attempts, and how it waits between them."""

@@ -199,6 +199,7 @@ class Acquisition:
     async def _queue_for(self, name: str) -> None:
         """Wait in the queue of one name until the contender is let in; raise if the time is up before."""
         session, deadline, single_try = self._session, self._deadline, self._deadline.single_try
+        # A non-blocking call cannot wait for itself.  The other check includes that of the kind.
         if single_try:
             session.local.check_kind(self._primitive, name)
         else:
@@ -311,7 +312,7 @@ class Acquisition:
                 if not self._has_place:
                     attempt_limiter.step_out(place)
             deadline.stood_in_line(session.clock.now() - began)
-        # What the nodes said to an earlier attempt tells the caller more than that this one was not made.
+        # The nodes' answers to an earlier attempt say more to the caller than that this one was not made.
         if not self._has_place:
             error = not_asked(self.names, session.outbox.nodes, attempt_limiter.most)
             raise self._refusal or self._refused_here(error)

@@ -329,7 +329,7 @@ class Attempt:
         """Undo the attempt, and return the error that says why it did not win."""
         undo = self.undo(timeout)
         await undo.wait(lambda _: knows_why(self.acquire_round, undo))
-        # The other nodes may still tell when their keys expire: worth a short wait.
+        # The other nodes may still say when their keys expire: worth a short wait.
         await undo.wait(all_answered, within=STRAGGLERS)
         names = self.primitive.names
         # A majority granted, but there is no certificate for a fence.
@@ -365,7 +365,7 @@ class Attempt:
     def listeners(self) -> int:
         """Number of processes that listen to releases, as the undo's replies say; 0 when unknown (R33)."""
         reached = (answer.reached for answer in self.undone.answers if answer is not None)
-        # A node that cannot tell says -1.
+        # -1 from a node that does not know.
         return max(0, max(reached, default=0))
 
     @property

@@ -176,7 +176,8 @@ class LocalRefusals:
             # No task of this process has to do with the name.
             if (entry := self.queue.entries.get(name)) is None:
                 continue
-            self.check_kind(primitive, name)  # first: another kind's lock is never free for this one
+            # First: a lock of another kind will never be free for this one, not even after its release.
+            self.check_kind(primitive, name)
             held, runners = [contender.held for contender in entry.inside], current_runners()
             mine = sum(each is not None and each.task in runners for each in held)
             kind = primitive.kind

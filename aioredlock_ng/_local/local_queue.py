@@ -216,7 +216,7 @@ class QueueEntry:
     wanted: Wanted | None = None
     """The request of its call; None for a non-blocking call, which is never handed a lock."""
     verdict: LockNotAcquiredError | None = None
-    """The error that ended its wait: what the contender inside was told by the nodes."""
+    """The error that ended its wait: the nodes' answer to the contender inside."""
 
 
 @final
@@ -228,7 +228,7 @@ class NameQueue:
     queue: OrderedDict[QueueEntry, None] | None = None
     """The waiters in their order; None until the first one comes, since most names never have any."""
     refusal: LockNotAcquiredError | None = None
-    """The last error that a contender inside was told by the nodes."""
+    """The error of the last attempt by a contender inside."""
     answered_at: float = 0.0
     """When a quorum last answered, by the manager's clock; of use if `refusal` is a missing quorum."""
     single_tries: list[QueueEntry] | None = None

@@ -179,8 +179,8 @@ class Outbox:
                 else:
                     self.nodes[index].submit(round_.command, round_, index)
         except BaseException:
-            # A hook that is told of a silent node has failed.  The iterator goes on behind the question that
-            # failed, so that the other nodes and locks are asked all the same.
+            # A hook for silent nodes has failed.  The iterator continues behind the question that failed, so
+            # that the other nodes and locks are asked all the same.
             self._ask_one_by_one(questions)
             raise
 
