@@ -51,7 +51,7 @@ ahead is noticed, reported and quarantined (`clock_watch`).
 
 `RULES.md`, in this folder, says it rule by rule, by the numbers that code and tests cite, and names tests.
 
-All of this rests on assumptions that the README spells out:
+All of this rests on assumptions, which docs/explanation/guarantees.md explains with what breaks them:
 
 - A1: the clocks of nodes and clients advance at nearly the same rate for one ttl, and no node's jumps ahead.
 - A2: a node that granted a vote remembers it for the ttl, or is known to have forgotten it (`quarantine`).
