@@ -58,7 +58,7 @@ FEWER: Final = 0.25
 
 AnyFault: TypeAlias = f.Fault | ProcessFault
 
-_DRIFT: Final = 0.003
+DRIFT: Final = 0.003
 """A clock's error of rate: two of them stay within the drift that is allowed for (R3)."""
 
 
@@ -188,7 +188,7 @@ def draw(
     plan = Plan(
         seed=seed,
         nodes=nodes,
-        node_rates=tuple(1 + rng.uniform(-_DRIFT, _DRIFT) for _ in range(nodes)),
+        node_rates=tuple(1 + rng.uniform(-DRIFT, DRIFT) for _ in range(nodes)),
         node_offsets=tuple(rng.uniform(-2.0, 2.0) for _ in range(nodes)),
         latency=(rng.uniform(0.0001, 0.002), rng.uniform(0.0001, 0.003)),
         fencing=rng.random() < 0.7,
@@ -227,7 +227,7 @@ def _client(seed: int, number: int, *, timed: bool, crowded: bool) -> ClientPlan
         random.Random(f"{seed} permits {number}"),
     )
     fewer = of_permits.random() < FEWER
-    error = _DRIFT if timed else 2 * _DRIFT
+    error = DRIFT if timed else 2 * DRIFT
     return ClientPlan(
         number=number,
         tasks=rng.randint(4, 9) if crowded else rng.randint(1, 3),
@@ -284,7 +284,7 @@ def _step(rng: random.Random, plan: Plan, at: float, node: int, _client: int) ->
 
 def _rate(rng: random.Random, plan: Plan, at: float, node: int, _client: int) -> AnyFault:
     """Draw a rate: far off only where time is not kept (A1)."""
-    error = _DRIFT if plan.timed else 0.5
+    error = DRIFT if plan.timed else 0.5
     return f.ClockRate(at=at, node=node, lasts=_short(rng), rate=1 + rng.uniform(-error, error))
 
 

@@ -329,6 +329,7 @@ PASSED: Final[list[tuple[Rule, dict[str, Any]]]] = [
             ("lock", acquire(2, 8, Outcome.UNKNOWN)),
             ("lock", acquire(2, 8, kind="extend")),
             ("read", acquire(2, 8, mode="read")),
+            ("write", acquire(2, 5.999, mode="read")),
         )
     ),
     (Rule.LOCAL_ORDER, {"operations": [acquire(1, 2), acquire(2, 9, task=3), acquire(2, 5, task=4)]}),
