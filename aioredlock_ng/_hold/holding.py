@@ -4,8 +4,8 @@
       ├──deadline, Q refusals──▶ lost  `grace` before validity ends, or at once (R7)
       └──release()──▶ released         from held or lost; nothing but the release follows (R6)
 
-`Lease` is what users see of it.  Whatever changes its state is synchronous: nothing can strike
-between reading and writing it.
+`Lease` is what users see of it.  Everything that changes its state is synchronous, so that no other task
+runs between reading and writing it.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from .watchdog import Watchdog
 
 
 def extension_decided(tally: Tally) -> bool:
-    """Whether an extension round is certain: for `Round.wait`."""
+    """Whether the outcome of an extension round is certain; for `Round.wait`."""
     return extension_verdict(tally) is not Extension.PENDING
 
 
 @final
 class Holdings:
-    """Every lease of one manager that is not released."""
+    """The leases of one manager that are not released."""
 
     __slots__ = ("all", "lost")
 
@@ -60,16 +60,16 @@ class Holdings:
         self.all: dict[Holding, None] = {}
         """In the order of their wins."""
         self.lost: WeakSet[Holding] = WeakSet()
-        """Those that were lost, released since or not."""
+        """The lost ones, including those that were released since."""
 
     @property
     def held(self) -> int:
-        """How many are held, by what is known and by the clock; any thread may ask."""
+        """How many are held, as far as is known and by the clock; callable from any thread."""
         return sum(holding.held for holding in tuple(self.all))
 
 
 class HoldSession(RoundSession):
-    """What leases have of their session."""
+    """The part of the session that leases use."""
 
     __slots__ = ()
 
@@ -88,35 +88,35 @@ _NUMBERS: Final = itertools.count(1)
 class Holding:
     """A won lock, from the win to its release."""
 
-    # Of the class, as long as they are what nearly every holding keeps.
+    # Defaults on the class: most holdings never change them, and need no entry of their own for them.
     _extending: Round | None = None
     _retries = 0
     _by_watchdog = 0
     _release: Round | None = None
-    _blame: Round | None = None  # the last round that failed since the last that was won
+    _blame: Round | None = None  # the latest round that failed after the latest that was won
     _lost: asyncio.Event | None = None
     _ended: asyncio.Event | None = None
     extensions = 0
     loss: LossReason | None = None
     stays = 0.0
-    """Seconds, at the release, for which the names stayed taken; 0: they were free (R34)."""
+    """Seconds for which the names stay taken after the release, by `at_least`; 0: they are free (R34)."""
     quiet = False
-    """Whether another task of this process asks next, in the same write as the release."""
+    """Whether the release notifies no process: the next acquire of this one leaves in the same write."""
     handed_off = False
     """Whether another task of this process has the lock now, without a release (R43)."""
     _number = 0
     unchanged: bool | None = None
-    """Whether no writer came since the lease that it was asked to follow; None: it was not (R23)."""
+    """Whether no writer came after the read lease that `since` named; None: it named none (R23)."""
     on_extended: Callable[[], None] | None = None
     """Called after each extension that was won (R31)."""
     body: Body | None = None
     """The task that runs under the lease, while an ``async with`` binds one."""
     new_body: ClassVar[type[Body]] = Body
-    """What binds a task to it."""
+    """The class that binds a task to it."""
     count: Count | None = None
-    """The leases that its task has of it, once there may be several (R27)."""
+    """The leases that its task has of it; None until there may be several (R27)."""
     still_held: ClassVar[bool] = False
-    """Whether it outlives the release of this lease: that of a `View` may be one of several (R27)."""
+    """Whether the lock stays held after this lease is released: only a `View` is one of several (R27)."""
 
     def __init__(
         self,
@@ -130,11 +130,12 @@ class Holding:
         self._request = request
         self._contender = contender
         self.owner = grant.owner
-        # The block's last fence, which all nodes know, and how many before it are left for others.
+        # The last fence of the range, which is what nodes store, and how many of the range are left for
+        # other tasks: the fence of this lease comes before those.
         self._top, self._left = grant.fence, grant.fences_left
         self.fence = grant.fence - grant.fences_left  # 0: without
-        # The longest that was won, of which the grace is a share; and the longest that was asked: a key may
-        # live as long, and the watchdog goes on with it.
+        # `_ttl` is the longest ttl that was won; the grace is a share of it.  `wanted` is the longest that
+        # was asked for: a key may live as long, and the watchdog extends by it.
         self._ttl = self.wanted = request.ttl
         self._since = grant.since
         self.taken_until = grant.asked_at + request.at_least
@@ -144,8 +145,10 @@ class Holding:
         self._extend_at = grant.asked_at + request.extended_after
         self.valid_until = grant.valid_until
         session.holdings.all[self] = None
+        # Most leases are released before the watchdog checks any: they enter its heap only if they last.
         watchdog = session.watchdog
         watchdog.fresh[self] = None
+        # A lease so short that the watchdog would wake too late for it.
         if grant.asked_at + request.due_after < watchdog.wakes_at:
             watchdog.wake()
 
@@ -163,22 +166,22 @@ class Holding:
 
     @property
     def slot(self) -> int | None:
-        """Which slot of a semaphore it has; None of any other kind."""
+        """Its slot of a semaphore; None for any other kind."""
         return self._primitive.slot
 
     @property
     def label(self) -> str:
-        """What it is called in metrics."""
+        """Its name in metrics."""
         return self._request.label
 
     @property
     def about(self) -> About:
-        """What it is, as hooks and the log are told."""
+        """Its description for hooks and the log."""
         return About(self.names, self.label, self.kind.name, self.number, self.fence)
 
     @property
     def number(self) -> int:
-        """Which lease of the process it is, for those that hear of it."""
+        """Its number among the leases of the process, given when an event first needs it."""
         if not self._number:
             self._number = next(_NUMBERS)
         return self._number
@@ -190,7 +193,7 @@ class Holding:
 
     @property
     def task(self) -> object | None:
-        """The task of the body, while there is one; of a thread's block the thread."""
+        """The task of the body, or the thread of a block of `sync`; None while no block is open."""
         return None if self.body is None else runner_of(self.body.task)
 
     @property
@@ -205,12 +208,13 @@ class Holding:
 
     @property
     def held(self) -> bool:
-        """Whether the lock is ours, by what is known and by the clock; no I/O.
+        """Whether the lock is ours, as far as is known and by the clock; no I/O.
 
-        In the grace between its loss by the clock and the end of validity it still is.
+        Still true in the grace: when it is lost by the clock, and its validity has not ended.
         """
+        # Released; or a majority said that it is not ours, and the validity that is left means nothing.
         if self._release is not None or self.loss is LossReason.REFUSED:
-            return False  # a majority said that it is not ours: then the clock has no say any more
+            return False
         return self._session.clock.now() < self.valid_until
 
     @property
@@ -220,12 +224,13 @@ class Holding:
 
     @property
     def deadline(self) -> float:
-        """When the body is told to stop: `grace` before the end of validity (R7)."""
+        """When the lease is lost and the body has to stop: `grace` before validity ends (R7)."""
         return self.valid_until - self._request.extension.grace * self._ttl
 
     @property
     def due(self) -> float:
-        """When the watchdog has to look at it next."""
+        """When the watchdog has to check it next."""
+        # An extension in flight plans the next one when it ends: until then only the deadline counts.
         return self.deadline if self._extending is not None else min(self._extend_at, self.deadline)
 
     async def ended(self) -> None:
@@ -240,6 +245,7 @@ class Holding:
 
     def error(self) -> LockLostError:
         """Return the error for a lease that is not held, with the votes that explain it, late ones too."""
+        # A lease that was lost first, and released after that, still reports its loss.
         released = self.loss is None and self._release is not None
         reason = LossReason.RELEASED if released else self.loss or LossReason.EXPIRED
         votes = () if self._blame is None else self._blame.votes()
@@ -257,18 +263,19 @@ class Holding:
     # -- further leases of its task (R27) ------------------------------------------------------
 
     def also(self, request: Request) -> None:
-        """Live for as long as an inner acquire asks for, from the next extension on; never shorter."""
+        """Adopt the ttl of an inner acquire from the next extension on, and its `at_least`; never shorten."""
         now = self._session.clock.now()
         self.wanted = max(self.wanted, request.ttl)
         if request.at_least and now + request.at_least > self.taken_until and not self.done:
+            # The keys, too, must live until then: extend at once.
             self.taken_until = now + request.at_least
-            self._plan_extension(now)  # at once: the keys must not end before that, either
+            self._plan_extension(now)
             self._session.watchdog.watch(self)
 
     # -- extension -----------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Keep no more than is needed: what came with the votes has been used.  Called by the watchdog."""
+        """Drop from the votes what has been used already.  Called by the watchdog: the lease lives on."""
         self._round.thin_out()
 
     def check_due(self, now: float) -> None:
@@ -287,6 +294,7 @@ class Holding:
         asked_at = session.clock.now()
 
         def on_answer(node: int, answer: Answer) -> None:
+            # An answer that comes after the win; those that came before it are repaired by `_won`.
             if answer.missing and extension_verdict(round_) is Extension.EXTENDED:
                 self._repair([node], ttl)
 
@@ -296,12 +304,15 @@ class Holding:
 
     def _ask_to_extend(self, ttl: float, on_answer: Callable[[int, Answer], None]) -> Round:
         outbox, primitive = self._session.outbox, self._primitive
+        # A single name: it leaves in one command with the extensions of other locks (R42).
         if primitive.batchable:
             asked = ExtendRound(outbox, primitive, self.owner, ttl, fence=self._top, on_answer=on_answer)
             outbox.extend(asked)
             return asked
+        # Several names, or a kind without scripts for batches.
         round_ = Round(outbox, primitive.kind.extend.read, on_answer)
-        round_.stragglers = False  # raised in passing; a node that is silent now is at the next acquire
+        # The extension raises counters in passing; the next acquire raises that of a node that is silent now.
+        round_.stragglers = False
         round_.ask(primitive.extend(self.owner, ttl, self._top), outbox.node_timeout)
         return round_
 
@@ -311,10 +322,11 @@ class Holding:
         return self._extending
 
     def _extended(self, round_: Round, asked_at: float, ttl: float, by_watchdog: bool) -> None:  # noqa: FBT001
-        """Take the outcome of an extension round."""
+        """Apply the outcome of an extension round."""
         self._extending = None
+        # Lost or released meanwhile: the outcome changes nothing.
         if self.done:
-            return  # whatever it says, it comes too late
+            return
         now, hooks = self._session.clock.now(), self._session.hooks
         left = self.valid_until - now
         outcome = extension_verdict(round_)
@@ -330,13 +342,15 @@ class Holding:
             hooks.emit(NotExtended, self, refused=True, remaining=left, votes=round_.votes)
             return
         if outcome is Extension.EXTENDED:
+            # Won in time.  Only extensions by the watchdog count against `max_extensions`.
             self._by_watchdog += by_watchdog
             self._won(round_, asked_at, ttl)
             if by_watchdog and self._request.extension.runs_low(self._by_watchdog):
                 self._warn_of_the_end(now)
         else:
-            # No majority answered: ask again soon, and let the deadline decide.
-            self._blame = round_  # then this is why
+            # No majority answered: ask again soon, and let the deadline decide.  If it passes, this round
+            # explains the loss.
+            self._blame = round_
             chance = self._session.random.random()
             self._plan_extension(now + EXTENSION_RETRY.backoff(self._retries, chance, least=0.5))
             self._retries += 1
@@ -345,7 +359,8 @@ class Holding:
             hooks.emit(NotExtended, self, refused=False, remaining=left, votes=round_.votes)
 
     def _won(self, round_: Round, asked_at: float, ttl: float) -> None:
-        """Take over what a won extension brings: more validity, its votes, and nodes to be topped up (R9)."""
+        """Apply a won extension: its validity, its votes, and repairs of the nodes that lost keys (R9)."""
+        # Keys never get shorter (R8): an `extend` by a short ttl may gain nothing, and the plan stays.
         when = self._extend_at
         if (gained := valid_until(asked_at, ttl)) > self.valid_until:
             self.valid_until = gained
@@ -356,10 +371,11 @@ class Holding:
         self._blame = None
         self._round = round_
         self._retries = 0
+        # The nodes that have answered; `on_answer` of `extend` repairs those that answer later.
         missing = [
             node for node, answer in enumerate(round_.answers) if answer is not None and answer.missing
         ]
-        self._repair(missing, ttl)  # those that answer later are heeded then
+        self._repair(missing, ttl)
         self._session.counters.extended += 1
         if self.on_extended is not None:
             self.on_extended()
@@ -374,18 +390,19 @@ class Holding:
         self._extend_at = math.inf if self._request.extension.exhausted(self._by_watchdog) else when
 
     def _warn_of_the_end(self, now: float) -> None:
-        """Say for how long the extensions that are left can hold the lock."""
+        """Report for how long the remaining extensions can hold the lock."""
         limit, used = self._request.extension.max_extensions, self._by_watchdog
         assert limit is not None, "what has no limit does not run low"
         left = self._request.extension.time_left(used, deadline=self.deadline - now, ttl=self.wanted)
         self._session.hooks.emit(ExtensionsLow, self, extensions=used, max_extensions=limit, remaining=left)
 
     def downgrade(self, ttl: float, asked: Kind | None = None) -> Round:
-        """Become what lets others in, at once and here, and have the nodes follow (R23).
+        """Become the weaker kind at once in this process, and on the nodes by an extension (R23).
 
-        A node that is not reached keeps more out than it has to, not less.  Of several leases of the lock it
-        is the one that was asked for as `round` that gives in (R27).
+        A node that is not reached keeps more out than it has to, not less.  Of several leases of the lock,
+        one that was asked for as `asked` is content with the weaker kind (R27).
         """
+        # Other tasks of this process may come in from here on, as far as the weaker kind lets them.
         if (weaker := self._primitive.weaker) is not None:
             if self.count is not None:
                 self.count.weaken(asked or self.kind, weaker.kind)
@@ -397,7 +414,7 @@ class Holding:
         return round_
 
     def _repair(self, missing: list[int], ttl: float) -> None:
-        """Give the keys back to nodes that lost them, in a round whose win is proven (R9)."""
+        """Set the keys again on nodes that lost them, after a round that was won (R9)."""
         if self.give(missing, ttl):
             self._session.counters.topped_up += len(missing)
             for index in missing:
@@ -414,15 +431,16 @@ class Holding:
                 )
 
     def give(self, nodes: list[int], ttl: float | None = None) -> bool:
-        """Have nodes hold what a majority does, if that is free there, and nothing else (R9, R25).
+        """Have nodes hold what a majority does, where it is free, and drop other slots of ours (R9, R25).
 
-        False when nothing was sent, since it is not held any more.
+        False when nothing was sent: there are no such nodes, or the lease is not held any more.
         """
         if not nodes or self.loss is not None or not self.held:
             return False
         command = self._primitive.repair(self.owner, self.wanted if ttl is None else ttl, self._top)
         for index in nodes:
             self._session.outbox.nodes[index].submit(command, Repair(self), index)
+        # The release must reach them now, too.
         if self._unsent:
             self._unsent = [node for node in self._unsent if node not in nodes]
         return True
@@ -430,19 +448,20 @@ class Holding:
     # -- loss ----------------------------------------------------------------------------------
 
     def expire(self) -> None:
-        """Give it up because its time is over."""
+        """Lose the lease because its time is over."""
         extension = self._request.extension
         exhausted = extension.enabled and extension.exhausted(self._by_watchdog)
+        # If no round failed, the one in flight, which is too slow, explains the loss.
         self._blame = self._blame or self._extending
         self.lose(LossReason.EXTENSIONS_EXHAUSTED if exhausted else LossReason.EXPIRED)
 
     def notice_expiry(self) -> None:
-        """Notice an end by the clock that the watchdog has not come round to."""
+        """Lose the lease if its validity has ended, and the watchdog has not run since."""
         if not self.done and self._session.clock.now() >= self.valid_until:
             self.expire()
 
     def lose(self, reason: LossReason) -> None:
-        """Note that the lease is lost and tell its body.
+        """Mark the lease as lost, and stop its body.
 
         Nothing is released here: the keys still protect the body's clean-up.
         """
@@ -451,6 +470,7 @@ class Holding:
         self.loss = reason
         self._session.holdings.lost.add(self)
         self._session.watchdog.forget(self)
+        # The names are not this process's any more: its window ends (R13), and its next task may ask.
         for name in self._contender.names:
             self._contender.queue.handoff.end(name)
         self._contender.leave()
@@ -458,15 +478,17 @@ class Holding:
             self._lost.set()
         if self.body is not None:
             self.body.stop()
-        # A seat that outlives a refused try is given up before the next call asks: it sits there.
+        # A seat that outlives a refused attempt: it is left before the process's next call asks, and sits there.
+        # A writer's waiting flag does not outlive one: it goes with the release.
         seat = self._primitive.kind.seat_of_try(self._contender.seat)
         if seat.name:
             self._session.releases.leave_queue(self._primitive, seat)
             self._contender.seat = NO_SEAT
-        self._tell_lost()  # last: this runs code of users
+        # Last, since hooks are code of users: the state is consistent by now.
+        self._tell_lost()
 
     def abandon(self) -> None:
-        """Note that its loop was closed under it: nothing can be sent or woken any more, only told."""
+        """Mark the lease as lost by the close of its loop: nothing can be sent or woken, only reported."""
         if self.done:
             return
         self.loss = LossReason.LOOP_CLOSED
@@ -485,10 +507,11 @@ class Holding:
     # -- release -------------------------------------------------------------------------------
 
     def release(self) -> Round:
-        """Queue the releases on all nodes, now (R6); the round that it returns knows their answers.
+        """Queue the releases for all nodes, and return the round that takes their answers (R6).
 
-        Or let another task of this process have it, as it is (R43).
+        Or hand the lock off to another task of this process, as it is (R43).
         """
+        # Called again: the first round has learned more by now.
         if self._release is not None:
             return self._release
         session, now = self._session, self._session.clock.now()
@@ -497,8 +520,9 @@ class Holding:
         if now < self.taken_until:
             self.stays = self.taken_until - now
         over, contender = self._give_back(now), self._contender
+        # A window that ends lets other processes ask first (R13).  Else a task of this process that waits is
+        # next: it gets the lock as it is, or asks in one write with a release that notifies no process.
         if not over and contender.followed:
-            # Another task of this process is next: it has the lock as it is, or asks behind a quiet release.
             self.handed_off = self._hand_off(now)
             self.quiet = not (self.handed_off or self.stays) and contender.keep_quiet()
         round_ = self._release = session.releases.handed_off if self.handed_off else self._ask_release(over)
@@ -507,6 +531,7 @@ class Holding:
         session.counters.released += 1
         if self._ended is not None:
             self._ended.set()
+        # Checked here as well: this is the hot path, on which mostly no event is wanted.
         if Released in session.hooks.wanted or debugging():
             session.hooks.emit(
                 Released,
@@ -519,10 +544,11 @@ class Holding:
         return round_
 
     def _ask_release(self, over: list[HandoffWindow]) -> Round:
-        """Ask all nodes, and let the next in line in; `gone` are the windows that this release ends."""
+        """Release on all nodes, and let the next waiter in; `over` are the windows that this release ends."""
         contender = self._contender
         names = contender.names
-        contender.leave()  # first: then the next acquire leaves in the same write, behind these (R15)
+        # First: then the next acquire leaves in the same write, behind these (R15).
+        contender.leave()
         round_ = self._session.releases.release(
             self._primitive,
             self.owner,
@@ -538,14 +564,17 @@ class Holding:
         return round_
 
     def _hand_off(self, now: float) -> bool:
-        """Leave the lock to the next in line, if that may have it as it is (R43)."""
+        """Hand the lock off to the next waiter, if that may have it as it is (R43)."""
+        # The most frequent case: no task of this process waits.
         waiter = self._contender.next_waiter()
         if waiter is None:
-            return False  # the most frequent case
+            return False
+        # The lease is lost; or the nodes may be about to say so.
         if self.loss is not None or self._extending is not None:
-            return False  # lost; or the nodes may be about to say so
+            return False
+        # Its keys may live for longer than its validity says, or have to stay for its `at_least`.
         if self.wanted != self._ttl or self.taken_until > self._since:
-            return False  # its keys may live for longer than its validity says, or stay taken for longer
+            return False
         grant = Grant(
             primitive=self._primitive,
             owner=self.owner,
@@ -562,13 +591,16 @@ class Holding:
         return self._session.succession.hand_off(grant, self._contender, waiter, now)
 
     def _give_back(self, now: float) -> list[HandoffWindow]:
-        """Note that this process gives the names back; returns the windows that this release ends (R13)."""
+        """Note that this process gives the names back; return the windows that this release ends (R13)."""
         contender, queue = self._contender, self._contender.queue
+        # A kind for which the nodes see to it that other processes have their turn (R22).
         if not self._primitive.kind.windows:
-            return []  # the nodes see to it that others have their turn (R22)
+            return []
+        # The names are free now.
         if not self.stays:
             windows = [queue.handoff.give_back(name, self._since, now) for name in contender.names]
             return [window for window in windows if window is not None]
+        # The names stay taken for their `at_least`: until then tasks of this process do not ask.
         for name in contender.names:
             queue.handoff.end(name)
         # After a loss the contender has no names any more: then the nodes alone tell when the names are free.

@@ -1,4 +1,4 @@
-"""In what words a lease that is not held any more is refused."""
+"""The messages of `LockLostError`: why a lease is not held any more."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ def lost_error(
     """Return the error; `votes` are what the nodes said in the round that explains it."""
     why = _WHY.get(reason, "was lost").format(extensions=extensions)
     granted = sum(vote.vote is Vote.GRANTED for vote in votes)
+    # Lost by the clock although a majority agreed: this process took up their answers too late.
     if reason is LossReason.EXPIRED and votes and granted >= majority(len(votes)):
         why = "was lost: its validity had ended when a majority extended it; these votes came too late"
     return LockLostError(f"lock {printable(names)} {why}", reason=reason, names=names, votes=votes)
