@@ -1,4 +1,4 @@
-"""The task that runs under a lease, and how it is stopped when the lease is lost (rule R7)."""
+"""The body of a lease: the task that runs under it, cancelled when the lease is lost (rule R7)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import asyncio
 class Body:
     """Binds the current task as the body of a lease until `disarm`.
 
-    The body is cancelled once, like `asyncio.timeout` does it: an edge, not a level.  So a shield of
+    The body is cancelled once, as `asyncio.timeout` does it: an edge, not a level.  So a shield of
     anyio does not hold it off, and code that swallows the cancellation goes on without the lock.
     """
 
@@ -25,7 +25,7 @@ class Body:
         self._struck = False
 
     def stop(self) -> None:
-        """Have the body cancelled; never at once, since it may be the running task."""
+        """Cancel the body soon; never at once, since it may be the running task."""
         if self._cancels and self._armed:
             self._loop.call_soon(self._strike)
 
@@ -35,12 +35,14 @@ class Body:
             self.task.cancel("the lock was lost")
 
     def disarm(self, exc: BaseException | None) -> bool:
-        """End the binding; True when `exc` is our own cancellation, and no other.
+        """End the binding; return whether `exc` is our own cancellation, and no other.
 
         Must run before the first await of the exit: Python 3.11 and 3.12 raise a stray
         CancelledError there even after `uncancel()`, 3.13 does not.
         """
         self._armed = False
+        # The body was not cancelled; or another task leaves the block, and has nothing to take back.
         if not self._struck or asyncio.current_task() is not self.task:
             return False
+        # Cancellations beyond the baseline are from elsewhere, and are never swallowed.
         return self.task.uncancel() <= self._baseline and isinstance(exc, asyncio.CancelledError)

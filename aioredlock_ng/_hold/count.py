@@ -1,4 +1,4 @@
-"""How often a task has one lock: numbers alone, without I/O (R27)."""
+"""The leases that a task has of one reentrant lock, counted; no I/O (R27)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, final
 from .._kinds.kind import Kind
 
 MAX_DEPTH: Final = 100
-"""Leases of one lock that its task may have at once: more of them are a recursion without an end."""
+"""Leases of one lock that its task may have at once: more would be an endless recursion."""
 
 
 @final
@@ -17,7 +17,7 @@ class Count:
     """The leases that a task has of one lock, and the blocks that it is inside of."""
 
     asked: list[Kind]
-    """What each lease that is not released was asked for as."""
+    """The kind that each lease was asked for as; released leases are removed."""
     blocks: int = 0
     """How many blocks are open under them."""
 
@@ -27,11 +27,12 @@ class Count:
         return len(self.asked) >= MAX_DEPTH
 
     def weaken(self, asked: Kind, weaker: Kind) -> None:
-        """Note that the lease that was asked for as `asked` is content with `weaker` from now on.
+        """Note that a lease that was asked for as `asked` is content with `weaker` from now on.
 
         Raises:
-            RuntimeError: another one is not.
+            RuntimeError: another lease is not.
         """
+        # All other leases must be content with it already: the lock is one for all of them.
         others = self.asked.copy()
         others.remove(asked)
         if any(kind is not weaker for kind in others):

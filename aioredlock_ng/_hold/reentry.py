@@ -1,8 +1,9 @@
-"""Reentrant locks: a task goes again into a lock that it is inside of, without I/O (rule R27).
+"""Reentrant locks: a task acquires a lock again inside of its block, without I/O (rule R27).
 
-The leases that it has of one holding are `View`s.  They share its validity and its fence; each is released by
-itself, in any order, and the last one releases the lock.  A lock that was not asked for as reentrant has a
-plain lease, which counts as one of them and goes with its own block: the views leave the release to it.
+The leases that a task has of one holding are `View`s.  They share its validity and its fence.  Each is
+released by itself, in any order, and the last one releases the lock.  A lock that was not asked for as
+reentrant has a plain lease.  That counts as one of the leases, too, and its own block releases the lock: the
+views leave that to it.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ def outermost(holding: Holding, releases: Releases) -> View:
 def reenter(
     session: HoldSession, primitive: Primitive, request: Request, *, since: int | None
 ) -> View | None:
-    """Return a further lease of the lock that the calling task is inside of, if that covers what it asks for.
+    """Return a further lease of the lock that the calling task is inside of, if that covers the request.
 
-    None where the task is inside of no such lock: then the nodes are asked, as ever.
+    None where the task is inside of no such lock: then the nodes are asked, as usual.
 
     Raises:
         LockLostError: a lock of one of the names, which the task is inside of, is not held any more.
@@ -43,13 +44,14 @@ def reenter(
     inside = _inside(session, primitive.names)
     for holding in inside:
         if not holding.held:
+            # One of these names is lost: another lease of it would be no right to go on.
             holding.notice_expiry()
             raise holding.error()
     for holding in inside:
         if _covers(holding, primitive):
             _count_one_more(holding, primitive.kind)
             holding.also(request)
-            # Its task may have written since that read lease: False, which may be for nothing (R23).
+            # The task itself may have written since that read lease: False, which can be a false alarm (R23).
             unchanged = None if since is None else False
             return View(holding, session.releases, primitive.kind, primitive.names, unchanged=unchanged)
     return None
@@ -57,9 +59,11 @@ def reenter(
 
 def _inside(session: HoldSession, names: tuple[str, ...]) -> list[Holding]:
     """Return the locks of any of these names that the calling task is inside of."""
+    # The stack does not tell which blocks this code is inside of: no reentry.
     runners = current_runners()
     if not runners:
         return []
+    # A lost lease has left the queue already, while its block may still be open.
     queue = session.queue.entries
     entries = [queue[name] for name in names if name in queue]
     held = [contender.held for entry in entries for contender in entry.inside]
@@ -70,13 +74,14 @@ def _inside(session: HoldSession, names: tuple[str, ...]) -> list[Holding]:
 
 
 def _covers(holding: Holding, primitive: Primitive) -> bool:
-    """Whether the lock is all of what is asked for: each of the names, and held at least so."""
+    """Whether the holding includes the request: each of the names, by the same kind or a stronger one."""
     kind = holding.kind
     return set(primitive.names) <= set(holding.names) and primitive.kind in (kind, kind.weaker)
 
 
 def _count_one_more(holding: Holding, asked: Kind) -> None:
-    if holding.count is None:  # a plain lease, and its block
+    # A plain lease, which was not counted so far, and its block.
+    if holding.count is None:
         holding.count = Count([holding.kind], blocks=1)
     if holding.count.full:
         raise RuntimeError(
@@ -88,7 +93,7 @@ def _count_one_more(holding: Holding, asked: Kind) -> None:
 
 @final
 class View:
-    """One lease of several that a task has of a lock; what it does not say itself, the holding says."""
+    """One of several leases that a task has of a lock; all other attributes are those of the holding."""
 
     __slots__ = ("_asked", "_count", "_holding", "_loss", "_open", "_releases", "body", "names", "unchanged")
 
@@ -109,7 +114,7 @@ class View:
         self._open = True
         self._loss: LossReason | None = None
         self.names = names
-        """What it was asked for; the lock may be of more names."""
+        """The names that it was asked for; the lock may have more."""
         self.unchanged = unchanged
         self.body: Body | None = None
 
@@ -135,30 +140,33 @@ class View:
 
     @property
     def still_held(self) -> bool:
-        """Whether it was released, and the task has the lock yet by another lease."""
+        """Whether it was released, while the task has the lock by another lease still."""
         return not self._open and not self._holding.released
 
     def error(self) -> LockLostError:
         """Return the error for a lease that is not held."""
+        # The lock was lost, or released by its plain lease.
         if self._open or self._loss is not None:
             return self._holding.error()
+        # This lease alone was released, and the lock may be held still.
         return lost_error(self.names, LossReason.RELEASED, (), extensions=0)
 
     # -- what becomes of it --------------------------------------------------------------------
 
     def new_body(self, cancels: bool, loop: asyncio.AbstractEventLoop) -> Body:  # noqa: FBT001
-        """Return what binds the current task to a block under this lease."""
+        """Bind the current task to a block under this lease."""
         return Block(self._holding, self._count, loop, cancels=cancels)
 
     def downgrade(self, ttl: float) -> Round:
-        """Become what lets others in; refused while another lease of the task needs what the lock is."""
+        """Become the weaker kind; refused while another lease of the task needs the stronger one."""
         round_ = self._holding.downgrade(ttl, self._asked)
         self._asked = self._holding.kind
         return round_
 
     def release(self) -> Round:
-        """Lower the count, once; the last lease releases the lock, whatever the order."""
+        """Lower the count, once; the last lease releases the lock, in whatever order they end."""
         holding, count = self._holding, self._count
+        # The first call.  A loss before it stays the reason of this lease, whatever becomes of the others.
         if self._open:
             self._open = False
             count.asked.remove(self._asked)
@@ -169,7 +177,7 @@ class View:
 
 @final
 class Block(Body):
-    """A block under a view: the outermost one is the holding's body, and inner ones leave all to it (R7)."""
+    """A block under a view.  The outermost one is the holding's body; inner ones cancel nothing (R7)."""
 
     __slots__ = ("_count", "_holding")
 
@@ -178,6 +186,7 @@ class Block(Body):
     ) -> None:
         outer = holding.body
         super().__init__(cancels and outer is None, loop)
+        # The right to enter is that of the task alone, and not of the tasks that it has started.
         if outer is not None and holding.task not in current_runners():
             raise RuntimeError(
                 f"another task is inside of lock {printable(holding.names)}, and it alone enters its leases: "
@@ -186,16 +195,18 @@ class Block(Body):
         self._holding = holding
         self._count = count
         count.blocks += 1
+        # The outermost block.
         if outer is None:
             holding.body = self
 
     def disarm(self, exc: BaseException | None) -> bool:
-        """End the binding; True when `exc` is our own cancellation, and this block is the outermost one.
+        """End the binding; return whether `exc` is our own cancellation, and this block the outermost one.
 
-        Where that ends before an inner one, the deadline stays for what goes on, unless it is over.
+        If the outermost block ends before an inner one, the deadline stays for that, unless it has passed.
         """
         holding, count, outermost = self._holding, self._count, self._holding.body
         count.blocks -= 1
+        # An inner block ends; or the outermost one ends first, while the lease is held.
         if count.blocks and (outermost is not self or holding.loss is None):
             return False
         holding.body = None
