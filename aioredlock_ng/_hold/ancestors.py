@@ -1,7 +1,7 @@
-"""The one thing that a context tells: which locks its code, or a task that started it, has acquired.
+"""The locks that a context has acquired: by its own code, or by a task that started it.
 
-It gives no right to anything.  It is what a warning rests on: a task waits for a lock that it holds itself,
-or whose holder may be waiting for this task.
+They give no right to anything.  They serve a warning: a task waits for a lock that it holds itself, or
+whose holder may be waiting for this task.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from .holding import Holding, Holdings
 Locks: TypeAlias = "tuple[ref[Holding], ...]"
 
 REMEMBERED: Final = 4
-"""Locks that a context remembers, the last ones."""
+"""How many locks a context remembers: the latest ones."""
 
 ACQUIRED: Final[ContextVar[Locks]] = ContextVar("aioredlock_ng_acquired", default=())
-"""The locks that were acquired there; some of them may be over."""
+"""The locks that were acquired in this context; some of them may be over."""
 
 
 @final
 class Ancestors:
-    """Warns of calls that wait for a lock of their own task, or of one that started it."""
+    """Warns of calls that wait for a lock of their own task, or of a task that started it."""
 
     __slots__ = ("_holdings", "_warned")
 
@@ -38,9 +38,11 @@ class Ancestors:
     def check(self, lock: Primitive, acquired: Locks) -> None:
         """Warn, once for each lock, if a call whose context has `acquired` these may wait for ever."""
         names = lock.names
-        if not lock.kind.full(1):  # of permits another one may become free
+        # A semaphore of several permits: another holder may release one.
+        if not lock.kind.full(1):
             return
         for each in acquired:
+            # Released, collected or of other names.
             holding = each()
             if holding not in self._holdings.all or set(names).isdisjoint(holding.names):
                 continue

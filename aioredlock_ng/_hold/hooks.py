@@ -1,4 +1,4 @@
-"""Tells the log and the hooks of one manager what happens to locks; hooks are checked when they are given."""
+"""Events of one manager: to its hooks, which are checked when they are given, and to the log."""
 
 from __future__ import annotations
 
@@ -45,39 +45,39 @@ METHODS: Final[dict[type[Event], str]] = {
     ClockStepped: "on_clock_stepped",
     LoopStalled: "on_loop_stalled",
 }
-"""Which method of a hook hears of which event."""
+"""The method of a hook that is called for each event."""
 
 _NAMES: Final = frozenset(METHODS.values())
 
 
 class About(NamedTuple):
-    """Which lock an event is about."""
+    """The lock that an event is about."""
 
     names: tuple[str, ...]
     label: str
-    """What it is called in metrics."""
+    """Its name in metrics."""
     kind: str
     lease: int = 0
-    """Which lease of the process it is; 0 of a call that has none."""
+    """The number of the lease in its process; 0 of a call that has none."""
     fence: int = 0
 
 
 class Subject(Protocol):
-    """A lease, or a call of `acquire`: what an event is about."""
+    """The subject of an event: a lease, or a call of `acquire`."""
 
     @property
     def about(self) -> About:
-        """Which lock it is; asked for only if the event is made."""
+        """The lock that the event is about; read only if the event is made."""
 
 
 class Line(NamedTuple):
-    """How an event is logged."""
+    """The log line of an event."""
 
     text: str
     values: Callable[[Any, BaseException | None], tuple[object, ...]]
     """Returns the text's values, from the event and the error that it comes with."""
     level: Callable[[Any], int] | None = None
-    """None: DEBUG, which nothing is put together for where it is not logged."""
+    """None: DEBUG.  Where that is not logged, no event is made for the log."""
 
 
 def _then(event: Released) -> str:
@@ -135,7 +135,7 @@ LINES: Final[dict[type[Event], Line]] = {
         lambda event, _: (printable(event.names), event.held_for, _then(event)),
     ),
 }
-"""The events that are logged; all others that are, where they happen."""
+"""The events that are logged here; the code where they happen logs the others."""
 
 
 @final
@@ -161,23 +161,24 @@ class HookList:
         """The events that hooks listen for; others need not be made."""
 
         self.votes = any(getattr(hook, "wants_votes", True) for hook, _ in self._listeners[Acquired])
-        """Whether a hook wants to know what the nodes said to an acquire."""
+        """Whether a hook wants the votes of the nodes on an acquire."""
 
     def attach(self, statistics: Callable[[], object]) -> None:
-        """Tell the hooks that want to know of the manager that has them (`Hooks.attach`)."""
+        """Attach the hooks that ask for it to their manager (`Hooks.attach`)."""
         self._call(self._attach, statistics)
 
     def emit(
         self, kind: type[Event], subject: Subject, *, error: BaseException | None = None, **fields: Any
     ) -> None:
-        """Log what happened to a lock, and tell the hooks that listen for it.
+        """Log what happened to a lock, and call the hooks that listen for it.
 
-        An event is made only if one of them has a use for it, and so is a field that is given as a function.
+        An event is made only if the log or a hook needs it, and so is a field that is given as a function.
         """
         line = LINES.get(kind)
         logged = line is not None and (line.level is not None or debugging())
         if not (logged or kind in self.wanted):
             return
+        # Only now: a field may be a function that collects votes.
         about = subject.about
         fields = {name: value() if callable(value) else value for name, value in fields.items()}
         if about.lease:
@@ -207,6 +208,7 @@ class HookList:
             except (KeyboardInterrupt, SystemExit):
                 raise
             except BaseException as error:  # noqa: BLE001 (nothing else can end a hook that matters to a lock)
+                # A hook must not affect a lock: the log has its first error, and the lock goes on.
                 if self._reported.first(id(hook)):
                     name = type(hook).__name__
                     report(
@@ -239,6 +241,7 @@ def _check_names(hook: object) -> None:
 
 def _method(hook: object, name: str) -> Callable[[Any], object] | None:
     """Return the method of a hook; None when it has none, or only the one of `Hooks` that does nothing."""
+    # Inherited from `Hooks` and not overridden: no event needs to be made for it.
     method = getattr(hook, name, None)
     if method is None or getattr(method, "__func__", None) is getattr(Hooks, name):
         return None

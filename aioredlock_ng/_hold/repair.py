@@ -1,4 +1,4 @@
-"""The sink of a repair (rule R9)."""
+"""The receiver of the answer to a repair (rule R9)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .._core.command import Reply
 
 
 class Held(Protocol):
-    """The lease whose keys a node is given back."""
+    """The lease whose keys are set again on a node."""
 
     @property
     def held(self) -> bool:
@@ -17,7 +17,7 @@ class Held(Protocol):
 
 @final
 class Repair:
-    """Its answer is of no consequence: the next extension asks again."""
+    """Ignores the answer: the next extension checks the node again."""
 
     __slots__ = ("_lease",)
 
@@ -30,4 +30,4 @@ class Repair:
         return self._lease.held
 
     def on_reply(self, node: int, reply: Reply) -> None:
-        """Nothing to do."""
+        """Do nothing."""

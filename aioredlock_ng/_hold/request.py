@@ -1,4 +1,4 @@
-"""What a lock is asked for with, worked out once for all locks of a manager that are asked for alike."""
+"""The settings of a lock, worked out once for all locks of a manager that have the same ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .._settings.options import OnLost
 @final
 @dataclass(slots=True, kw_only=True, eq=False)
 class Request:
-    """All that is asked for but the names; times in seconds.  Never changed."""
+    """The settings that a lock is asked for with, beside its names; times in seconds.  Never changed."""
 
     ttl: float
     at_least: float = 0.0
@@ -24,17 +24,17 @@ class Request:
     on_lost: OnLost
     label: str
     holder: str | None = None
-    """What the holder calls itself to those that look at the lock; None: as its manager does."""
+    """The holder's label, for people that inspect the lock; None: its manager's."""
     node_timeout: float
     reentrant: bool = False
     validity: float = field(init=False)
-    """How long a win is valid, since it was asked for (R3)."""
+    """How long a win is valid, counted from the request (R3)."""
     least_validity: float = field(init=False)
-    """How much of that must be left when it is judged, or it is no win (R3)."""
+    """How much validity must be left when a win is judged, or it is no win (R3)."""
     extended_after: float = field(init=False)
-    """When it is to be extended, since it was asked for; infinity: never."""
+    """When the lease is first extended, counted from the request; infinity: never."""
     due_after: float = field(init=False)
-    """When the watchdog has to look at it first: to extend it, or to end it in time (R7)."""
+    """When the watchdog must first check the lease, to extend it or to end it in time (R7)."""
 
     def __post_init__(self) -> None:
         ttl, extension = self.ttl, self.extension

@@ -11,42 +11,42 @@ from .._round.deadlines import DeadlineHeap
 from .._round.futures import ring, wait_for
 
 TICK: Final = 0.25
-"""Seconds: while leases are held the watchdog looks at least this often, since the loop's timers
+"""Seconds: while leases are held the watchdog wakes at least this often, since the loop's timers
 stand still while the machine is suspended."""
 
 STALL: Final = 0.25
 """Seconds by which the watchdog must be late for the loop to count as stalled."""
 
 SHORTEST_TICK: Final = 0.001
-"""Seconds: it never wakes more often; what is due within is looked at together."""
+"""Seconds: it never wakes more often; leases that are due within are checked together."""
 
 MAX_LOOKS: Final = 256
-"""Leases that it looks at in one turn of the loop: to extend them all takes some 20 ms."""
+"""Leases that it checks in one turn of the event loop: to extend them all takes some 20 ms."""
 
 
 class Watched(Protocol):
-    """What the watchdog looks at."""
+    """What the watchdog checks: a lease."""
 
     @property
     def due(self) -> float:
-        """When it has to be looked at next."""
+        """When it has to be checked next."""
 
     @property
     def done(self) -> bool:
-        """Whether it need not be looked at any more."""
+        """Whether it need not be checked any more."""
 
     def check_due(self, now: float) -> None:
         """Do what is due."""
 
     def settle(self) -> None:
-        """Take note that it lives for longer than most."""
+        """Prepare for a longer life than most leases have."""
 
 
 @final
 class Watchdog:
-    """Knows when to look at which lease.
+    """Checks each lease when it is due.
 
-    `on_stall` is told ``(seconds, suspended)`` when the loop, or the machine, stood still.
+    `on_stall` is called with ``(seconds, suspended)`` when the loop, or the machine, stood still.
     """
 
     def __init__(self, clock: Clock, on_stall: Callable[[float, float], None]) -> None:
@@ -54,14 +54,14 @@ class Watchdog:
         self._on_stall = on_stall
         self._heap: DeadlineHeap[Watched] = DeadlineHeap()
         self.fresh: dict[Watched, None] = {}
-        """Leases that were won since it looked last: most are released before it has to look at all."""
+        """Leases that were won since it last woke: most are released before they have to be checked."""
         self._alarm: asyncio.Future[bool] | None = None
         self.wakes_at = float("inf")
-        """When it will look next; what is due before must `wake` it."""
+        """When it wakes next; a lease that is due earlier must `wake` it."""
         self._lately = False  # whether there was a lease since the last sleep began
 
     def watch(self, watched: Watched) -> None:
-        """Look at `watched` when it is next due; call again whenever that has moved."""
+        """Check `watched` when it is next due; call this again whenever that has changed."""
         self._lately = True
         self.fresh.pop(watched, None)
         due = watched.due
@@ -70,13 +70,14 @@ class Watchdog:
             self.wake()
 
     def wake(self) -> None:
-        """Look as soon as this turn of the loop is over."""
+        """Check leases as soon as this turn of the event loop is over."""
         if self._alarm is not None and not self._alarm.done():
             ring(self._alarm)
             self.wakes_at = self._clock.now()
 
     def forget(self, watched: Watched) -> None:
-        """Stop looking at `watched`."""
+        """Stop checking `watched`."""
+        # Released before the watchdog woke, as most leases are: it was never in the heap.
         if watched in self.fresh:
             del self.fresh[watched]
             self._lately = True
@@ -90,7 +91,7 @@ class Watchdog:
             self._look(self._clock.now())
 
     async def _sleep(self) -> None:
-        """Sleep until something is due, at most a tick; after a tick without any lease, until there is one.
+        """Sleep until a lease is due, at most a tick; after a tick without any lease, until there is one.
 
         So where leases come and go, none of them has to ring the alarm.
         """
@@ -98,24 +99,27 @@ class Watchdog:
         alarm = self._alarm = loop.create_future()
         began = self._clock.now()
         ahead = began - loop.time()  # grows by what the machine is suspended
+        # These have outlived a sleep: from now on the heap knows when they are due.
         while self.fresh:
             watched, _ = self.fresh.popitem()
             watched.settle()
             self._heap.push(watched, watched.due)
         held = bool(self._heap)
         lately, self._lately = self._lately, False
+        # No lease now, and none since the last sleep began: sleep until one rings the alarm.
         delay = None
         if held or lately:
             delay = min(max(self._heap.next_due() - began, SHORTEST_TICK), TICK)
         self.wakes_at = float("inf") if delay is None else began + delay
         await wait_for(alarm, delay)
+        # A late wake-up matters only to leases.  What the loop's own clock has missed was a suspend (R2).
         now = self._clock.now()
         late = now - self.wakes_at
         if late > STALL and (held or self._lately or self.fresh):
             self._on_stall(late, min(late, max(0.0, now - loop.time() - ahead)))
 
     def _look(self, now: float) -> None:
-        """Look at what is due; beyond `MAX_LOOKS` it is due again after the shortest of sleeps.
+        """Check the leases that are due; beyond `MAX_LOOKS` the others follow after the shortest sleep.
 
         Deadlines come first: a lost lease is not extended.
         """
@@ -126,4 +130,4 @@ class Watchdog:
             watched.check_due(now)
             if not watched.done:
                 self.watch(watched)
-                assert watched.due > now, "a look settles what is due"
+                assert watched.due > now, "a check settles what is due"
