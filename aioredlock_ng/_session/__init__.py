@@ -1,1 +1,1 @@
-"""What a manager lives in, from its start in a loop to its end."""
+"""The session of a manager: its parts, its background tasks, and its life from start to end."""

@@ -1,4 +1,4 @@
-"""What of a manager lives in the background, from its start to its end (rule R18)."""
+"""A manager's background tasks: connections, watchdog, start and shutdown (rule R18)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Background:
         self._quarantine_log = QuarantineLog(session.nodes, session.availability.seconds)
         self._takes_part = not read_only
         self._joining = anyio.Lock()
-        self._news = asyncio.Event()  # of a node's incarnation record
+        self._news = asyncio.Event()  # set when a node's incarnation record was answered
         self.settled = asyncio.Event()
         """Set when the manager has started: see `LockManager.start`."""
         self.usable = asyncio.Event()
@@ -65,16 +65,19 @@ class Background:
         """Keep everything alive, until `aclose` or the loop's own end."""
         stop_bodies = True  # without the watchdog nothing else would stop them in time
         try:
+            # None of these ends by itself, but for the start.
             async with anyio.create_task_group() as tasks:
                 for node in self._nodes:
                     tasks.start_soon(node.run, name=f"aioredlock_ng {node.name}")
                 tasks.start_soon(self._session.watchdog.run, name="aioredlock_ng watchdog")
                 tasks.start_soon(self._settle, name="aioredlock_ng start")
         except asyncio.CancelledError:
-            stop_bodies = False  # what tears the loop down cancels the bodies, too, and once is enough
+            # `aclose` has stopped the bodies; or the loop is torn down, which cancels them itself.
+            stop_bodies = False
             raise
         except BaseException as error:
-            self._session.availability.failure = error  # every acquire from now on is told
+            # A bug of ours, or an interrupt: every acquire from now on fails with it.
+            self._session.availability.failure = error
             report(logging.CRITICAL, "the lock manager has failed; every lease is given up", exc_info=error)
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
@@ -87,16 +90,20 @@ class Background:
         """Decide when the manager has started."""
         try:
             with anyio.move_on_after(self._session.options.connect_timeout):
+                # Until each node is connected or has failed; `_wait_for` shortens that once a majority is up.
                 async with anyio.create_task_group() as tasks:
                     for node in self._nodes:
                         tasks.start_soon(self._wait_for, node, tasks.cancel_scope)
+                # One greeting may follow another: one that reads, then one that writes (R12a).
                 with anyio.move_on_after(self._session.node_timeout):
                     while any(node.greeting_pending for node in self._nodes):
                         self._news.clear()
                         await self._news.wait()
         finally:
+            # Started, whether or not a majority was reached: acquires find out themselves.
             self.usable.set()
             self.settled.set()
+            # The nodes that have not answered by now are not waited for to judge those that have.
             if self._view is not None:
                 self._view.starting = False
                 self._reconsider()
@@ -106,7 +113,8 @@ class Background:
         await node.settled.wait()
         up = sum(node.status.state is NodeState.UP for node in self._nodes)
         if up >= majority(len(self._nodes)):
-            # The others are likely to be there in a moment; a single try keeps most of its time to ask.
+            # The other nodes are likely to follow in a moment.  A single attempt does not wait for them all:
+            # it needs most of its time to ask.
             self._session.loop.call_later(self._session.node_timeout / 4, self.usable.set)
             deadline = anyio.current_time() + self._session.node_timeout
             others.deadline = min(others.deadline, deadline)
@@ -114,16 +122,20 @@ class Background:
     def _told_time(self, node: Node, sample: TimeSample) -> None:
         """Watch the clocks (R14): a node whose clock jumps ahead has ended keys before their time."""
         clocks, number = self._session.clocks, self._nodes.index(node)
+        # Another server answers there, with another clock: what was known of it is void.
         if not sample.same_server:
             clocks.forget(number)
         concluded = clocks.sample(number, sample.asked_at, sample.heard_at, sample.time)
         for step in (*concluded.steps, *concluded.back):
             self._report_step(self._nodes[step.node], step.seconds)
+        # Most nodes shifted by the same amount: the jump was our own clock's, and costs no node its vote.
         if concluded.own:
             self._report_own_step(concluded.own)
-        for step in concluded.steps:  # first, or the vote would be back for a moment
-            time = self._session.clock.now() + step.before  # what the node would tell if it had not jumped
+        # Before any suspicion is lifted below, or the vote would be back for a moment.
+        for step in concluded.steps:
+            time = self._session.clock.now() + step.before  # the node's time, had its clock not jumped
             self._nodes[step.node].restart_quarantine(floor_at(int(time * 1_000_000)))
+        # While it is open which clock jumped, the nodes in question have no vote.
         for i, other in enumerate(self._nodes):
             other.suspect(not clocks.trusted(i))
 
@@ -158,9 +170,11 @@ class Background:
 
     async def take_part(self) -> None:
         """Use the nodes for locks from now on: write incarnation records where there are none (R12)."""
+        # No incarnation records, or the manager takes part already.
         if self._view is None or self._takes_part:
             return
-        async with self._joining:  # a call that comes meanwhile waits, too; the first one may be cancelled
+        # A call that comes meanwhile waits, too, and takes over if the first one is cancelled.
+        async with self._joining:
             if not self._takes_part:
                 self._view.take_part()
                 self._reconsider()
@@ -168,10 +182,12 @@ class Background:
                 self._takes_part = True
 
     def _find_conflict(self) -> None:
-        """Find out why nothing can be locked over these nodes, if so (A4)."""
+        """Find out whether these nodes cannot be one quorum, and why (A4)."""
+        # Nodes go down one by one while the manager closes: findings mean nothing any more.
         if self._session.availability.closing:
-            return  # what is found while nodes go down one by one is of no concern any more
+            return
         conflict = same_server(self._nodes)
+        # A manager that only reads grants nothing: what the nodes' records say is no conflict for it.
         if self._view is not None and not self._view.read_only:
             conflict = conflict or _unfit(self._nodes) or _other_quorum(self._nodes)
         if conflict != self._session.availability.conflict and conflict is not None:
@@ -184,7 +200,7 @@ class Background:
         self._news.set()
 
     def _reconsider(self) -> None:
-        """Judge all nodes anew: what one of them says may concern the whole quorum (R12a)."""
+        """Judge all nodes again: the answer of one may concern the whole quorum (R12a)."""
         for node in self._nodes:
             node.reconsider()
         self._look_over()
@@ -200,10 +216,12 @@ class Background:
         self._session.hooks.tell(Misconfigured(reason=reason))
 
     def _node_changed(self, node: Node) -> None:
+        # A node that goes down takes its record with it: the others are judged without it.
         if node.status.state is NodeState.DOWN and not self._session.availability.closing:
             self._reconsider()
         else:
             self._look_over()
+        # Quarantines are counted as they begin.
         status = node.status
         quarantined = status.state is NodeState.QUARANTINED
         self._session.counters.quarantined += quarantined and node not in self._quarantined
@@ -229,25 +247,28 @@ class Background:
             await asyncio.wait((self._supervisor,))
 
     async def _shut_down(self, *, stop_bodies: bool) -> None:
-        """End what the manager does, in this order (R18).
+        """Shut the manager down, in this order (R18).
 
-        1. No new acquire; tries in flight are undone; waiting acquires end.
+        1. New acquires are refused, attempts in flight are undone, and waiting acquires end.
         2. Bodies under leases are cancelled, and waited for until their deadline.
-        3. Every lease is released, and the answers are waited for, at most a `node_timeout`.
+        3. All leases are released, and the answers are waited for, at most a `node_timeout`.
         4. The nodes send what is queued, and their connections close.
 
         Runs twice when a manager is closed, by `aclose` and at the supervisor's end: each step is idempotent.
         """
         session = self._session
+        # A forked child that ends: the leases and the sockets are its parent's.
         if session.inherited:
-            return  # a forked child that ends: the leases and the sockets are its parent's
+            return
         session.close()
         self._quarantine_log.close()
         try:
             await self._end_bodies(stop=stop_bodies)
         finally:
+            # Also when this is cancelled while it waits for bodies: the releases still leave.
             for holding in list(session.holdings.all):
                 holding.release()
+            # After the leases, which may have handed off to waiters just now.
             session.succession.end()
             try:
                 await session.releases.answered()
@@ -257,18 +278,21 @@ class Background:
                     raise error
 
     async def _end_bodies(self, *, stop: bool) -> None:
-        """Wait until the bodies under our leases have ended, or must have; cancel them if `stop`.
+        """Wait until the bodies under our leases have ended, or their deadlines have; cancel them if `stop`.
 
-        The closing task's own lease is released like by a `release` of its own.  There is no wait for leases
-        that no block has entered, nor for blocks of a thread that the closing code is inside of.
+        The closing task's own lease is released, as if that task had called `release`.  There is no wait for
+        leases that no block has entered, nor for blocks of a thread that the closing code is inside of.
         """
+        # A task that closes the manager inside of its block must not cancel itself, nor wait for itself.
         current, own = asyncio.current_task(), current_runners()
         others = [h for h in self._session.holdings.all if h.body is None or h.body.task is not current]
         for holding in others if stop else ():
             holding.lose(LossReason.MANAGER_CLOSED)
+        # Without a body to wait for.
         for holding in others:
             if holding.body is None or holding.task in own:
                 holding.release()
+        # One after the other: the deadlines run at the same time.
         for holding in others:
             if holding.body is not None and holding.task not in own:
                 left = holding.deadline - self._session.clock.now()
@@ -277,10 +301,11 @@ class Background:
 
 
 def same_server(nodes: Sequence[Node]) -> str | None:
-    """Tell of two nodes that are one server: they would vote twice (A4)."""
+    """Return a message if two nodes are one server, which would vote twice (A4)."""
     seen: dict[str, str] = {}
     for node in nodes:
         run_id = node.status.run_id
+        # Not connected, or INFO is denied: it cannot be compared.
         if run_id is None:
             continue
         if run_id in seen:
@@ -290,13 +315,13 @@ def same_server(nodes: Sequence[Node]) -> str | None:
 
 
 def _unfit(nodes: Sequence[Node]) -> str | None:
-    """Tell of servers that cannot be nodes as they are, if the others are too few (R17)."""
+    """Return a message about servers that cannot be nodes, if the others are no majority (R17)."""
     found = [f"node {node.name}: {node.status.unusable}" for node in nodes if node.status.unusable]
     return "; ".join(found) if len(nodes) - len(found) < majority(len(nodes)) else None
 
 
 def _other_quorum(nodes: Sequence[Node]) -> str | None:
-    """Tell of a node that belongs to a quorum of another size (A4)."""
+    """Return a message about a node that belongs to a quorum of another size (A4)."""
     for node in nodes:
         if conflict := node.status.conflict:
             return f"node {node.name}: {conflict}; {_COMPARE}"
@@ -304,7 +329,7 @@ def _other_quorum(nodes: Sequence[Node]) -> str | None:
 
 
 def quorum_view_of(session: Session, *, read_only: bool) -> QuorumView | None:
-    """Return what a manager's incarnation records say; None when nothing rests on them."""
+    """Return a manager's view of its quorum; None when it uses no incarnation records."""
     options = session.options
     if options.incarnation is None:
         return None

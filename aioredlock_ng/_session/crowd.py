@@ -1,4 +1,4 @@
-"""Managers of one process over the same nodes: each has connections and tasks of its own; one would do."""
+"""Counts the managers of one process over the same nodes: each has its own connections, and one would do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .._node.fork import close_in_children
 from .background import Background
 
 MANY: Final = 10
-"""Managers over the same nodes, running at once, of which one warning tells."""
+"""How many managers run over the same nodes when a warning is logged."""
 
 
 @final
@@ -26,19 +26,21 @@ class _Crowds:
         close_in_children(self)
 
     def close(self) -> None:
-        """Begin with none: a forked child has its own, and a thread of its parent may have had the lock."""
+        """Begin with none: a forked child has its own, and a thread of its parent may have held the lock."""
         self._lock = threading.Lock()  # managers of several threads start beside each other
         self._running: dict[tuple[str, ...], WeakSet[Background]] = {}
         self._told: set[tuple[str, ...]] = set()
 
     def add(self, background: Background, names: tuple[str, ...]) -> int:
-        """Count a manager; return how many run over its nodes when that is to be told, else 0."""
+        """Count a manager; return how many run over its nodes if that calls for a warning, else 0."""
         with self._lock:
+            # Managers that were closed, or whose loop was, do not count.
             crowd = self._running.setdefault(names, WeakSet())
             for other in list(crowd):
                 if not other.running:
                     crowd.discard(other)
             crowd.add(background)
+            # Lists of nodes without a manager are forgotten: a new crowd over them is a new warning.
             for gone in [known for known, them in self._running.items() if not them]:
                 del self._running[gone]
                 self._told.discard(gone)

@@ -1,4 +1,4 @@
-"""The life of a manager: where it belongs, how it starts, and how it ends (R18)."""
+"""The life of a manager: its start, its event loop, and its end (R18)."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from .session import Session
 
 
 class Override(Protocol):
-    """What the calls of all managers of this process come to instead of the managers' own sessions."""
+    """Takes the calls of all managers of this process, instead of the managers' own sessions."""
 
     def ready(self, life: Lifecycle) -> Awaitable[Session]:
         """Return the session that one call works with; `life` stays as it is."""
 
     def blocking_timeout(self, asked: float | None, kind: Kind) -> float | None:
-        """Return how many seconds an acquire of a kind waits that was given `asked`."""
+        """Return the seconds for which an acquire of a kind waits that was called with `asked`."""
 
     def unavailable_for(self) -> float:
         """Return what `LockManager.unavailable_for` says."""
@@ -45,16 +45,16 @@ class Override(Protocol):
 
 
 override: Override | None = None
-"""The seam for users' tests, which `testing` alone fills: managers ask at each use where to go, once, since a
-thread beside theirs may fill or empty it meanwhile."""
+"""The seam for users' tests; only `testing` sets it.  Managers read it once for each call, since another
+thread may set or reset it meanwhile."""
 
 
 @final
 class Lifecycle:
     """Whether a manager is not started, running, or closed.
 
-    It binds to the running loop, and connects, at its first use; and anew to the next loop when that one is
-    closed, or the manager was.
+    At its first use it binds to the running loop and connects.  When that loop is closed, or the manager was,
+    it binds to the next loop at the next use there.
     """
 
     __slots__ = (
@@ -92,7 +92,7 @@ class Lifecycle:
         self.session: Session | None = None
         """None before the first use."""
         self.stood_in: WeakSet[Session] = WeakSet()
-        """What calls of this manager were given by a `Override`."""
+        """The sessions that an `Override` gave to calls of this manager."""
         self._make_nodes = make_nodes
         self._background: Background | None = None
         self._ready_session: Session | None = None  # the session whose nodes are ready for locks
@@ -111,10 +111,12 @@ class Lifecycle:
 
     @property
     def at_hand(self) -> Session | None:
-        """The session, if locks can be asked for here and now; else `ready` waits for it, or says why not."""
+        """The session, if locks can be asked for here and now; None: `ready` waits for it, or raises."""
+        # Not started; or users' tests have taken the calls over.
         session = self._ready_session
         if session is None or override is not None:
             return None
+        # In another loop than the session's.
         if session.loop is not asyncio._get_running_loop():  # noqa: SLF001 (None in a forked child, too)
             return None
         availability = session.availability
@@ -125,15 +127,17 @@ class Lifecycle:
         await self.ready(read_only=read_only)
         if self._background is not None:
             await self._background.settled.wait()
-        return await self.ready(read_only=read_only)  # with what has been seen by now
+        # Checked again, by what the nodes have said by now.
+        return await self.ready(read_only=read_only)
 
     async def start_and_hear_all(self) -> Session:
-        """Start, and return the session even if the nodes cannot be a quorum: for callers that mend that.
+        """Start, and return the session even if the nodes cannot be a quorum: for callers that repair that.
 
-        All nodes are heard, at most a `connect_timeout` after that.
+        Then wait for all nodes, for at most a `connect_timeout`.
         """
         if (instead := override) is not None:
             return await instead.ready(self)
+        # The nodes' conflict is what the caller wants to see, and may end.
         with suppress(ConfigurationError):
             await self.start(read_only=True)
         session, background = self.session, self._background
@@ -155,6 +159,7 @@ class Lifecycle:
             return await instead.ready(self)
         self._forget_closed_loop()
         session, background = self.session, self._background
+        # The first use in this loop: start.  A manager that was closed here stays closed here.
         if session is None or background is None:
             if self._closed_in is running_loop():
                 raise ManagerClosedError("the lock manager is closed")
@@ -168,26 +173,32 @@ class Lifecycle:
         availability = session.availability
         if availability.closing:
             raise availability.closed_error()
+        # The first caller that locks writes the records that callers before it only read.
         if not read_only:
             await background.take_part()
+        # Still connecting: wait for a majority; the manager may be closed meanwhile.
         if not background.usable.is_set():
             with anyio.move_on_after(None if within is None else within + self.options.node_timeout):
                 await background.usable.wait()
             if availability.closing:
                 raise availability.closed_error()
         availability.check()
+        # From now on calls take the short way (`at_hand`).
         if not read_only and background.usable.is_set():
             self._ready_session = session
         return session
 
     def _forget_closed_loop(self) -> None:
-        """Forget the loop before, if this is another one and nothing of ours can live on in that."""
+        """Forget the previous loop, if this is another one and nothing of ours can live on in that."""
         session, background = self.session, self._background
         here = asyncio._get_running_loop()  # noqa: SLF001 (asyncio exports it; None in a forked child)
+        # Not started, in its own loop, or in a forked child, whose parent has the loop.
         if session is None or session.loop is here or session.inherited:
             return
+        # The other loop goes on, and the manager in it: `check_here` refuses this one.
         if not session.loop.is_closed() and (background is None or not background.ended):
             return
+        # Nodes are bound to a loop.  URLs and clients make new ones; a node object of the user's cannot.
         nodes = self._make_nodes()
         if same := [node.name for node in nodes if node in self.nodes]:
             raise RuntimeError(
@@ -210,7 +221,7 @@ class Lifecycle:
 
     @property
     def sessions_here(self) -> list[Session]:
-        """Those in which tasks of the running loop may hold locks of this manager."""
+        """The sessions in which tasks of the running loop may hold locks of this manager."""
         known = [*(() if self.session is None else (self.session,)), *self.stood_in]
         here = running_loop()
         return [each for each in known if each.loop is here and not each.inherited]
@@ -223,11 +234,11 @@ class Lifecycle:
     # -- the end -------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Have nothing at hand in a forked child, though it may go on with its parent's loop."""
+        """Forget the ready session in a forked child, though that may go on with its parent's loop."""
         self._ready_session = None
 
     def __del__(self) -> None:
-        """Tell of a manager that no code can close any more, while its connections and tasks go on."""
+        """Warn of a manager that no code can close any more, while its connections and tasks go on."""
         background = self._background
         if background is None or not background.running or sys.is_finalizing():
             return
@@ -242,8 +253,9 @@ class Lifecycle:
         """See `LockManager.aclose`."""
         if (instead := override) is not None:
             instead.end(self)
+            # Nothing of its own was ever started: it is not closed, and the next test can use it.
             if self.session is None:
-                return  # nothing of its own was ever started, and the next test can use it
+                return
         self._forget_closed_loop()
         if self.session is not None:
             self.session.check_here()

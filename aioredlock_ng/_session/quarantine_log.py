@@ -1,4 +1,4 @@
-"""Quarantines in the log: a line for all nodes of a manager when one begins, and one at its end (R12)."""
+"""Logs quarantines: one line for all nodes of a manager when one begins, and one at its end (R12)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ GATHER: Final = 0.75
 CAUSES: Final = "first use, restart, flush, failover, a first replica or a jump of the clock"
 
 WAY_OUT: Final = "if no lock can be alive, `aioredlock-ng init` ends the wait"
-"""What to do about nodes that wait; where another quorum is about, it would make matters worse."""
+"""The advice for nodes that wait; not given where another quorum uses a node, since it would do harm."""
 
 
 @final
 class QuarantineLog:
-    """Tells of the nodes that have no vote for a while: all of them together, and each time that more join.
+    """Logs the nodes that have no vote for a while: all of them together, and again when more join them.
 
     Args:
-        nodes: the manager's.
-        unavailable_for: tells in how many seconds a majority may vote.
+        nodes: the nodes of the manager.
+        unavailable_for: returns in how many seconds a majority may vote.
     """
 
     def __init__(self, nodes: Sequence[Node], unavailable_for: Callable[[], float]) -> None:
@@ -37,22 +37,24 @@ class QuarantineLog:
         self._starting = True
 
     def started(self) -> None:
-        """Tell of what all nodes have said by now."""
+        """Log what all nodes have said by now."""
         self._starting = False
         self._tell()
 
     def check(self) -> None:
-        """Note what has become of the nodes; call it whenever one of them may have begun or ended a wait."""
+        """Check the nodes; call it whenever one of them may have begun or ended a wait."""
         waiting = self._waiting()
+        # All nodes that were logged have ended their wait, each in its own way.
         if self._told and not any(node.status.state is NodeState.QUARANTINED for node in self._told):
             self._told.clear()
             up = sum(node.status.state is NodeState.UP for node in self._nodes)
             report(logging.INFO, "the quarantine is over: %d of %d nodes may vote", up, len(self._nodes))
+        # One more node waits.  Others may follow within a moment: one line for all of them.
         if not (self._starting or self._timer) and not waiting <= self._told:
             self._timer = asyncio.get_running_loop().call_later(GATHER, self._tell)
 
     def close(self) -> None:
-        """Say nothing more."""
+        """Log nothing more."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -67,7 +69,7 @@ class QuarantineLog:
 
 
 def told(nodes: Sequence[Node], waiting: Collection[Node], unavailable_for: float) -> str:
-    """Return what is logged about the nodes that wait: which, how long, why, and what to do."""
+    """Return the message about the nodes that wait: which nodes, how long, why, and what to do."""
     names = ", ".join(node.name for node in nodes if node in waiting)
     statuses = [node.status for node in waiting]
     wait = max(status.votes_in or 0.0 for status in statuses)

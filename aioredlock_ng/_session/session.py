@@ -45,10 +45,10 @@ from ..events import LoopStalled
 
 
 class Part(Protocol):
-    """What the session keeps, and ends, for a floor above it."""
+    """A part of the session that a higher layer builds; the session keeps it and ends it."""
 
     def close(self) -> None:
-        """Wake all that wait in it: the manager is being closed."""
+        """Wake the tasks that wait in it: the manager is being closed."""
 
 
 PartT = TypeVar("PartT", bound=Part)
@@ -56,9 +56,9 @@ PartT = TypeVar("PartT", bound=Part)
 
 @final
 class Session(AcquireSession):
-    """What a manager is made of between its start in a loop and its end.
+    """The parts of a manager between its start in a loop and its end.
 
-    Each floor below sees as much of it as it declares: see `_round.session`.
+    Each layer below sees as much of it as it declares: see `_round.session`.
     """
 
     __slots__ = (
@@ -122,7 +122,7 @@ class Session(AcquireSession):
         self.availability = Availability(nodes)
         self.outbox = Outbox(nodes, Deadlines(), node_timeout, self.clocks, clock.now)
         self.releases = Releases(self.outbox)
-        # What the tasks of this process settle among themselves.
+        # Which task of this process asks, and when.
         by_clients = any(isinstance(node, ClientNode) for node in nodes)
         self.attempt_limiter = AttemptLimiter(clock, node_timeout, by_clients=by_clients)
         self.queue = LocalQueue(self.attempt_limiter, self._stop_listening, self._announce)
@@ -140,7 +140,7 @@ class Session(AcquireSession):
         self.long_waits = LongWaits(self.availability.seconds)
         self.no_expiry = Once()
         self.ancestors = Ancestors(self.holdings)
-        # What other floors build on it.
+        # What higher layers build on it.
         self._parts: dict[Callable[[Session], Part], Part] = {}
 
     # -- where it belongs ----------------------------------------------------------------------
@@ -165,14 +165,15 @@ class Session(AcquireSession):
             raise RuntimeError("this LockManager belongs to another event loop: make one per loop")
 
     def call_in_loop(self, function: Callable[..., object], *args: Any) -> None:
-        """Have `function` called in the manager's loop, from whatever thread this is."""
+        """Call `function` soon in the manager's loop; from any thread."""
+        # A forked child has the parent's objects, but not its loop.
         if self.inherited:
-            return  # a forked child has the parent's objects, but not its loop
+            return
         with suppress(RuntimeError):  # the loop is closed: nothing can be sent any more
             self.loop.call_soon_threadsafe(function, *args)
 
     def do_in_loop(self, function: Callable[[], object]) -> None:
-        """Call `function`: at once in the manager's loop, else in its next turn."""
+        """Call `function`: at once if this is the manager's loop, else in its next turn."""
         if asyncio._get_running_loop() is self.loop:  # noqa: SLF001 (asyncio exports it; no error without one)
             function()
         else:
@@ -181,7 +182,7 @@ class Session(AcquireSession):
     # -- what is built on it -------------------------------------------------------------------
 
     def part(self, kind: Callable[[Session], PartT]) -> PartT:
-        """Return what another floor has built on this one, made at its first use; it is closed as this is."""
+        """Return a part of a higher layer, made at its first use and closed with the session."""
         found = self._parts.get(kind)
         if found is None:
             found = self._parts[kind] = kind(self)
@@ -190,21 +191,21 @@ class Session(AcquireSession):
     # -- the nodes -----------------------------------------------------------------------------
 
     async def greet(self) -> None:
-        """Have every node look now whether it may vote; at most one `node_timeout` (R12)."""
+        """Ask all nodes now whether they may vote; for at most one `node_timeout` (R12)."""
         with anyio.move_on_after(self.node_timeout):
             async with anyio.create_task_group() as tasks:
                 for node in self.nodes:
                     tasks.start_soon(node.greet)
 
     def clock_of(self, node: int) -> float | None:
-        """Return how many seconds a node's time of day is ahead of ours; None while that is unknown."""
+        """Return by how many seconds a node's time of day is ahead of ours; None while that is unknown."""
         offset = self.clocks.offset(node)
         return None if offset is None else sum(offset) / 2 - (self.wall() - self.clock.now())
 
     # -- the end -------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Refuse new acquires, undo those under way, and wake every task that waits for a lock."""
+        """Refuse new acquires, undo those under way, and wake the tasks that wait for a lock."""
         self.availability.closing = True
         self.long_waits.close()
         for attempt in list(self.in_flight):
@@ -227,6 +228,7 @@ class Session(AcquireSession):
         self.releases.announce(self.options.key(name))
 
     def _stalled(self, seconds: float, suspended: float) -> None:
+        # A suspend explains most of it; else code of the user's has blocked the loop.
         if suspended > seconds / 2:
             report(
                 logging.WARNING,

@@ -1,4 +1,4 @@
-"""Putting together what a manager tells of itself."""
+"""Puts together the statistics of a manager."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def statistics_of(nodes: Sequence[Node], counters: Counters, session: Session | 
 
 
 def _leases(session: Session) -> tuple[LeaseStatistics, ...]:
-    """List what is held now; any thread may ask."""
+    """Return the leases that are held now; callable from any thread."""
     held = [holding for holding in tuple(session.holdings.all) if holding.held]
     return tuple(
         LeaseStatistics(
