@@ -1,4 +1,4 @@
-"""What a leader announces: at its win, and with each extension for nodes that were not reached (R31)."""
+"""A leader's announcements: at its win, and with each extension for nodes that were not reached (R31)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .subject import Subject
 
 @final
 class Announcement:
-    """One leader's, as the sink of its own commands: what they come to is of no consequence."""
+    """The announcement of one leader; it receives the answers to its own commands, and ignores them."""
 
     __slots__ = ("_outbox", "_releases", "_said_goodbye", "_subject", "leader")
 
@@ -25,22 +25,22 @@ class Announcement:
         self.leader = leader
 
     def repeat(self) -> None:
-        """Tell all nodes; a term that was won stays won, so that this is never too late."""
-        self._outbox.drain()  # what was asked before comes before it
+        """Announce the term on all nodes; a term that was won stays won, so that this is never too late."""
+        self._outbox.drain()  # commands from before this one are sent before it
         command = self._subject.announce(self.leader)
         for index, node in enumerate(self._outbox.nodes):
             node.submit(command, self, index)
 
     def say_goodbye(self) -> None:
-        """Have observers look, once: the leader has given up its lock."""
+        """Notify observers, once, that the leader has given up its lock."""
         if not self._said_goodbye:
             self._said_goodbye = True
             self._releases.announce(self._subject.announced)
 
     @property
     def awaited(self) -> bool:
-        """As a `Receiver`: a server that has forgotten the script is told it once more."""
+        """As in `Receiver`: a server that has forgotten the script is sent it once more."""
         return True
 
     def on_reply(self, node: int, reply: Reply) -> None:
-        """Nothing to do: the next extension announces again."""
+        """Do nothing: the next extension announces again."""

@@ -1,4 +1,4 @@
-"""``@manager.locked("report:{customer_id}")``: an async function under a lock, of whichever mode."""
+"""``@manager.locked("report:{customer_id}")``: an async function that runs under a lock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 class Manager(Protocol[Fence_co]):
-    """What describes locks: a `LockManager`."""
+    """Describes locks: a `LockManager`."""
 
     def lock(self, *names: str, **options: Unpack[LockOptions]) -> Lock[Fence_co]:
         """Describe a mutex."""
@@ -33,11 +33,11 @@ class Manager(Protocol[Fence_co]):
 
 
 Sort: TypeAlias = Mode | int | None
-"""What a decorator asks for: the mode of a read-write lock, the permits of a semaphore, or a mutex."""
+"""The sort of lock that a decorator asks for: a mode of a read-write lock, permits, or None for a mutex."""
 
 
 def sort_of(mode: Mode | None, permits: int | None) -> Sort:
-    """Return the sort that these two mean.
+    """Return the sort of lock that these two options mean.
 
     Raises:
         ValueError: both are given.
@@ -50,7 +50,7 @@ def sort_of(mode: Mode | None, permits: int | None) -> Sort:
 
 
 def _permit(manager: Manager[Fence_co], name: str, permits: int, options: LockOptions) -> Lock[Fence_co]:
-    """Describe a semaphore, for which only some of the options are."""
+    """Describe a semaphore, which has only some of the options."""
     refused = ("at_least", "reentrant", "fair")
     for option in refused:
         if options.get(option):

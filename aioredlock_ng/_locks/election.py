@@ -73,12 +73,12 @@ class Leadership(Uncopied):
 
     @property
     def holder(self) -> str:
-        """What this leader calls itself, for observers."""
+        """The label of this leader, which observers see."""
         return self._announcement.leader.holder
 
     @property
     def held(self) -> bool:
-        """Whether it leads, by all that is known and by the clock; no I/O.  As `Lease.held`."""
+        """Whether it leads, as far as is known and by the clock; no I/O.  As `Lease.held`."""
         return self._lease.held
 
     @property
@@ -132,7 +132,7 @@ class Leadership(Uncopied):
             self._say_goodbye()
 
     def _say_goodbye(self) -> None:
-        """Tell observers, unless there is no way any more: in a forked child, or when the loop has ended."""
+        """Notify observers, if that is still possible: not in a forked child, nor when the loop has ended."""
         session = self._lease._session  # noqa: SLF001
         here = asyncio._get_running_loop()  # noqa: SLF001 (asyncio exports it; None without one)
         if here is session.loop and not session.inherited:
@@ -270,6 +270,8 @@ class Election(Uncopied):
         while True:
             leadership: Leadership | None = None
             cancelled = task.cancelling()
+            # `LockLostError` can come from `lead`, or from the block when it ends.  Of its own leadership it
+            # begins the next campaign; of another lock, which `lead` used, it is the caller's.
             try:
                 async with self.campaign() as leadership:
                     pauses.term_begins()
@@ -298,7 +300,7 @@ class Election(Uncopied):
         return leadership is not None and leadership.lost.is_set() and self._is_loss(error)
 
     def _is_loss(self, error: Exception) -> bool:
-        """Whether an error, or all of a group, says that this is led no more."""
+        """Whether an error, or each one of a group, is the loss of this election's lock."""
         if isinstance(error, ExceptionGroup):
             return all(map(self._is_loss, error.exceptions))
         return isinstance(error, LockLostError) and error.names == self._primitive.names
@@ -306,15 +308,15 @@ class Election(Uncopied):
     # -- to follow -----------------------------------------------------------------------------
 
     async def observe(self) -> AsyncGenerator[Leader | LeaderUnknown | None, None]:
-        """Tell of leaders: the newest, or None when there is none; then whenever that has changed (R32).
+        """Yield the newest leader, or None when there is none; then again whenever that has changed (R32).
 
-        After an outage that is longer than the `ttl` of this election it tells `LeaderUnknown.UNKNOWN`:
+        After an outage that is longer than the `ttl` of this election it yields `LeaderUnknown.UNKNOWN`:
         another one may lead by then.  That is falsy, as None is.
 
-        Each term was really won, by the one of that label, and terms only grow.  A leader that stays, and
-        whose announcement has reached a majority, is told of within a round trip; or within five seconds,
-        where notices are lost or a node is a client.  What is told may be past when it is read, and short
-        terms may be left out.  The iteration ends when the manager is closed.
+        Each term was really won, by the leader with that label, and terms only grow.  A leader that stays,
+        and whose announcement has reached a majority, is reported within a round trip; or within five
+        seconds, where notifications are lost or a node is a client.  An update may be outdated when it is
+        read, and short terms may be left out.  The iteration ends when the manager is closed.
 
         Raises:
             ManagerClosedError: the manager was closed before.
@@ -326,9 +328,9 @@ class Election(Uncopied):
                 yield news[0]
 
     async def leader(self) -> Leader | None:
-        """Look once: return the newest leader, or None when none is known of.
+        """Poll the nodes once: return the newest leader, or None when no leader is known.
 
-        For a look in passing.  It remembers nothing, so that it may find an older one than the time before
+        For a single check.  It remembers nothing, so that it may return an older leader than the call before,
         while an announcement has reached few nodes; `observe` never goes back.
 
         Raises:

@@ -1,4 +1,4 @@
-"""What a manager has to do with elections, beyond the locks that their campaigns are."""
+"""A manager's part in elections, beside the locks of their campaigns: announcements and observers."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Elections:
         self._observed: dict[bytes, Observation] = {}
 
     def announcement(self, subject: Subject, leader: Leader) -> Announcement:
-        """Return what a leader announces that has won."""
+        """Return the announcement of a leader that has won."""
         return Announcement(self._outbox, self._session.releases, subject, leader)
 
     def observer(self, subject: Subject, ttl: float) -> Observer:
-        """Return one that observes together with all others of this process; it has to join at once.
+        """Return an observer, which shares its polls with the others of this process; it must join at once.
 
         See `Observer` for `ttl`.
         """
@@ -39,7 +39,7 @@ class Elections:
         return Observer(self._observed[key], ttl)
 
     async def look(self, subject: Subject) -> Leader | None:
-        """Look once, and return the newest leader, or that there is none.
+        """Poll the nodes once, and return the newest leader; None when there is none.
 
         Raises:
             QuorumUnavailableError: too few nodes with a vote answered.
@@ -56,6 +56,6 @@ class Elections:
         )
 
     def close(self) -> None:
-        """Let all observers end: the manager is being closed, and perhaps no connection ends with it."""
+        """Wake all observers so that they end: the manager closes, and perhaps no connection ends with it."""
         for observation in self._observed.values():
             observation.wake()

@@ -22,7 +22,7 @@ from ..errors import LockLostError, LossReason, NodeVote, QuorumUnavailableError
 
 
 class ReleaseOutcome(StrEnum):
-    """What a node said to a release."""
+    """A node's answer to a release."""
 
     RELEASED = "released"
     HANDED_OFF = "handed off"
@@ -31,9 +31,9 @@ class ReleaseOutcome(StrEnum):
     """The key is ours and stays until the lock's `at_least` is over."""
     NOT_HELD = "was not held"
     STILL_HELD = "still held"
-    """Of a reentrant lock: its task has another lease of it yet, and the node was not asked (R27)."""
+    """A reentrant lock, of which its task has another lease: the node was not asked (R27)."""
     UNKNOWN = "unknown"
-    """No answer in time; the node is told again until the key has certainly ended."""
+    """No answer in time; the release is repeated until the key has certainly ended."""
 
 
 @final
@@ -102,10 +102,10 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
         """The fencing token: unique for the lock's names, and greater than those of all earlier leases (R10).
 
         Hand it to the resource that the lock protects, and let the resource refuse what comes with a smaller
-        one than it has seen: that holds even when this process stood still past its validity.  A lease that
-        another task of this process has handed off counts from when the process acquired the lock (R43).  The
-        same number for as long as the lease lives; an integer below 2**53.  None with ``fencing=False``: to a
-        type checker this is an `int` unless the manager was made so, and then None.
+        one than it has seen: that protects it even when this process stood still past its validity.  A lease
+        that another task of this process has handed off counts from when the process acquired the lock (R43).
+        The number stays the same for as long as the lease lives; an integer below 2**53.  None with
+        ``fencing=False``: to a type checker this is an `int` unless the manager was made so, and then None.
         """
         return self._holding.fence or None  # type: ignore[return-value]  # as the manager was made
 
@@ -116,12 +116,12 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
 
     @property
     def slot(self) -> Slot_co:
-        """Which permit of a semaphore this is, from 0 on; None of any other lock.
+        """The number of this permit of a semaphore, from 0 on; None for any other lock.
 
-        To a type checker it is an `int` where `LockManager.semaphore` was asked for.
+        To a type checker it is an `int` for locks of `LockManager.semaphore`.
 
-        No other lease has the same at the same time.  Fences grow for each slot by itself: give a resource
-        that all holders use both numbers, and let it compare fences of the same slot only.
+        No two leases have the same number at the same time.  Fences grow for each slot by itself: give a
+        resource that all holders use both numbers, and let it compare fences of the same slot only.
         """
         return self._holding.slot  # type: ignore[return-value]  # as its kind has it
 
@@ -129,8 +129,8 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
     def unchanged(self) -> bool | None:
         """Whether no writer came since the read lease that `ReadWriteLock.write` was given (R23).
 
-        True only if none did that had a fence.  False may be for nothing, after a write that was not won,
-        say: then read again.  None of a lease that was asked for without ``since``.
+        True only if no writer with a fence came.  False can be a false alarm, such as after a write that was
+        not won: then read again.  None for a lease that was asked for without ``since``.
         """
         return self._holding.unchanged
 
@@ -146,7 +146,7 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
 
     @property
     def held(self) -> bool:
-        """Whether the lock is ours, by all that is known and by the clock.  No I/O.
+        """Whether the lock is ours, as far as is known and by the clock.  No I/O.
 
         Still true in the grace after `lost` was set by the clock: until validity ends the keys protect the
         clean-up of the body.
@@ -165,7 +165,7 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
 
     @property
     def votes(self) -> tuple[NodeVote, ...]:
-        """What each node said in the last round that was won."""
+        """The votes of the nodes in the latest round that was won."""
         return self._holding.votes()
 
     # -- what can be done with it --------------------------------------------------------------
@@ -177,6 +177,7 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
             LockLostError: when validity has ended, a majority refused the lock, or the lease was released.
                 In the grace after `lost` was set by the clock it still passes, as `held` does.
         """
+        # Any thread may call this; the state of the lease changes in its loop only.
         if not self._holding.held:
             self._session.do_in_loop(self._holding.notice_expiry)
             raise self._holding.error()
@@ -187,17 +188,17 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
         The watchdog goes on with the longest ttl asked.
 
         Raises:
-            LockLostError: when the lease is lost, or was lost before.
-            QuorumUnavailableError: when too few nodes answered to tell; it is still held by the clock.
+            LockLostError: the lease is lost, or was lost before.
+            QuorumUnavailableError: too few nodes answered to tell; it is still held by the clock.
         """
         await self._extend(ttl, downgrade=False)
 
     async def downgrade(self) -> None:
-        """Turn a write lease into a read lease without a moment between in which others could write (R23).
+        """Turn a write lease into a read lease; no other client can write in between (R23).
 
         Readers that wait may come in; the fence stays.  From the call on, or from the end of an extension
-        that is under way, `mode` is ``"read"``, also where this ends in an error or is cancelled: nodes that
-        could not be told keep readers out until the next extension.  A read lease stays what it is.
+        that is under way, `mode` is ``"read"``, even if this ends in an error or is cancelled: nodes that
+        were not reached keep readers out until the next extension.  A read lease stays a read lease.
 
         Raises:
             TypeError: this is no lease of a read-write lock.
@@ -216,10 +217,12 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
         while (other := holding.extending) is not None:  # one extension round per lease in flight
             await other.wait(extension_decided)
         self.check()
+        # Lost in the grace: still ours by the clock, but no extension brings it back.
         if holding.loss is not None:
             raise holding.error()
         round_ = holding.downgrade(wanted) if downgrade else holding.extend(wanted)
         await round_.wait(extension_decided)
+        # Refused by a majority; or too slow, so that the clock has ended the lease meanwhile.
         if holding.loss is not None or not holding.held:
             holding.notice_expiry()
             raise holding.error()
@@ -232,15 +235,15 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
             )
 
     async def release(self) -> ReleaseReport:
-        """Release on all nodes and return what each said, after at most one `node_timeout` (R6).
+        """Release on all nodes and return their answers, after at most one `node_timeout` (R6).
 
-        Idempotent, and may be called from any task of the loop.  The releases are queued before the
-        first await: they leave even if this call is cancelled.  Called again, it returns what the nodes have
-        said since: one that was `UNKNOWN` may have been reached by now.
+        Idempotent; any task of the loop may call it.  The releases are queued before the first await: they
+        leave even if this call is cancelled.  Called again, it returns the answers that came since: a node
+        that was `UNKNOWN` may have been reached by now.
 
-        Before the lock's `at_least` is over the lease ends all the same, but its keys stay until then
-        (`ReleaseOutcome.KEPT`), and no notice is published.  Where another task of this process waits for the
-        same lock, that may have it at once, without a word to the nodes (`ReleaseOutcome.HANDED_OFF`).  Where
+        Before the lock's `at_least` is over, the lease ends all the same, but its keys stay until then
+        (`ReleaseOutcome.KEPT`), and no notification is published.  If another task of this process waits for
+        the same lock, it may get it at once, and the nodes are not asked (`ReleaseOutcome.HANDED_OFF`).  If
         its task has other leases of a reentrant lock, the last of them releases it
         (`ReleaseOutcome.STILL_HELD`).
         """
@@ -264,7 +267,7 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
         """Make the current task the body of the lease.
 
         Raises:
-            LockLostError: when the lease is not held any more.
+            LockLostError: the lease is not held any more.
         """
         self._session.check_here()
         self.check()
@@ -277,11 +280,12 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
         if holding.body is not None:
             raise RuntimeError(f"a lease has one body, and {self!r} has one already")
         holding.body = body = holding.new_body(holding.cancels, self._session.loop)
+        # Lost in the grace, before it had a body: the block begins, and is cancelled at its first await.
         if holding.loss is not None:
             body.stop()
 
     def _bind_or_release(self) -> None:
-        """Arm the lease; where that fails it has no user, and must not live on."""
+        """Arm the lease; if that fails, release it: no code has it."""
         try:
             self._bind()
         except BaseException:
@@ -292,26 +296,33 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
         """Release, and turn our own cancellation into `LockLostError`; leave any other error alone."""
+        # A forked child: the lease is its parent's.
         if self._session.inherited:
-            return  # a forked child: the lease is its parent's
+            return
         holding = self._holding
-        if self._session.loop.is_closed():  # entered in another one: nothing can be sent any more
+        # Entered in another loop, which is closed by now: nothing can be sent any more.
+        if self._session.loop.is_closed():
             holding.abandon()
             if exc is None and holding.loss is not None:
                 raise holding.error()
             return
+        # No await before the releases are queued: the deadline ends first (R7), then they leave (R6).
         body, holding.body = holding.body, None
         ours = body.disarm(exc) if body is not None else False
         round_ = holding.release()
         lost = holding.loss is not None
+        # The body's own error leaves as it is; the loss is a note at it.
         if exc is not None and lost and not ours:
             _note(exc, holding.error())
+        # The coroutine is being thrown away: it must not wait, and the releases are queued.
         if isinstance(exc, GeneratorExit):
-            return  # the coroutine is being thrown away: it must not wait, and the releases are queued
-        if holding.quiet:  # a task of this process asks next: come back when the releases are written
+            return
+        if holding.quiet:
+            # A task of this process asks next: come back when the releases are written.
             await asyncio.sleep(0)
         elif not majority_answered(round_):
-            await round_.alarm(majority_answered)  # then another client can get in
+            # Come back when another client can get in.
+            await round_.alarm(majority_answered)
         if ours or (lost and exc is None):
             raise holding.error() from exc
 
@@ -322,8 +333,9 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
         )
 
     def __del__(self) -> None:
-        """Give up a lease that no task can release any more."""
+        """Release a lease that no code can release any more, and warn."""
         holding = self._holding
+        # It was released, or its loop is closed; or the interpreter ends, and nothing can be done.
         if holding.released or holding.loss is LossReason.LOOP_CLOSED or sys.is_finalizing():
             return
         # Collection may run in any thread and at any moment: the release is the loop's business.
@@ -338,7 +350,7 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
 
 
 def _note(exc: BaseException, loss: LockLostError) -> None:
-    """Tell of a loss where another error ends the block, unless an inner block has told of it (R27)."""
+    """Add a loss to another error that ends the block, unless an inner block has reported it (R27)."""
     if not (isinstance(exc, LockLostError) and exc.names == loss.names):
         exc.add_note(str(loss))
 

@@ -1,4 +1,4 @@
-"""The lock: what is to be locked and for how long; shareable, reusable, and without a hold of its own."""
+"""The lock: a description of what to lock and for how long; shareable, reusable, and without a hold itself."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         return self._primitive.names
 
     async def locked(self) -> bool:
-        """Whether a majority of the nodes has it taken, by whichever client, this one too.  Does not wait.
+        """Whether a majority of the nodes has it taken, by any client, this one included.  Does not wait.
 
-        Of several names: any of them.  Of a semaphore: all of its permits.  What it says may be past when it
-        is read: to have the lock, use `try_acquire`.
+        Of several names: any of them.  Of a semaphore: all of its permits.  The answer may be outdated when
+        it is read: to get the lock, use `try_acquire`.
 
         Raises:
             QuorumUnavailableError: too few nodes answered to tell.
@@ -81,18 +81,18 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
     if not TYPE_CHECKING:  # a type checker says itself that a lock cannot be awaited
 
         def __await__(self) -> NoReturn:
-            """Say what to write for ``await manager.lock(…)``."""
+            """Raise an error that says what to write instead of ``await manager.lock(…)``."""
             raise TypeError(
                 "a Lock is not awaited: write `async with manager.lock(…) as lease:`, or "
                 "`lease = await manager.lock(…).acquire()` and release it"
             )
 
     async def acquire(self) -> Lease[Fence_co, Slot_co]:
-        """Wait for the lock and return its lease, which only its holder ends.
+        """Wait for the lock and return its lease; the caller has to release it.
 
         Raises:
             LockTakenError: another client held it until the `blocking_timeout` ran out.
-            QuorumUnavailableError: too few nodes answered at the last try.
+            QuorumUnavailableError: too few nodes answered at the last attempt.
             WouldDeadlockError: the calling task is inside an ``async with`` of the same name, and the lock is
                 not reentrant, or that block's lease does not cover it.
             LockLostError: the lock is reentrant, and the block is of a lease that is lost.
@@ -116,15 +116,17 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
             return None
 
     async def _acquire(self, given: float | None) -> Lease[Fence_co, Slot_co]:
-        """Acquire within `given` seconds; None: without an end, 0: by a single try."""
+        """Acquire within `given` seconds; None: without an end, 0: by a single attempt."""
         life, request = self._life, self._request
+        # The task is inside of the lock already: one more lease of it, without I/O (R27).
         if request.reentrant and (lease := self._reenter()) is not None:
             return lease
         if (override := lifecycle.override) is not None:
             given = override.blocking_timeout(given, self._primitive.kind)
         began = life.clock.now()
         session = life.at_hand
-        if session is None:  # the first use connects, within the caller's time
+        # The first use connects, within the caller's time limits.
+        if session is None:
             limit, quorum_timeout = given, request.quorum_timeout
             if quorum_timeout is not None:
                 limit = quorum_timeout if given is None else min(given, quorum_timeout)
@@ -174,6 +176,7 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         one whose task has ended; else the oldest.
         """
         current, entries = asyncio.current_task(), self._entries
+        # Nearly always the task that entered last leaves first.
         if entries[-1][0] is current:
             return entries.pop()[1]
         own = [i for i, (task, _) in enumerate(entries) if task is current]
@@ -183,4 +186,4 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
 
 
 async def _nothing() -> None:
-    """Leave a block without a word."""
+    """Leave a block, and do nothing."""

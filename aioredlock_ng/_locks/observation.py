@@ -1,7 +1,7 @@
-"""What a process sees of an election: one look at all nodes at a time, for all its observers together (R32).
+"""Observes an election: one poll of all nodes at a time, for all observers of a process together (R32).
 
-Nothing here is a task.  A look begins by a notice, by a timer, or because an observer has come; what it comes
-to wakes the observers.  The last one that leaves takes subscription and timer along.
+Nothing here is a task.  A poll begins by a notification, by a timer, or because an observer has joined; its
+result wakes the observers.  When the last one leaves, the subscription and the timer end.
 """
 
 from __future__ import annotations
@@ -18,58 +18,58 @@ from .._session.session import Session
 from .subject import Subject, read_look
 
 LOOK_EVERY: Final = 5.0
-"""Seconds between two looks at most: a notice may be lost, and some nodes tell of none."""
+"""Seconds between two polls at most: a notification may be lost, and some nodes send none."""
 
 LOOK_SELDOM: Final = 4.0
-"""Seconds between two looks at least, without a notice: processes that were told together come apart."""
+"""Seconds between two polls at least, unless notified: processes that were notified together spread out."""
 
 LOOK_AGAIN: Final = 1.0
-"""Seconds until the next look where too few nodes with a vote have answered."""
+"""Seconds until the next poll where too few nodes with a vote have answered."""
 
 
 def ask(outbox: Outbox, subject: Subject) -> Round:
-    """Ask all nodes what they show."""
+    """Ask all nodes what they know of the election."""
     round_ = Round(outbox, read_look)
     round_.ask(subject.look(), outbox.node_timeout)
     return round_
 
 
 def looks_in(round_: Round) -> list[Look]:
-    """Return what the nodes have shown."""
+    """Return what the nodes have answered."""
     found = (answer.found for answer in round_.answers if answer is not None)
     return [look for look in found if isinstance(look, Look)]
 
 
 @final
 class Observation:
-    """What all observers of an election in a process share; `on_over` is called when the last has left."""
+    """Shared by all observers of an election in a process; `on_over` is called when the last has left."""
 
     def __init__(self, subject: Subject, session: Session, on_over: Callable[[], object]) -> None:
         self.subject = subject
         self.seen = Seen()
         self.looked = 0
-        """The number of the last look to which enough nodes have answered."""
-        self._fails_since: float | None = None  # on the manager's clock, since when no look has told anything
+        """The number of the latest poll to which enough nodes have answered."""
+        self._fails_since: float | None = None  # on the manager's clock; since then all polls have failed
         self._session = session
         self._on_over = on_over
-        self._begun = 0  # looks so far
+        self._begun = 0  # polls so far
         self._round: Round | None = None
-        self._again = False  # whether there was news while the nodes were being asked
+        self._again = False  # whether a notification came while the nodes were being asked
         self._timer: asyncio.TimerHandle | None = None
         self._observers: dict[Observer, asyncio.Future[bool] | None] = {}
 
     # -- observers -----------------------------------------------------------------------------
 
     def join(self, observer: Observer) -> int:
-        """Have one more, and return the number of the look that it is to wait for, which begins now."""
+        """Add an observer; return the number of the poll that it has to wait for, which begins now."""
         if not self._observers:
-            # First: what is announced after the look is told.
+            # Before the poll: a leader that is announced after it is not missed.
             self._session.notifications.watch(self.subject.announced, self.poll)
         self._observers[observer] = None
         return self.poll()
 
     def leave(self, observer: Observer) -> None:
-        """Have one less."""
+        """Remove an observer."""
         del self._observers[observer]
         if not self._observers:
             self._on_over()
@@ -78,30 +78,31 @@ class Observation:
                 self._stop_timer()
 
     async def news(self, observer: Observer) -> None:
-        """Wait until there may be some."""
+        """Wait until there may be news."""
         self._session.availability.check()
         future = self._observers[observer] = self._session.outbox.loop.create_future()
         await future
 
     def is_cut_off(self, ttl: float) -> bool:
-        """Whether looks have told nothing for so many seconds: a leader of that time may be one no more."""
+        """Whether all polls have failed for `ttl` seconds: the leader from before may lead no more."""
         return self._fails_since is not None and self._session.clock.now() - self._fails_since > ttl
 
     @property
     def closing(self) -> bool:
-        """Whether there will be none: the manager is being closed."""
+        """Whether there will be no more news: the manager is being closed."""
         return self._session.availability.closing
 
     def wake(self) -> None:
-        """Let all observers see what there is."""
+        """Wake all observers, to see what has changed."""
         for future in self._observers.values():
             if future is not None:
                 ring(future)
 
-    # -- looks ---------------------------------------------------------------------------------
+    # -- polls ---------------------------------------------------------------------------------
 
     def poll(self) -> int:
-        """Look at all nodes, now or when the look under way is over; returns the number of that look."""
+        """Poll all nodes, now or after the poll under way; return the number of that poll."""
+        # The poll under way may have missed the news, so that another one follows at once.
         if self._round is not None:
             self._again = True
             return self._begun + 1
@@ -121,6 +122,7 @@ class Observation:
         elif self._fails_since is None:
             self._fails_since = self._session.clock.now()
         self.wake()
+        # The last observer may have left, or the manager be closing: then no poll follows.
         if self._observers and not self._session.availability.closing:
             chance = self._session.random.random()
             pause = LOOK_AGAIN if found is None else LOOK_SELDOM + chance * (LOOK_EVERY - LOOK_SELDOM)
@@ -133,14 +135,14 @@ class Observation:
 
 
 Told: TypeAlias = Leader | LeaderUnknown | None
-"""What an observer is told: a leader, that there is none, or that nothing is known."""
+"""An update for observers: a leader, None when there is none, or that nothing is known."""
 
 
 @final
 class Observer:
-    """One of those that observe; it joins and leaves as a context manager does.
+    """One observer, a context manager: it joins and leaves.
 
-    What was told holds for `ttl` seconds without an answer of enough nodes.
+    An update stays true for `ttl` seconds while too few nodes answer.
     """
 
     __slots__ = ("_from", "_observation", "_told", "_ttl")
@@ -148,7 +150,7 @@ class Observer:
     def __init__(self, observation: Observation, ttl: float) -> None:
         self._observation = observation
         self._ttl = ttl
-        self._from = 0  # the look with which it began: what others have seen may be of some seconds ago
+        self._from = 0  # the poll with which it began: the result of an earlier one may be seconds old
         self._told: tuple[Told, ...] = ()
 
     def __enter__(self) -> Observer:
@@ -159,15 +161,15 @@ class Observer:
         self._observation.leave(self)
 
     async def next(self) -> tuple[Told] | None:
-        """Wait for news, and return the leader, or that there is none, or that nothing is known.
-
-        None: the manager is being closed.
+        """Wait for an update and return it in a tuple; None: the manager is being closed.
 
         Raises:
             ConfigurationError: the nodes cannot be one quorum.
         """
         observation = self._observation
         while not observation.closing:
+            # Too few nodes have answered for a ttl: that is an update of its own.  Else the result of a poll
+            # counts if the poll began after this observer joined, and the result is new to it.
             cut_off = observation.is_cut_off(self._ttl)
             news: tuple[Told] = (LeaderUnknown.UNKNOWN if cut_off else observation.seen.leader,)
             knows = observation.looked >= self._from and observation.seen.tells

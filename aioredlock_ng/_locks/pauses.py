@@ -1,4 +1,4 @@
-"""The pause before the next campaign where terms end at once: a candidate must not keep all nodes busy."""
+"""The pause before the next campaign after a very short term: a candidate must not keep all nodes busy."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from .._clock import Clock
 from .._core.policy import RetryPolicy
 
 SHORT_TERM: Final = 1.0
-"""Seconds: after a term that was no longer there is a pause."""
+"""Seconds: a term that was no longer than this is followed by a pause."""
 
 FIRST_PAUSE: Final = 0.1
-"""Seconds of that pause at most, after the first short term."""
+"""Seconds of the pause after the first short term, at most."""
 
 LONGEST_PAUSE: Final = 5.0
-"""Seconds that it grows to: it doubles with each short term."""
+"""Seconds of the longest pause: it doubles with each short term in a row."""
 
 _BETWEEN_TERMS: Final = RetryPolicy(base=FIRST_PAUSE, cap=LONGEST_PAUSE)
 
 
 @final
 class Pauses:
-    """How long one candidate that campaigns again and again waits in between."""
+    """The pauses of one candidate that campaigns again and again."""
 
     def __init__(self, clock: Clock, random: Random) -> None:
         self._clock = clock
@@ -31,7 +31,7 @@ class Pauses:
         self._short = 0  # terms in a row
 
     def term_begins(self) -> None:
-        """Note that it leads."""
+        """Note that the candidate leads."""
         self._began = self._clock.now()
 
     def term_ended(self) -> float:

@@ -1,4 +1,4 @@
-"""The read-write lock, as users see it: a description with two ways in (R20 to R23)."""
+"""The read-write lock, as users see it: a description of a read lock and a write lock (R20 to R23)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ReadWriteLock(Uncopied, Generic[Fence_co]):
         blocking_timeout: Seconds | None = None,
         quorum_timeout: Seconds | None = None,
     ) -> Lock[Fence_co]:
-        """Describe a read lock: many hold it at once, each with a lease and an end of its own.
+        """Describe a read lock: many hold it at once, each with a lease and an expiry of its own.
 
         The time limits are those of `LockManager.lock`; by default as `LockManager.rwlock` was given them.
         ``blocking=True`` alone waits for ever.
@@ -62,7 +62,7 @@ class ReadWriteLock(Uncopied, Generic[Fence_co]):
         blocking_timeout: Seconds | None,
         quorum_timeout: Seconds | None,
     ) -> Request:
-        """Return what is asked for, with time limits of its own if there are any."""
+        """Return the request, with the time limits of this call if it has any."""
         request = self._request
         if blocking is not None or blocking_timeout is not None:
             limit = checked_blocking(blocking is not False, blocking_timeout)

@@ -1,4 +1,4 @@
-"""The keys of one election, and what nodes are sent for it."""
+"""The keys of one election, and the commands for it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Subject:
     lock: bytes
     """The key of the mutex that campaigns are about."""
     announced: bytes
-    """The key of the announcement, and the channel on which observers are told."""
+    """The key of the announcement, and the channel of its notifications to observers."""
     incarnation: bytes
     keeps: float
-    """Seconds that an announcement lives: as a counter (R11), and for a ttl at least, by whose end the leader
-    has made a further one, or leads no more."""
+    """Seconds that an announcement lives: as long as a counter (R11), and at least for a ttl.  By then the
+    leader has announced again, or leads no more."""
 
     def announce(self, leader: Leader) -> Command:
-        """Build what a leader tells all nodes once it has won, and not before (R31)."""
+        """Build the announcement, which a leader sends to all nodes once it has won, not before (R31)."""
         return Command(
             Purpose.OTHER,
             owner=b"",
@@ -45,7 +45,7 @@ class Subject:
         )
 
     def look(self) -> Command:
-        """Build an observer's question (R32)."""
+        """Build the command by which observers poll a node (R32)."""
         return Command(
             Purpose.OTHER,
             owner=b"",
@@ -57,11 +57,11 @@ class Subject:
 
 
 def subject_of(name: str, ttl: float, options: Options) -> Subject:
-    """Return the election of that name, under a manager's settings; its leaders have this ttl, in seconds.
+    """Return the election of that name under a manager's settings; `ttl` is its leaders', in seconds.
 
     Raises:
-        ConfigurationError: these make no fences.
-        ValueError, TypeError: it is no name.
+        ConfigurationError: the manager makes no fences.
+        ValueError, TypeError: the name is not valid.
     """
     (name,) = checked_names((name,))
     if not options.fencing or options.incarnation is None:
@@ -82,7 +82,7 @@ def _fits_look(reply: object) -> bool:
 
 
 def read_look(reply: Reply) -> Answer:
-    """Read what a node showed: GRANTED where it has a vote; it is `found` in either case."""
+    """Read what a node answered: GRANTED where it has a vote; `found` has the answer in either case."""
     if not isinstance(reply, list):
         reason = reply.reason if isinstance(reply, Silence) else ""
         return Answer(Vote.SILENT, reason)

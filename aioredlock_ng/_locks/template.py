@@ -45,12 +45,12 @@ def template_fields(template: str) -> tuple[str, ...]:
 
 
 def sample_name(template: str) -> str:
-    """Return a name, for checking options at decoration: the one, unless calls fill in parameters."""
+    """Return a sample name, to check options at decoration: the name itself if it has no parameters."""
     return _ANY_NAME if template_fields(template) else template.format()
 
 
 def name_filler(template: str, function: Callable[..., object]) -> Callable[..., str]:
-    """Return what makes a lock's name from the arguments of a call of `function`.
+    """Return a function that makes a lock's name from the arguments of a call of `function`.
 
     Raises:
         ValueError: when a field of the template is no parameter of the function.
@@ -70,7 +70,7 @@ def name_filler(template: str, function: Callable[..., object]) -> Callable[...,
 
 
 def fill_in(template: str, values: Mapping[str, Any]) -> str:
-    """Return the name that a template gives with these values.
+    """Return the name that a template makes of these values.
 
     Raises:
         TypeError: the text of a value is not the same in each process; the message names the field.
@@ -79,7 +79,7 @@ def fill_in(template: str, values: Mapping[str, Any]) -> str:
 
 
 _TEXTS: Final = frozenset({str, int, bool, float})
-"""The types of most values, which are never looked at."""
+"""The types of most values, whose text is never checked."""
 
 _ADDRESS: Final = re.compile(r"\bat 0x[0-9a-fA-F]+\b")
 
@@ -87,11 +87,11 @@ _NO_TEXT: Final = (
     FunctionType, BuiltinFunctionType, MethodType, partial, ModuleType, GeneratorType, AsyncGeneratorType,
     CoroutineType, set, frozenset, dict,
 )  # fmt: skip
-"""What has a text that other processes do not have, or not in the same order."""
+"""Types whose text differs from process to process, by an address or by its order."""
 
 
 class _Filler(string.Formatter):
-    """Fills one template, and refuses what would give each process a lock of its own."""
+    """Fills one template, and refuses values that would give each process a lock of its own."""
 
     def __init__(self, template: str) -> None:
         self._template = template
@@ -126,7 +126,7 @@ class _Filler(string.Formatter):
 
 
 def _has_no_text(value: object) -> bool:
-    """Whether a value, or one in it, has none that every process has, or not in the same order."""
+    """Whether the text of a value, or of one inside it, differs from process to process."""
     if isinstance(value, list | tuple):
         return any(map(_has_no_text, value))
     return isinstance(value, _NO_TEXT)

@@ -1,4 +1,4 @@
-"""What a copy would break: connections, a loop, and what is held over them."""
+"""Objects that cannot be copied: they rest on connections, on a loop, and on locks that are held."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NoReturn
 
 
 class Uncopied:
-    """Refuses to be copied or pickled, in words."""
+    """Refuses to be copied or pickled, with a message."""
 
     __slots__ = ()
 
