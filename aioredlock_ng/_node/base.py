@@ -1,4 +1,4 @@
-"""What nodes of every sort keep: their standing, their ledger, their place in the manager."""
+"""The base of all nodes: state, ledger, vote, and reports to the manager."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from .greeting import Greeting
 from .ledger import Ledger
 
 MAX_LOGGED_REASONS: Final = 8
-"""Different reasons that are logged for one node while it is down."""
+"""How many different reasons are logged for one node while it is down."""
 
 
 class BaseNode(Node):
-    """What our nodes have in common: a state, a ledger, an record.  What is sent how is left to them."""
+    """The common part of our nodes: a state, a ledger, an incarnation record.  Subclasses send commands."""
 
     def __init__(self, name: str, address: tuple[object, ...]) -> None:
         self.name = name
         self.address = address
-        """What tells two nodes apart: database numbers and credentials do not make a second server."""
+        """Tells two nodes apart: database numbers and credentials do not make a second server."""
         self.settled = asyncio.Event()
         self._ledger = Ledger()
         self._state = NodeState.CONNECTING
@@ -36,12 +36,12 @@ class BaseNode(Node):
         self._logged: set[str] = set()
         self._env: NodeEnv | None = None
         self._greeting: Greeting | None = None
-        """None when nothing rests on incarnation records."""
+        """None when the manager uses no incarnation records."""
         self._votes_at: float | None = None
         self._next_greeting: asyncio.TimerHandle | None = None
         self._conflict = False
         self._waits = False
-        """Whether it was quarantined for a known time when its state was last told."""
+        """Whether it was quarantined for a known time when its state was last reported."""
         self._unusable = ""
         self._refusal = ""
         """Why the server refuses to write, where there is no incarnation record; empty when it does not."""
@@ -50,7 +50,7 @@ class BaseNode(Node):
         return f"<{type(self).__name__} {self.name} {self._state}>"
 
     def bind(self, env: NodeEnv) -> None:
-        """Take the manager's clock, random source and limits."""
+        """Take over the manager's clock, random source and limits."""
         self._env = env
         if env.quorum_view is not None:
             self._greeting = Greeting(self.name, env.quorum_view)
@@ -89,9 +89,10 @@ class BaseNode(Node):
         return 0.0 if self._greeting is None else self._greeting.closed_for(self.env.clock.now())
 
     def _why_not(self, command: Command) -> str:
-        """Return why `command`, which is no release, need not be sent now."""
+        """Return why `command`, which is no release, need not be sent now; empty: it is sent."""
         if self._state.votes:
             return ""
+        # In quarantine: only commands that ask for a vote are held back; a repair, say, is sent (R9).
         without_vote = self._state is NodeState.QUARANTINED and not command.purpose.needs_vote
         return "" if without_vote else self._reason
 
@@ -114,13 +115,14 @@ class BaseNode(Node):
 
     @abstractmethod
     def _stamp(self) -> None:
-        """Vote with what the last greeting said from now on."""
+        """Use the last greeting's precondition for votes from now on."""
 
     def _heard(self, reply: Reply, asked_at: float) -> None:
-        """Take the answer to a greeting: the vote depends on it, and the clock watch wants its time."""
+        """Take the answer to a greeting: it decides the vote, and the clock watch needs its time."""
         assert self._greeting is not None, "only a node with an incarnation record greets"
         heard_at = self.env.clock.now()
         greeted = self._greeting.take(reply, heard_at)
+        # An answer, and no silence.
         if greeted is not None:
             if greeted.taken_from:
                 self.env.on_taken_back(self, greeted.taken_from)
@@ -132,18 +134,22 @@ class BaseNode(Node):
             )
         wait = self._greeting.eligibility.wait
         self._votes_at = None if wait is None else heard_at + wait
+        # A server of a Redis Cluster that does not have the keys' slot cannot be the node.
         moved = self.without_vote if isinstance(reply, Silence) and reply.reason.startswith(MOVED) else ""
         changed, self._unusable = moved != self._unusable, moved
         self._update_state()
         if changed:
             self.env.on_change(self)
+        # Another record, or none that can be read: it may concern the other nodes, too (R12a).
         if greeted is None or greeted.changed:
             self.env.on_greeted(self)
 
     def reconsider(self) -> None:
         """As in `Node`."""
+        # Without an answer on this connection there is nothing to judge.
         if self._greeting is None or not self._greeting.heard or self._closed:
             return
+        # A suspect node stays suspect until it answers; only its precondition changes.
         if self._state is NodeState.SUSPECT:
             self._stamp()
         else:
@@ -152,14 +158,17 @@ class BaseNode(Node):
 
     def _heard_of_writes(self, reply: Reply) -> None:
         """Take the answer to a `write_probe`."""
-        if not self._state.reached:  # the connection was lost, and says nothing of writes
+        # The connection was lost: that says nothing about writes.
+        if not self._state.reached:
             return
         self._refusal = refusal(reply.reason) if isinstance(reply, Silence) else ""
         self._update_state()
 
     def _greet_again(self) -> None:
-        """Greet again, now or in a moment, if the last greeting was not the final one."""
+        """Greet again, now or in a moment, if another greeting is due."""
         assert self._greeting is not None, "only a node with an incarnation record greets"
+        # One that is due later than a `node_timeout` is left to the heartbeat; one that waits for the answers
+        # of other nodes, to `reconsider`.
         due_in = self._greeting.due_in(self.env.clock.now())
         if due_in is not None and due_in <= self.env.node_timeout:
             if self._next_greeting is not None:
@@ -180,12 +189,13 @@ class BaseNode(Node):
         self.settled.set()
 
     def _update_state(self) -> None:
-        """Be up, or without a vote, as the record has it; called whenever that may have changed."""
+        """Derive the state from the greeting: up, read-only or without a vote; call it on any change."""
         self._stamp()
         if not self._closed and (self._greeting is None or self._greeting.heard):
             reason = self.without_vote
+            # Just connected, and the next greeting may give it a vote: no quarantine is reported so far.
             if reason and self._state in (NodeState.CONNECTING, NodeState.DOWN) and self.greeting_pending:
-                self._reason = reason  # it is only just being greeted
+                self._reason = reason
                 return
             refused = self._refusal if self._greeting is None else self._greeting.refusal
             state = NodeState.QUARANTINED if reason else NodeState.READ_ONLY if refused else NodeState.UP
@@ -193,17 +203,18 @@ class BaseNode(Node):
 
     @property
     def _votes_in(self) -> float | None:
-        """Seconds until it may vote; None when waiting does not help, or need not."""
+        """Seconds until it may vote; None when waiting does not help, or is not needed."""
         if self._state is not NodeState.QUARANTINED or self._greeting is None:
             return None
         closed = self._closed_for
+        # It has no wait of its own: it waits with the whole quorum (R12a), or for something else than time.
         if self._votes_at is None:
             return closed if closed and not self._greeting.eligibility.reason else None
         return max(closed, self._votes_at - self.env.clock.now())
 
     @property
     def status(self) -> NodeStatus:
-        """How it stands now."""
+        """Its current status."""
         return NodeStatus(
             state=self._state,
             reason=self._reason,
@@ -220,19 +231,21 @@ class BaseNode(Node):
         )
 
     def _become(self, state: NodeState, reason: str) -> None:
-        """Note, log and tell a change of state, and every new reason why the node is down."""
+        """Note, log and report a change of state, and every new reason why the node is down."""
         conflict = self._greeting is not None and bool(self._greeting.conflict)
         changed = state is not self._state or conflict is not self._conflict
         self._state, self._reason, self._conflict = state, reason, conflict
-        # A quarantine is told by `_session/quarantine_log`, for all nodes together.
+        # `_session/quarantine_log` logs quarantines, for all nodes together: here they are only for DEBUG.
         waited, waits = self._waits, self._votes_in is not None
         self._waits = waits
         if state is NodeState.UP:
             self._logged.clear()
         elif state is NodeState.DOWN:
-            self._run_id = None  # another server may answer there next time
+            # Another server may answer there next time.
+            self._run_id = None
             if self._greeting is not None:
                 self._greeting.restart()
+            # A node that stays down reports each reason once: a retry every half second fills no log.
             new = reason not in self._logged and len(self._logged) < MAX_LOGGED_REASONS
             changed = changed or (new and not self._closed)
             if new:

@@ -1,8 +1,8 @@
 """A node that is the user's own client (rule R17).
 
-The textbook shape: every command is a call of its own through the client's pool, waited for at most
-`node_timeout`.  Calls of a pool overtake each other, so the calls of one owner are chained: a
-release begins when the acquire before it has ended, whichever way.
+Every command is a call of its own through the client's pool, waited for at most `node_timeout`.  Calls of a
+pool overtake each other, so the calls of one owner are chained: a release begins when the acquire before it
+has ended, in whatever way.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ CALL_LIMIT: Final = 10.0
 """Seconds, beyond a `connect_timeout`, after which a call is cancelled: not every client has a timeout."""
 
 LOOK_AFTER: Final = 0.5
-"""Seconds between looks at the server: whether it answers, and which releases to repeat."""
+"""Seconds between checks of the server: whether it answers, and which releases to repeat."""
 
 STOOD_STILL: Final = 2.5
-"""Seconds without a look, after which this process is taken to have been paused: peers, or a NAT on the way,
-may have forgotten what lies idle in the client's pool."""
+"""Seconds without a check, after which this process is taken to have been paused: peers, or a NAT on the way,
+may have dropped the idle connections of the client's pool."""
 
 _REQUEST_IDS: Final = itertools.count(1)
 """The request ids of all managers' calls: several managers may have one client, with one pool (R15)."""
@@ -54,7 +54,7 @@ class ClientNode(BaseNode):
         self._left_behind: asyncio.Task[Any] | None = None
         self._calls = Calls(self._call, at_once=self._caller.at_once)
         self._generation = -1
-        self._wanted = asyncio.Event()  # when it is not to wait for the next look
+        self._wanted = asyncio.Event()  # set for a check at once
 
     def bind(self, env: NodeEnv) -> None:
         """As in `Node`; a client that was made before a fork may well be used after it."""
@@ -79,6 +79,7 @@ class ClientNode(BaseNode):
     def submit(self, command: Command, receiver: Receiver, index: int) -> None:
         """Start the call for `command`, or answer at once why it cannot be started."""
         release = command.purpose is Purpose.RELEASE
+        # A release is tried even while the node is down: the client may connect again at any call.
         if self._closed:
             receiver.on_reply(index, Silence(self._reason, sent=False))
         elif self._generation != generation():
@@ -94,7 +95,7 @@ class ClientNode(BaseNode):
             self._calls.spawn(self._answer(command, receiver, index, call))
 
     def subscribe(self, channel: bytes) -> None:
-        """As in `Node`: a client's connections, which are its own, tell us nothing (R17)."""
+        """As in `Node`: the client's connections are its own, and bring no notifications (R17)."""
 
     def unsubscribe(self, channel: bytes) -> None:
         """As in `Node`."""
@@ -114,6 +115,7 @@ class ClientNode(BaseNode):
                 greeting = self._greeting
                 expected = greeting.eligibility.expected if greeting is not None else NO_INCARNATION
                 reply = await self._execute(command)
+                # A plain SET proves nothing of the record: it is read behind it, and must be the same (R12).
                 if command.proof is Proof.PROBED and await self._has_changed(expected):
                     return CHANGED
         except Exception as error:  # noqa: BLE001 (whatever a client raises is silence, with its reason)
@@ -124,9 +126,9 @@ class ClientNode(BaseNode):
         return self._failed(command, f"the reply {what}")
 
     def _failed(self, command: Command, reason: str) -> Silence:
-        """Write down what an error leaves open.
+        """Record in the ledger what a failed call leaves open.
 
-        redis-py does not tell whether a failed call reached the server, so that a failed acquire is
+        redis-py does not say whether a failed call reached the server, so that a failed acquire is
         always unresolved.
         """
         if command.purpose.creates:
@@ -138,7 +140,7 @@ class ClientNode(BaseNode):
     async def _has_changed(self, expected: ExpectedIncarnation) -> bool:
         """Whether the incarnation record is not the expected one any more.
 
-        By a greeting, since the call may have gone to another server than the calls before it.
+        It asks by a greeting, since the call may have gone to another server than the calls before it.
         """
         assert self._greeting is not None, "only where there is an incarnation record"
         greeting = self._greeting.read_only(b"")
@@ -146,14 +148,14 @@ class ClientNode(BaseNode):
         return not greeting.fits(reply) or not self._greeting.still_matches(expected, reply)
 
     async def _execute(self, command: Command) -> Any:
-        """Call, and return the answer; `MISFIT` for a script's that is to another call."""
+        """Call, and return the answer; `MISFIT` for a script's answer that belongs to another call."""
         raw = command.purpose is Purpose.OTHER
         if command.script is None:
             return plain(await self._caller.call(words(command), raw=raw))
         precondition: tuple[bytes, ...] = ()
         if command.proof is Proof.CONDITIONAL:
             assert self._greeting is not None, "only where there is an incarnation record"
-            # The pool's connections change unseen: the script looks whose server it is on.
+            # The pool's connections change unseen: the script checks which server it runs on.
             precondition = self._greeting.precondition(with_identity=True)
         request_id = b"%d" % next(_REQUEST_IDS)
         try:
@@ -166,16 +168,20 @@ class ClientNode(BaseNode):
     async def _answer(
         self, command: Command, receiver: Receiver, index: int, call: asyncio.Task[Reply]
     ) -> None:
-        """Give the sink the call's reply, or silence when the time is up; the call itself goes on."""
+        """Give the receiver the call's reply, or silence when the time is up; the call itself goes on."""
         try:
             reply = await asyncio.wait_for(asyncio.shield(call), self.env.node_timeout)
         except TimeoutError:
+            # A call that still waits for a place is withdrawn: it was not sent.  A release never is.
             release = command.purpose is Purpose.RELEASE
             cancelled = not release and self._calls.cancel_if_queued(call)
             reply = Silence(f"no answer within {self.env.node_timeout:.3g} s", sent=not cancelled)
-            if release:  # its answer may still be of interest
+            # A release that is answered late still counts for its report.
+            if release:
                 call.add_done_callback(lambda ended: self._late(command, receiver, index, ended))
-        if command.purpose is Purpose.RELEASE:  # an answer to a release is none of other rounds of its owner
+        # Where an acquire of the owner may still be executed, the release is repeated (R5).  Only its own
+        # round follows it: the answer that settles it is none for other rounds of the owner.
+        if command.purpose is Purpose.RELEASE:
             if self._ledger.is_unresolved(command.owner):
                 self._ledger.record(command, self.env.clock.now(), receiver, index)
             self._ledger.follow(command.owner, receiver, index)
@@ -187,7 +193,7 @@ class ClientNode(BaseNode):
             receiver.on_reply(index, ended.result())
 
     async def run(self) -> None:
-        """Look at the server from time to time until cancelled."""
+        """Check the server from time to time until cancelled."""
         looked_at = self.env.clock.now()
         while not self._closed:
             await self._look()
@@ -199,7 +205,8 @@ class ClientNode(BaseNode):
                 await self._wanted.wait()
             self._wanted.clear()
             before, looked_at = looked_at, self.env.clock.now()
-            if looked_at - before >= STOOD_STILL:  # wherever in this turn; a slow look does no harm
+            # It stood still somewhere in this turn; a slow check is taken for it, too, and does no harm.
+            if looked_at - before >= STOOD_STILL:
                 await self._drop_idle()
 
     async def _drop_idle(self) -> None:
@@ -218,12 +225,13 @@ class ClientNode(BaseNode):
         before = self._state
         reason = await self._ping()
         if reason and before.reached:
-            # It may only be a pooled connection that the server has closed, and others beside it in the pool.
+            # Perhaps the server has only closed connections that lie idle in the pool.
             await self._drop_idle()
             reason = await self._ping()
         if reason:
             self._become(NodeState.DOWN, reason)
             return
+        # It is back: acquires from before may be executed as late as now.
         if not before.reached:
             self._ledger.reconnected(self.env.clock.now())
         self._update_state()
@@ -256,7 +264,7 @@ class ClientNode(BaseNode):
         return ""
 
     async def _present(self, greeting: Greeting) -> Reply:
-        """Greet, and return what is answered."""
+        """Greet, and return the answer."""
         nonce = b"%016x" % self.env.random.getrandbits(64)
         command = greeting.command(nonce, self.env.clock.now())
         try:
@@ -267,10 +275,10 @@ class ClientNode(BaseNode):
         return cast(Reply, reply) if fits else Silence("the reply to its greeting is malformed")
 
     async def _outlasting(self, question: Coroutine[Any, Any, Reply]) -> Reply:
-        """Wait for the answer; a caller that gives up leaves one question behind, for a while.
+        """Wait for the answer; a caller that gives up leaves one call behind, for a while.
 
-        A Cluster's client that waits for a master that stands still looks for the new one only when its own
-        time is up, not when it is cancelled.
+        The client of a Cluster that waits for a frozen master asks for the new one only when its own timeout
+        ends, not when it is cancelled.
         """
         if not self.clustered:
             return await question
@@ -279,6 +287,7 @@ class ClientNode(BaseNode):
         try:
             return cast(Reply, await asyncio.shield(task))
         finally:
+            # Given up.  One call at a time goes on until the client finds the new master.
             if not task.done():
                 if self._left_behind is None or self._left_behind.done():
                     self._left_behind = task
@@ -287,7 +296,8 @@ class ClientNode(BaseNode):
 
     async def greet(self) -> None:
         """As in `Node`."""
-        for _ in range(2):  # to look, and then to write
+        # A greeting that reads, and one that writes (R12a).
+        for _ in range(2):
             if not self._closed:
                 await self._look()
             if not self.greeting_pending:
@@ -298,10 +308,10 @@ class ClientNode(BaseNode):
         self._wanted.set()
 
     def _stamp(self) -> None:
-        """As in `BaseNode`: every call is stamped when it is made."""
+        """As in `BaseNode`: each call gets its precondition when it is made."""
 
     async def _identify(self) -> None:
-        """Note which server this is, and look whether it forgets, unless that is known."""
+        """Note which server this is, and check its eviction policy, unless that is known."""
         told = self._greeting.run_id if self._greeting is not None else None
         if self._run_id is not None and told in (None, self._run_id):
             return
@@ -311,7 +321,7 @@ class ClientNode(BaseNode):
         self._run_id = told or text(facts.get(b"run_id"))
 
     async def aclose(self) -> None:
-        """Let the calls end, releases that wait for a place or for slow acquires above all."""
+        """Let the calls end, in particular releases that wait for a place or for slow acquires."""
         self._closed = True
         self._become(NodeState.DOWN, "closed")
         if self._generation != generation():

@@ -1,4 +1,4 @@
-"""What one node's record says to this client: the greeting, and what follows from its answer (R12).
+"""The greeting: reads or writes one node's incarnation record, and decides whether it may vote (R12).
 
 The greeting is the heartbeat, too: it carries a nonce, so that its answer proves that replies still belong
 to their requests (R15), and brings back the node's time (R14).
@@ -37,7 +37,7 @@ NO_EVICTION: Final = "noeviction"
 """The one ``maxmemory-policy`` by which a server forgets nothing."""
 
 MAX_LOGGED_FINDINGS: Final = 32
-"""Different lines that are logged about one node, for they are kept; a repeated one is not logged."""
+"""How many different lines are logged about one node: each is kept, so that it is not logged twice."""
 
 _UNHEARD: Final = Eligibility(reason="it has not been greeted yet: whether it may vote is unknown")
 
@@ -52,7 +52,7 @@ class Greeted:
     same_server: bool
     """Whether the same server with the same data answered before."""
     changed: bool
-    """Whether its incarnation record is another one than before: that may concern the other nodes, too."""
+    """Whether its incarnation record differs from before: that may concern the other nodes, too."""
     taken_from: str
     """Which quorum the node was taken back from just now; empty when it was not."""
 
@@ -70,17 +70,17 @@ class Greeting:
         self._sent_read_only = False
         """Whether the last greeting that was sent writes nothing."""
         self._answered_read_only = False
-        """Whether that is so of the last one that was answered."""
+        """Whether the last greeting that was answered wrote nothing."""
         self._taken_from = ""
-        """Which quorum the last greeting that was sent is to take the node back from."""
+        """The quorum from which the last greeting that was sent takes the node back; else empty."""
         self._logged: set[str] = set()
         self._other_quorum = ""
-        """Which quorum the node was another's of when it last answered, in words; empty when of none."""
+        """The other quorum that the node named when it last answered, in words; empty if it named none."""
         self._restart_of = b""
-        """The record whose quarantine must begin anew; empty once a greeting that said so was answered."""
+        """The record whose quarantine must begin again; empty once a greeting that said so was answered."""
         self._restart_floor = 0
         self._restart_sent = b""
-        """What of it the last greeting that was sent contained."""
+        """The value of `_restart_of` in the last greeting that was sent."""
         self.get_incarnation = Command(
             Purpose.OTHER, owner=b"", fits=_fits_incarnation, keys=(view.key,), verb=b"GET"
         )
@@ -97,31 +97,32 @@ class Greeting:
         self.distrusted = False
         """Whether the node's clock is suspected to have jumped (R14)."""
 
-    # -- what it comes to ----------------------------------------------------------------------
+    # -- the vote ------------------------------------------------------------------------------
 
     @property
     def run_id(self) -> str | None:
-        """What the server that answered last calls itself; None when it has not said."""
+        """The run id of the server that answered last; None when it gave none."""
         known = self._identity not in (b"", UNKNOWN_IDENTITY)
         return self._identity[:_RUN_ID].decode(errors="replace") if known else None
 
     @property
     def eligibility(self) -> Eligibility:
         """Whether the node may vote."""
+        # Suspected of a jump; or it jumped, and the greeting that begins its quarantine is not answered.
         if self.distrusted or self._restart_of:
             return Eligibility(reason="its clock has jumped: its vote does not count until that is settled")
         if self._view.conflict:
-            # Another quorum may grant what we hold: no vote, for extensions either (R12a).
+            # Another quorum may grant what we hold: no vote, not for extensions either (R12a).
             return replace(self._eligibility, expected=NO_INCARNATION)
         return self._eligibility
 
     @property
     def conflict(self) -> str:
-        """Whose the node is if it is another quorum's, and stays so, in or out of reach; else empty."""
+        """The other quorum that the node belongs to, in words, even while it is down; else empty."""
         return self._other_quorum if self._view.conflict and self._view.is_stray(self) else ""
 
     def belongs_elsewhere(self, now: float) -> bool:
-        """Whether a node of the quorum is another one's, or was a moment ago."""
+        """Whether a node of the quorum belongs to another one, or did a moment ago."""
         return self._view.belongs_elsewhere or self._view.closed_for(now) > 0
 
     def closed_for(self, now: float) -> float:
@@ -129,26 +130,31 @@ class Greeting:
         return self._view.closed_for(now)
 
     def precondition(self, *, with_identity: bool) -> tuple[bytes, ...]:
-        """Return what a vote is asked for with; see `PRECONDITION_SIZE`."""
+        """Return the precondition of votes; see `PRECONDITION_SIZE`."""
         expected = self.eligibility.expected
         return expected.incarnation, b"%d" % expected.floor, self._identity if with_identity else b""
 
     # -- the next greeting ------------------------------------------------------------------
 
     def restart_quarantine(self, floor: int) -> None:
-        """Let the quarantine begin anew with the next greeting, unless another client has seen to it."""
+        """Begin the quarantine again with the next greeting, unless another client has done so already."""
         self._restart_of, self._restart_floor = self._incarnation, floor
 
     def due_in(self, now: float) -> float | None:
         """Return in how many seconds the next greeting is due, beside the heartbeat; None: none is."""
+        # Unreachable, or an error: the heartbeat asks again.
         if not self._answered:
             return None
+        # A stray client has used the node, and our quorum is the older one (R12a).
         if self._view.may_take_back(self):
             return 0.0
+        # Too few nodes have been read, one is another quorum's, or the manager only reads.
         if not self._view.may_write:
             return None
+        # Its clock has jumped; or it was only read so far, and its record is missing or outdated.
         if self._restart_of or (self._answered_read_only and self._is_to_be_written):
             return 0.0
+        # Its floor is below the quorum's, and can be lifted as its clock goes on.
         lift = self._view.lift(self, now)
         return None if lift is None else lift[1]
 
@@ -162,30 +168,35 @@ class Greeting:
     @property
     def _is_to_be_written(self) -> bool:
         known = parse(self._incarnation)
+        # None there.  A record that cannot be read is another version's, and stays.
         if known is None:
             return not self._incarnation
+        # Written for another server, or with a shorter quarantine than ours.
         other = UNKNOWN_IDENTITY != self._identity != known.identity
         return other or known.quarantine_ms < self._view.quarantine_ms
 
     def restart(self) -> None:
-        """Forget what was heard on a connection that has ended."""
+        """Forget the answers of a connection that has ended."""
         self._eligibility, self.heard, self._answered = _UNHEARD, False, False
         self._view.lose(self)
 
     def command(self, nonce: bytes, now: float) -> Command:
-        """Build the next greeting: look first, write after (R12a)."""
+        """Build the next greeting: the first ones read, later ones write (R12a)."""
         view = self._view
         self._restart_sent, self._sent_read_only, self._taken_from = b"", False, ""
         size, quarantine = b"%d" % view.size, b"%d" % view.quarantine_ms
+        # Take the node back from a younger quorum.
         if self._answered and view.may_take_back(self):
             self._taken_from = self._eligibility.reason
             no_locks = [marks_begin(view.prefix, mark) for mark in MARKS]
             pattern = glob_escaped(view.prefix) + b"*"
             args = (nonce, size, quarantine, self._incarnation, bytes(view.claim()), pattern, *no_locks)
             return self._built(_scripts.TAKE_BACK, args)
+        # Too few nodes have been read to write anything, or the manager only reads.
         if not view.may_write:
             self._sent_read_only = True
             return self.read_only(nonce)
+        # The usual one: it writes the record only if that is missing or outdated.
         self._restart_sent = self._restart_of
         lift, _ = view.lift(self, now) or (0, 0.0)
         restart = (self._restart_of, b"%d" % self._restart_floor)
@@ -199,8 +210,8 @@ class Greeting:
     def still_matches(self, expected: ExpectedIncarnation, reply: list[object]) -> bool:
         """Whether a greeting was answered by the same server, with the incarnation record that was expected.
 
-        Whose that is stands in it: another server has a copy after a failover, and greetings since then may
-        have come to know that one.  Without an expected record nothing matches.
+        The record names its server: after a failover another server has a copy of it, and greetings since
+        then may have accepted that one.  Without an expected record nothing matches.
         """
         known, identity = parse_any(expected.incarnation), reply[3]
         if known is None or reply[1] != expected.incarnation:
@@ -220,8 +231,9 @@ class Greeting:
     # -- the answer ----------------------------------------------------------------------------
 
     def take(self, reply: Reply, heard_at: float) -> Greeted | None:
-        """Take the answer to a greeting; None when it was none."""
+        """Take the answer to a greeting; None for silence or an error."""
         self.heard = True
+        # No vote until a greeting is answered: what the node remembers is unknown.
         if isinstance(reply, Silence):
             reason = in_our_words(reply.reason)
             self._eligibility = Eligibility(reason=f"its incarnation record could not be read: {reason}")
@@ -245,13 +257,16 @@ class Greeting:
             size=self._view.size,
         )
         self._view.hear(self, incarnation, heard_at=heard_at, time_ms=time_us // 1000)
-        if found.conflict or not self._view.is_stray(self):  # else it was emptied, and is the other's yet
+        # A stray node that was emptied meanwhile still belongs to the other quorum.
+        if found.conflict or not self._view.is_stray(self):
             self._other_quorum = found.reason if found.conflict else ""
-        if (
-            self._restart_of and self._restart_sent == self._restart_of
-        ):  # else this one was on its way already
+        # This greeting was to begin the quarantine again; one that left before that settles nothing.
+        if self._restart_of and self._restart_sent == self._restart_of:
+            # Another client has changed the record meanwhile, and it does not wait: try with that record.
+            # Else it is done, or not ours to write.
             overtaken = found.wait is None and found.quarantine_ms and incarnation != self._restart_of
-            self._restart_of = incarnation if overtaken else b""  # else done, or not ours to write
+            self._restart_of = incarnation if overtaken else b""
+        # A server that was replaced does not come back: one name leads to several (A4).
         if self._servers.returns(identity) and not self.moves:
             self._warn(f"{SEVERAL_SERVERS}; {ONE_SERVER_EACH}")
         self._log_findings(found)
@@ -259,7 +274,7 @@ class Greeting:
         return Greeted(time_us / 1_000_000, same_server, changed, taken_from)
 
     def _log_findings(self, found: Eligibility) -> None:
-        """Log what an operator should know, each thing once."""
+        """Log what an operator should know about the node, each finding once."""
         if self._identity == UNKNOWN_IDENTITY:
             self._warn(
                 "it denies INFO, so that restarts with old data go unnoticed: allow +info, and "
@@ -275,7 +290,7 @@ class Greeting:
             )
 
     def tell_eviction(self, policy: str | None) -> None:
-        """Log that a server may delete what it was told to keep: no record notices that (A2, R11)."""
+        """Log that a server may evict locks and counters: no incarnation record shows that (A2, R11)."""
         if policy not in (None, NO_EVICTION):
             self._warn(
                 f"its maxmemory-policy is {policy}: when its memory is full it may delete locks that are "

@@ -30,15 +30,15 @@ RECONNECT: Final = RetryPolicy(base=0.05, cap=0.5)
 """Seconds between attempts to reach a node that is down: jittered, so that clients do not march in step."""
 
 HEARTBEAT: Final = 0.5
-"""Seconds between looks at a connection, or a `node_timeout` where that is longer.  One that answered
-nothing since the last look although something was asked is SUSPECT."""
+"""Seconds between checks of a connection, or a `node_timeout` where that is longer.  A node that answered
+nothing since the last check, although something was asked, is SUSPECT."""
 
 GIVE_UP_AFTER: Final = 5
-"""Heartbeats without any answer after which a connection is given up and made anew."""
+"""Heartbeats without any answer after which a connection is given up and made again."""
 
 RESP3_LOOK: Final = 60.0
-"""Seconds, from half as many to half as many more, between looks whether a peer that hung up at ``HELLO 3``
-speaks RESP3 by now."""
+"""Seconds, give or take a half, between checks whether a peer that hung up at ``HELLO 3`` speaks RESP3 by
+now."""
 
 STALE_ROLE: Final = "READONLY"
 """In the error of a master that has become a replica; older servers put their own words before it."""
@@ -46,7 +46,7 @@ STALE_ROLE: Final = "READONLY"
 
 @final
 class RedisNode(BaseNode):
-    """See `Node`.  Everything that is not an answer is a `Silence` with its reason (R1)."""
+    """See `Node`.  Where no answer can be had, the reply is a `Silence` with its reason (R1)."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint.name, endpoint.address)
@@ -73,6 +73,7 @@ class RedisNode(BaseNode):
         link = self._link
         release = command.purpose is Purpose.RELEASE
         reason = ""
+        # No connection; or one without a vote, which takes releases all the same.
         if link is None:
             reason = self._reason
         elif self._state is not NodeState.UP and not release:
@@ -80,20 +81,22 @@ class RedisNode(BaseNode):
         if not reason and link is not None:
             put = self._put_probed if command.proof is Proof.PROBED else link.pipe.put
             if put(command, receiver, index):
+                # Sent.  An acquire that was not answered may be executed after it, and needs it again (R5).
                 if release and self._ledger.is_unresolved(command.owner):
                     self._ledger.record(command, self.env.clock.now(), receiver, index)
                 return
             in_flight = f"more than {limit_for(command.purpose)} commands in flight"
             reason = link.lost.result() if link.lost.done() else in_flight
+        # Not sent: no connection, no vote, or no room.  The ledger sends a release later.
         if release:
             self._ledger.record(command, self.env.clock.now(), receiver, index)
         receiver.on_reply(index, Silence(reason, sent=False))
 
     def post(self, parcels: Sequence[Parcel], replies: int, index: int) -> bool:
-        """Send what goes to all nodes alike; False where each lock has to be looked at alone.
+        """Send the same parcels as to all nodes; False where each lock has to be sent by itself.
 
-        That is while the node is not up or full, or an unanswered acquire may still be executed; or where two
-        keys cannot be in one script.
+        That is while the node is not up or has no room, while an unanswered acquire may still be executed, or
+        where two keys cannot be in one script.
         """
         link = self._link
         if link is None or self._state is not NodeState.UP or self._ledger.unresolved or self._in_slots:
@@ -109,17 +112,20 @@ class RedisNode(BaseNode):
         probe = Probe(self._greeting.eligibility.expected, receiver)
         if not pipe.put(command, probe, index):
             return False
+        # The SET has left, but without the GET behind it its answer proves nothing (R12).
         if not pipe.put(self._greeting.get_incarnation, probe, index):
             probe.without_incarnation()
         return True
 
     def _on_failure(self, entry: Entry, message: str) -> None:
-        """Look at an error reply: an unacknowledged release is recorded, a demoted master is left."""
+        """Handle an error reply: record a release that failed, leave a master that was demoted."""
         command, receiver, index = entry
         if command.purpose is Purpose.RELEASE:
             self._ledger.record(command, self.env.clock.now(), receiver, index)
+        # A failover: the name, or Redis Sentinels, lead to the new master.
         if STALE_ROLE in message and self._link is not None:
             self._link.give_up("READONLY: the server is not a master any more")
+        # Waiters poll on this connection.
         if is_refusal(command, message):
             self._may_not_subscribe = True
             self._warn_of_refusal(message)
@@ -139,10 +145,11 @@ class RedisNode(BaseNode):
             )
 
     def _fail_all(self, link: Link, reason: str) -> None:
-        """Answer for everything that was in flight on a connection that has ended, oldest first."""
+        """Answer all commands in flight on a connection that has ended with silence, oldest first."""
         now = self.env.clock.now()
         silence = Silence(reason)
         for command, receiver, index in link.pipe.abandon():
+            # The server may have got either of them: a key may be there, or come to be (R5).
             if command.purpose.creates:
                 self._ledger.record_unresolved(command, now)
             elif command.purpose is Purpose.RELEASE:
@@ -174,7 +181,7 @@ class RedisNode(BaseNode):
         return link is not None and link.resp3 and link.pipe.put(command, receiver, 0)
 
     def _noticed(self, channel: bytes, message: object) -> None:
-        """Tell the manager, unless the message was on its way when the last listener left."""
+        """Notify the manager, unless the message was on its way when the last listener left."""
         if self._channels.wants(channel):
             self.env.on_notice(self, channel, message)
 
@@ -195,6 +202,7 @@ class RedisNode(BaseNode):
             except Exception as error:  # noqa: BLE001 (a peer that is no Redis may raise anything here)
                 self._become(NodeState.DOWN, why(error))
             else:
+                # Connected and logged in: one of three cases, of which the second is the usual one.
                 self._run_id = identity.run_id
                 if self._greeting is not None:
                     self._greeting.tell_eviction(identity.eviction)
@@ -205,8 +213,9 @@ class RedisNode(BaseNode):
                 elif identity.role in (None, "master"):
                     began = self.env.clock.now()
                     await self._serve(link)
+                    # A connection that ends at once does not reset the back-off.
                     if self.env.clock.now() - began >= HEARTBEAT:
-                        attempt = 0  # else it is up and down at once, and the back-off goes on
+                        attempt = 0
                 else:
                     link.give_up("a replica has no vote")
                     self._become(NodeState.DOWN, f"the server is a {identity.role}, not a master")
@@ -217,29 +226,34 @@ class RedisNode(BaseNode):
             attempt += 1
 
     async def further_run_ids(self, count: int) -> frozenset[str]:
-        """Connect so many times more; return what the servers that answer call themselves."""
+        """Connect `count` times more; return the run ids of the servers that answer."""
         return await run_ids_behind(self._endpoint, self.env.connect_timeout, count)
 
     def _why_unfit(self, identity: Identity) -> str:
+        # Without a hash tag a Redis Cluster spreads our keys: then each lock has to be sent by itself, and no
+        # script can read the incarnation record beside it.
         prefix = self.env.prefix
         self._in_slots = identity.clustered and hash_tag(prefix) is None
         return no_tag(prefix) if self._in_slots and self._greeting is not None else ""
 
     async def _serve(self, link: Link) -> None:
-        """Keep one connection until it is lost."""
+        """Use one connection until it is lost."""
         self._link, self._may_not_subscribe = link, False
         link.pipe.on_notice = self._noticed
+        # Before any acquire: what the old connection left open is settled first (R5).
         self._ledger.reconnected(self.env.clock.now())
-        self._repeat_releases(link)  # before any acquire
+        self._repeat_releases(link)
         self._channels.send_unsent()
         self._greet()
+        # Without incarnation records it may vote at once.
         if self._greeting is None:
-            self._refusal = ""  # of another connection; the probe that has left asks again
+            self._refusal = ""  # the old connection's; the probe that has just left asks again
             self._update_state()
             self.settled.set()
         try:
             await self._watch(link)
         finally:
+            # Else the task was cancelled: the connection stays for the releases of the shutdown (`aclose`).
             if link.lost.done():
                 self._link = None
                 reason = link.lost.result()
@@ -249,23 +263,26 @@ class RedisNode(BaseNode):
                 self._fail_all(link, reason)
 
     async def _watch(self, link: Link) -> None:
-        """Look at the connection from time to time, until it is lost or given up."""
+        """Check the connection from time to time, until it is lost or given up."""
         mute = 0
         pause = max(HEARTBEAT, self.env.node_timeout)  # a node that is far away is not mute
         answered = link.pipe.answered
         resp3_look_at = self._next_resp3_look() if link.resp3_in_doubt else math.inf
-        while True:  # whatever is in flight at the first look, something was asked long before it
+        while True:
             looked_at = self.env.clock.now()
             await asyncio.wait((link.lost,), timeout=pause)
+            # This process stood still for so long that a silence would have ended the connection (R15).
             away = self.env.clock.now() - looked_at
             if away >= GIVE_UP_AFTER * pause:
                 await self._try_after_pause(link, away)
             if link.lost.done():
                 return
             if link.pipe.answered != answered or not len(link.pipe):
+                # It has answered, or owes no answer.
                 mute = 0
                 self._update_state()
             else:
+                # Commands have waited for a whole pause, the last greeting at least.
                 mute += 1
                 self._become(NodeState.SUSPECT, f"no answer for {mute * pause:.3g} s")
             if mute >= GIVE_UP_AFTER:
@@ -283,7 +300,8 @@ class RedisNode(BaseNode):
         return self.env.clock.now() + RESP3_LOOK * (0.5 + self.env.random.random())
 
     async def _try_resp3(self, link: Link) -> None:
-        """Leave a connection that cannot tell of releases as soon as another one can."""
+        """Leave a connection without RESP3, which cannot push notifications, if another one has it."""
+        # A failure changes nothing: the connection of now works.
         with suppress(Exception):
             other, _ = await self._endpoint.connect(self.env.connect_timeout, lambda *_: None)
             other.give_up("it was only to try RESP3")
@@ -293,8 +311,8 @@ class RedisNode(BaseNode):
     async def _try_after_pause(self, link: Link, away: float) -> None:
         """Ask for a sign of life at once, after this process stood still for `away` seconds.
 
-        The peer, or a NAT on the way, may have forgotten the connection without a word, and calls that were
-        made since then have no time for all the heartbeats of an ordinary silence.
+        The peer, or a NAT on the way, may have dropped the connection silently, and calls that were made
+        since then have no time for all the heartbeats of an ordinary silence.
         """
         answered = link.pipe.answered
         self._greet()
@@ -307,7 +325,8 @@ class RedisNode(BaseNode):
             release.sent = link.pipe.put(release.command, release, 0)
 
     def _greet(self) -> None:
-        """Ask for a sign of life: where there are incarnation records, by a greeting."""
+        """Ask for a sign of life: by a greeting, or without incarnation records by a PING."""
+        # One at a time: the answer to the one under way brings the next if that is due.
         if self._link is None or self._pinging:
             return
         nonce = b"%016x" % self.env.random.getrandbits(64)
@@ -316,19 +335,21 @@ class RedisNode(BaseNode):
         self._pinging = self._link.pipe.put(command, self, 0)
         if self._pinging:
             self._answered.clear()
+        # A greeting asks itself whether the server refuses writes; a PING does not.
         if self._greeting is None:
             self._link.pipe.put(write_probe(self.env.prefix), WriteProbe(self._heard_of_writes), 0)
 
     async def greet(self) -> None:
         """As in `Node`."""
-        await self._answered.wait()  # to what is under way already, and was asked too early
+        # The one under way was asked before this call, and may be outdated.
+        await self._answered.wait()
         self._greet()
         await self._answered.wait()
 
     def _stamp(self) -> None:
         """As in `BaseNode`."""
         if self._greeting is not None and self._link is not None:
-            # A connection cannot outlive its server's process: the scripts need not ask for its identity.
+            # A connection cannot outlive its server's process: the scripts need not check its identity.
             self._link.pipe.precondition = pack_precondition(self._greeting.precondition(with_identity=False))
             self._link.pipe.expected = self._greeting.eligibility.expected.incarnation
 
@@ -339,7 +360,7 @@ class RedisNode(BaseNode):
 
     @property
     def awaited(self) -> bool:
-        """As the sink of its own heartbeats."""
+        """As in `Receiver`, for its own heartbeats."""
         return True
 
     def on_reply(self, node: int, reply: Reply) -> None:
@@ -347,11 +368,13 @@ class RedisNode(BaseNode):
         self._pinging = False
         if not isinstance(reply, Silence):
             self._round_trip = self.env.clock.now() - self._pinged_at
+        # A greeting, on a connection that is alive: `_greeting_done` follows when no other one is due.
         if self._greeting is not None and self._link is not None and not self._link.lost.done():
             self._heard(reply, self._pinged_at)
             self._look_again()
             self._greet_again()
             return
+        # A PING; or the connection is lost.
         if not isinstance(reply, Silence):
             self._update_state()
         self._answered.set()
@@ -363,7 +386,7 @@ class RedisNode(BaseNode):
             self._answered.set()
 
     async def aclose(self) -> None:
-        """Repeat the recorded releases once more, send what is queued, and let the connection go."""
+        """Repeat the recorded releases once more, send what is queued, and close the connection."""
         self._closed = True
         link, self._link = self._link, None
         self._become(NodeState.DOWN, "closed")
