@@ -1,8 +1,8 @@
 """The addresses of one name: one that swallows packets does not hide the others.
 
-As RFC 8305 ("happy eyeballs") has it, the next address is tried beside the first one after a moment, in turns
-by family.  What failed in one try comes last in the next.  asyncio itself offers the first half of that;
-uvloop does not, and neither of them says which address did not answer.
+As in RFC 8305 ("happy eyeballs"), the next address is tried beside the first one after a moment, and families
+alternate.  An address that failed comes last in the next attempt.  asyncio itself offers the first half of
+that; uvloop does not, and neither of them reports which address did not answer.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ NEXT_ADDRESS: Final = 0.25
 """Seconds that one address has to itself before the next one is tried beside it (RFC 8305)."""
 
 MAX_ADDRESSES: Final = 8
-"""Addresses that are tried at once; the next try begins with the others."""
+"""Addresses that are tried in one attempt; the next attempt begins with the others."""
 
 Info = tuple[int, int, int, str, tuple[Any, ...]]
-"""What ``getaddrinfo`` says of one address."""
+"""The entry of ``getaddrinfo`` for one address."""
 
 
 class UnreachableError(Exception):
@@ -40,7 +40,7 @@ def is_address(host: str) -> bool:
 
 @final
 class Addresses:
-    """The addresses to which the names of one node lead, and what is known of them."""
+    """The addresses of one node's names, and which of them failed."""
 
     def __init__(self) -> None:
         self._failed: set[tuple[Any, ...]] = set()
@@ -48,15 +48,15 @@ class Addresses:
 
     @property
     def tried(self) -> str:
-        """The address that was reached in this try, else those that have not answered; may be empty."""
+        """The address that was reached in this attempt, else those that have not answered; may be empty."""
         return ", ".join(map(_shown, self._tried))
 
     def start(self) -> None:
-        """Begin a try."""
+        """Begin an attempt."""
         self._tried = []
 
     def failed(self) -> None:
-        """Note that what was reached, or did not answer, is of no use now: other addresses go first."""
+        """Note that the address that was reached, or did not answer, is of no use: others go first."""
         self._failed.update(self._tried)
 
     def succeeded(self) -> None:
@@ -84,6 +84,7 @@ class Addresses:
                 self._tried = list(under_way.values())
                 timeout = NEXT_ADDRESS if waiting else None
                 done, _ = await asyncio.wait(under_way, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+                # The first one that is connected wins; one that failed makes room for the next at once.
                 for task in done:
                     address = under_way.pop(task)
                     if (error := task.exception()) is None:

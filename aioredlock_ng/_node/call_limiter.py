@@ -1,8 +1,8 @@
-"""How many calls of a user's client are made at once, and which of them first (R13, R17).
+"""Limits how many calls of a user's client are made at once, and orders them (R13, R17).
 
-A pool makes a connection for every call that finds none idle, and beyond its limit it refuses: what a held
-lease rests on would be refused with the rest.  And the more calls are made at once, the longer each of them
-takes, until none is answered in time.
+A pool makes a connection for every call that finds none idle, and beyond its limit it refuses calls: also
+those on which a held lease rests.  And the more calls are made at once, the longer each of them takes, until
+none is answered in time.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ AT_ONCE: Final = 32
 
 
 def at_once(connections: int) -> int:
-    """Return how many calls may be made at once through a pool of so many connections: half of them, at most.
+    """Return how many calls may be made at once through a pool of `connections`: at most half as many.
 
-    The others are for looks at the server, calls that take too long, and what else the client is used for.
+    The others are for checks of the server, for calls that take too long, and for other uses of the client.
     """
     return max(1, min(AT_ONCE, connections // 2))
 
 
 @final
 class CallLimiter:
-    """Lets so many through at a time: first what is `urgent`, each first in, first out."""
+    """Lets a limited number of calls through at a time: `urgent` ones first, each first in, first out."""
 
     __slots__ = ("_free", "_others", "_urgent")
 
@@ -47,8 +47,9 @@ class CallLimiter:
                 await future
             except asyncio.CancelledError:
                 line.pop(future, None)
+                # It was let in at the same moment: the next one has its place.
                 if not future.cancelled():
-                    self.leave()  # it came in the same moment
+                    self.leave()
                 raise
         return Place(self, loop, within)
 
@@ -65,7 +66,7 @@ class CallLimiter:
 
 @final
 class Place:
-    """A call that is being made."""
+    """The place of a call that is being made."""
 
     __slots__ = ("_call_limiter", "_left", "_timer")
 

@@ -1,4 +1,4 @@
-"""How commands get to a server through a user's own client (R17)."""
+"""Sends commands to a server through a user's own client (R17)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_SEARCHES: Final = 64
 
 @final
 class ClientCaller:
-    """Through a `redis.asyncio.Redis`, however it was made."""
+    """Calls through a `redis.asyncio.Redis`, however it was made."""
 
     def __init__(self, client: Redis) -> None:
         if not hasattr(client, "connection_pool"):
@@ -35,17 +35,17 @@ class ClientCaller:
         self.at_once = at_once(client.connection_pool.max_connections)
 
     async def call(self, words: tuple[bytes, ...], *, raw: bool = False) -> Any:
-        """Call the client; `raw` for what redis-py would parse into something of its own.
+        """Call the client; `raw` for answers that redis-py would parse into types of its own.
 
-        It looks that up by the verb as text, so that a verb of bytes gets the answer as it came.
+        It finds its parser by the verb as text, so that a verb of bytes gets the answer as it came.
         """
         verb, *arguments = words
         return await self._client.execute_command(verb if raw else verb.decode(), *arguments)  # type: ignore[no-untyped-call]
 
     async def drop_idle(self) -> None:
-        """Close the connections that lie idle in the pool: the next calls connect anew.
+        """Close the connections that lie idle in the pool: the next calls connect again.
 
-        Some cannot be closed: redis-py raises what their transports do, such as for a loop that has ended.
+        Some cannot be closed: redis-py passes on the errors of their transports, such as for a closed loop.
         """
         with suppress(Exception):
             await self._client.connection_pool.disconnect(inuse_connections=False)
@@ -53,7 +53,7 @@ class ClientCaller:
 
 @final
 class ClusterCaller:
-    """Through a `redis.asyncio.RedisCluster`, to the server that has the one slot of all our keys."""
+    """Calls through a `redis.asyncio.RedisCluster`, to the server that has the one slot of all our keys."""
 
     def __init__(self, client: RedisCluster) -> None:
         self._client = client
@@ -62,12 +62,12 @@ class ClusterCaller:
         self.address = ("cluster", *hosts)
         self.at_once = at_once(client.connection_kwargs["max_connections"])
         self.prefix = b""
-        """How all keys begin: with a hash tag."""
+        """The beginning of all keys, with a hash tag."""
         self._searches: dict[bytes, str] = {}
-        """Which server gave out the cursor of a search that goes on."""
+        """The server of each cursor, for searches that go on."""
 
     async def call(self, words: tuple[bytes, ...], *, raw: bool = False) -> Any:
-        """Call the client, or its server of our slot: what has no key is about that one, and is raw."""
+        """Call the client, or for commands without a key the server of our slot, whose answers are raw."""
         verb, *arguments = words
         if verb in _ROUTED:
             return await self._client.execute_command(verb.decode(), *arguments)
@@ -79,10 +79,10 @@ class ClusterCaller:
         return await self._scan(server, arguments)
 
     async def drop_idle(self) -> None:
-        """Leave the pools as they are: redis-py itself looks for the servers anew after an error."""
+        """Leave the pools as they are: redis-py itself finds the servers again after an error."""
 
     async def _scan(self, server: Any, arguments: list[bytes]) -> Any:
-        """Go on with a search: another server would not know its cursor, and skip keys."""
+        """Continue a search on its own server: another one would not know the cursor, and skip keys."""
         cursor = arguments[0]
         if cursor != b"0" and self._searches.pop(cursor, None) != server.name:
             raise ResponseError("the slot of the prefix went to another server during the search")
@@ -96,7 +96,7 @@ class ClusterCaller:
 
 
 async def ping(caller: ClientCaller | ClusterCaller) -> None:
-    """Ask for a sign of life; a refusal is one, too: of the command, or since the server cannot save."""
+    """Ask for a sign of life; an error is one, too, if PING is not allowed or the server cannot save."""
     try:
         await caller.call((b"PING",))
     except ResponseError as error:
@@ -105,7 +105,7 @@ async def ping(caller: ClientCaller | ClusterCaller) -> None:
 
 
 async def facts_of(caller: ClientCaller | ClusterCaller) -> dict[bytes, bytes]:
-    """Ask a server for its identity and whether it forgets; empty where that is not allowed, or not there."""
+    """Ask a server for its identity and its eviction policy; empty where INFO is denied or missing."""
     facts: dict[bytes, bytes] = {}
     with suppress(ResponseError):
         for section in (b"server", b"memory"):

@@ -1,4 +1,4 @@
-"""The calls of one user's client: those of one owner one after the other, and not too many at once (R17)."""
+"""The calls of one user's client: those of one owner in sequence, and not too many at once (R17)."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ LAST_CALLS: Final = 10.0
 """Seconds for which the calls that are left when a node is closed may be made, at most."""
 
 MAX_IDLE_WAITS: Final = 2
-"""Times in a row that no call may end meanwhile: it may be the loop that stood still, and not the server."""
+"""Waits in a row in which no call ends, before the rest is cancelled: perhaps the loop stood still, not the
+server."""
 
 _KEEPING: Final = (Purpose.EXTEND, Purpose.REPAIR)
 
 _URGENT: Final = (*_KEEPING, Purpose.RELEASE, Purpose.RAISE)
-"""What a lease rests on that is held, or won: it goes before acquires."""
+"""The commands on which a lease rests that is held, or won: they go before acquires."""
 
 Call: TypeAlias = "asyncio.Task[Reply]"
 
 
 @final
 class Calls:
-    """Makes the calls, `at_once` of them, by `execute`; each is a task.
+    """Makes the calls by `execute`, at most `at_once` at a time; each is a task.
 
-    One gives its place up after `longest` seconds.
+    A call gives its place up after `longest` seconds.
     """
 
     def __init__(self, execute: Callable[[Command], Coroutine[Any, Any, Reply]], *, at_once: int) -> None:
@@ -83,7 +84,7 @@ class Calls:
         return call
 
     async def end(self, timeout: float) -> None:
-        """Make what waits, while calls end within `timeout` seconds; then cancel what is left."""
+        """Make the calls that wait, while some end within `timeout` seconds; then cancel the rest."""
         idle_waits = 0
         with anyio.move_on_after(LAST_CALLS):
             while self.tasks and idle_waits < MAX_IDLE_WAITS:
@@ -96,6 +97,7 @@ class Calls:
             await asyncio.wait(set(self.tasks))
 
     async def _make(self, command: Command, before: Call | None) -> Reply:
+        # A pool keeps no order: the owner's call before this one has to end first, in whatever way.
         if before is not None:
             await asyncio.wait((before,))
         call = asyncio.current_task()
@@ -111,9 +113,9 @@ class Calls:
             place.leave()
 
     def cancel_if_queued(self, call: Call) -> bool:
-        """Cancel a call that is still queued, and whose answer would be too late; False when it is not.
+        """Cancel a call that still waits for a place, and would be late; False: it does not wait.
 
-        One that waits for its owner's call before it stays: what follows must not overtake that one.
+        A call that waits for its owner's call before it stays: what follows must not overtake that one.
         """
         queued = call in self._queued
         if queued:

@@ -1,8 +1,8 @@
-"""The channels that one node listens to, without I/O (rule R13).
+"""The subscriptions of one node, without I/O (rule R13).
 
-What a manager wants and what the server has been told are two things: a command may find no connection or
-no room, and a connection may end.  So every channel remembers both, and the owner of the connection has
-the difference sent: at each change, when it is connected, and whenever it looks at the connection.
+The channels that a manager wants and those that the server has been asked for can differ: a command may find
+no connection or no room, and a connection may end.  So every channel remembers both, and the owner of the
+connection has the difference sent: at each change, when it is connected, and at each check of the connection.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from .._core.command import Command, Purpose, Receiver, Reply, Silence
 from .pipe import PUSH
 
 MAX_CHANNELS: Final = 8192
-"""Channels of one node; a waiter for a channel beyond that is not told, and polls."""
+"""Channels of one node; a waiter for a channel beyond that is not notified, and polls."""
 
 SENT_AT_ONCE: Final = 1024
-"""Subscriptions that one look sends: what locks ask for finds room between them."""
+"""Subscriptions that one check sends: commands of locks find room between them."""
 
 _SUBSCRIBE: Final = b"SUBSCRIBE"
 _UNSUBSCRIBE: Final = b"UNSUBSCRIBE"
 _SUBSCRIBED: Final = b"subscribe"
 
 _FOR_GOOD: Final = ("NOPERM", "ERR")
-"""How errors begin that come again on the same connection: no right, no such command."""
+"""Beginnings of errors that would come again on the same connection: no right, no such command."""
 
 
 def is_refusal(command: Command, message: str) -> bool:
@@ -33,7 +33,7 @@ def is_refusal(command: Command, message: str) -> bool:
 
 
 def listening(verb: bytes, channel: bytes) -> Command:
-    """Build a command that is confirmed in its turn, as all are answered, by a push of its own kind."""
+    """Build a command that is confirmed, in the order of all answers, by a push of its own kind."""
 
     def fits(reply: object) -> bool:
         return type(reply) is PUSH and reply[:2] == [verb.lower(), channel]
@@ -43,7 +43,7 @@ def listening(verb: bytes, channel: bytes) -> Command:
 
 @final
 class _Channel:
-    """One channel on one connection; the sink of what is sent for it."""
+    """One channel on one connection; the receiver of the answers to its commands."""
 
     __slots__ = ("_channels", "asked", "name", "refused", "stands", "unanswered", "wanted")
 
@@ -52,20 +52,20 @@ class _Channel:
         self.name = name
         self.wanted = True
         self.asked = False
-        """Whether the last command that was sent for it was to subscribe."""
+        """Whether the last command that was sent for it was a SUBSCRIBE."""
         self.unanswered = 0
         self.stands = False
-        """Whether we are subscribed, as the last confirmation said."""
+        """Whether we are subscribed, by the last confirmation."""
         self.refused = False
-        """Whether there is no use in asking on this connection."""
+        """Whether the server refuses it, for as long as this connection lasts."""
 
     @property
     def awaited(self) -> bool:
-        """As a `Receiver`."""
+        """As in `Receiver`."""
         return True
 
     def on_reply(self, node: int, reply: Reply) -> None:
-        """Take the confirmation of one command, or the news that there is none."""
+        """Take the confirmation of one command, or the silence instead of it."""
         self.unanswered -= 1
         if not isinstance(reply, Silence):
             self.stands = cast("list[object]", reply)[0] == _SUBSCRIBED
@@ -76,7 +76,7 @@ class _Channel:
 
 @final
 class Channels:
-    """What one node listens to.
+    """The channels of one node.
 
     `send` queues a command, whose reply comes later, or returns False when it cannot do so now.
     """
@@ -87,13 +87,13 @@ class Channels:
         self._send = send
         self._by_name: dict[bytes, _Channel] = {}
         self._unsent: dict[bytes, _Channel] = {}
-        """Those of which the server has not been told what is wanted now."""
+        """The channels for which the wanted command could not be sent so far."""
 
     def __len__(self) -> int:
         return len(self._by_name)
 
     def add(self, name: bytes) -> None:
-        """Listen to a channel, if there is room for one more."""
+        """Subscribe to a channel, if there is room for one more."""
         channel = self._by_name.get(name)
         if channel is None:
             if len(self._by_name) >= MAX_CHANNELS:
@@ -103,14 +103,14 @@ class Channels:
         self._send_wanted(channel)
 
     def remove(self, name: bytes) -> None:
-        """Listen to it no longer."""
+        """Unsubscribe from a channel."""
         if channel := self._by_name.get(name):
             channel.wanted = False
             self._send_wanted(channel)
             self.settle(channel)
 
     def _send_wanted(self, channel: _Channel) -> bool:
-        """Send what is wanted now, unless that was the last thing that was sent; False if it cannot be."""
+        """Send the command that is wanted now, unless it was the last one sent; False if there is no room."""
         self._unsent.pop(channel.name, None)
         if channel.wanted is channel.asked or channel.refused:
             return True
@@ -129,10 +129,12 @@ class Channels:
                 return
 
     def settle(self, channel: _Channel) -> None:
-        """Compare what is wanted of a channel with what the server knows, once it has answered everything."""
+        """Compare the wanted state of a channel with the server's, once that has answered all commands."""
+        # Answers are to come; or the channel is of an old connection.
         if channel.unanswered or self._by_name.get(channel.name) is not channel:
             return
-        channel.asked = channel.stands  # they differ when the last command was not executed
+        # They differ when the last command was not executed: then it is sent again.
+        channel.asked = channel.stands
         if channel.wanted is not channel.asked:
             self._unsent[channel.name] = channel
         elif not channel.wanted:
@@ -140,17 +142,17 @@ class Channels:
             del self._by_name[channel.name]
 
     def disconnected(self) -> None:
-        """Note that the connection has ended, and with it all that the server knew."""
+        """Note that the connection has ended, and its subscriptions with it."""
         wanted = [name for name, channel in self._by_name.items() if channel.wanted]
         self._by_name = {name: _Channel(name, self) for name in wanted}  # the old ones may still be answered
         self._unsent = dict(self._by_name)
 
     def stands(self, name: bytes) -> bool:
-        """Whether what is published there is heard."""
+        """Whether messages that are published there arrive."""
         channel = self._by_name.get(name)
         return channel is not None and channel.wanted and channel.stands and not channel.unanswered
 
     def wants(self, name: bytes) -> bool:
-        """Whether it has a listener: a message that was on its way may arrive after the last one left."""
+        """Whether the channel has a listener: a message may still arrive after the last listener left."""
         channel = self._by_name.get(name)
         return channel is not None and channel.wanted

@@ -1,4 +1,4 @@
-"""What a user's own client is called, and what tells it apart from other nodes."""
+"""The name of a user's own client, and its address, which tells it apart from other nodes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def name_and_address(pool: Any) -> tuple[str, tuple[object, ...]]:
-    """Return the name for messages of the client with this pool, and what tells it apart from other nodes."""
+    """Return the name of a client with this pool, for messages, and what tells it apart from other nodes."""
     if service := getattr(pool, "service_name", None):  # Redis Sentinel tells the address at each connect
         return f"client:sentinel:{service}", (
             "sentinel",

@@ -47,11 +47,11 @@ _ABOUT_HELLO: Final = re.compile(
 
 
 class Endpoint(Protocol):
-    """Where a node is, and how to get a connection to it."""
+    """The address of a node, and the way to connect to it."""
 
     name: str
     address: tuple[object, ...]
-    """What tells two nodes apart: database numbers and credentials do not make a second server."""
+    """Tells two nodes apart: database numbers and credentials do not make a second server."""
 
     async def connect(
         self, timeout: float, on_failure: Callable[[Entry, str], None]
@@ -59,12 +59,12 @@ class Endpoint(Protocol):
         """Connect, log in, load the scripts; raises `OSError` or `RedisError` when that fails."""
 
     def look_elsewhere(self) -> None:
-        """Go to another address of the name with the next connection, if it has one."""
+        """Use another address of the name for the next connection, if there is one."""
 
 
 @final
 class UrlEndpoint:
-    """Where a node is and how to log in there, from its URL.
+    """The address of a node and its login, from its URL.
 
     Raises:
         ConfigurationError: when the URL cannot be used; the message holds no secret.
@@ -101,6 +101,7 @@ class UrlEndpoint:
                 connected = await self._log_in(timeout, on_failure)
         except Exception as error:
             self._addresses.failed()
+            # An error that repeats the password is replaced, and not chained.
             if isinstance(error, RedisError) and self._is_given_away_by(error):
                 raise RedisConnectionError(f"{type(error).__name__} at login") from None
             if tried := self._addresses.tried:
@@ -118,12 +119,13 @@ class UrlEndpoint:
             return await self._connect(timeout, on_failure, RESP3)
         except LoginError as error:
             refusal = error.reason
-            if FULL in str(refusal):  # by RESP2 it would not be let in either, and might not hear why
+            # At its `maxclients`: RESP2 would be refused as well, perhaps without this reason.
+            if FULL in str(refusal):
                 raise refusal from error
         link, identity = await self._connect(timeout, on_failure, RESP2)
         if _may_pass(refusal):
-            # It answers now: if it was away at that moment, this connection need not go without notices for
-            # as long as it lives.
+            # It answers now.  It may only have been away at that moment: try RESP3 once more, or this
+            # connection has no notifications for as long as it lives.
             try:
                 async with asyncio.timeout(timeout * RESP3_AGAIN):
                     by_resp3 = await self._connect(timeout, on_failure, RESP3)
@@ -146,7 +148,7 @@ class UrlEndpoint:
     def _is_given_away_by(self, error: Exception) -> bool:
         """Whether the server repeats the password: HELLO and AUTH have it among their arguments."""
         if type(error) in (RedisConnectionError, RedisTimeoutError):
-            return False  # redis-py's own words, of a host or a time
+            return False  # redis-py's own text, about a host or a timeout
         return any(secret in why(error) for secret in self._secrets)
 
     async def _connect(
@@ -156,7 +158,7 @@ class UrlEndpoint:
         if self._redis_sentinels is not None:
             host, port = await self._redis_sentinels.master(timeout)
             options = options | {"host": host, "port": port}
-            self._addresses.start()  # the Redis Sentinel's own is not what is told of the master
+            self._addresses.start()  # messages name the master's address, and not the Redis Sentinel's
         connection = make_connection(self._connection_class, options, timeout, protocol, self._addresses)
         try:
             await connection.connect()  # type: ignore[no-untyped-call]
@@ -170,9 +172,10 @@ class UrlEndpoint:
         return link, identity
 
     def _fall_back(self, refusal: Exception) -> None:
-        """Note that RESP2 was understood where RESP3 was not, and say so once."""
+        """Note that the server understands RESP2 and not RESP3, and log that once."""
+        # It said so itself.  A server that only hung up is asked again at the next connection.
         if isinstance(refusal, ResponseError) and not _may_pass(refusal):
-            self._protocol = RESP2  # it said so; one that only hung up is asked again next time
+            self._protocol = RESP2
         if not self._told:
             self._told = True
             reason = type(refusal).__name__ if self._is_given_away_by(refusal) else why(refusal)
@@ -186,16 +189,16 @@ class UrlEndpoint:
 
 
 def _may_pass(refusal: Exception) -> bool:
-    """Whether it is no answer to ``HELLO 3`` itself: a hang-up, or an error of a proxy without its server."""
+    """Whether the refusal may be temporary: a hang-up, or an error of a proxy that has lost its server."""
     if isinstance(refusal, ResponseError):
         return _ABOUT_HELLO.search(str(refusal)) is None
     return isinstance(refusal, (RedisConnectionError, OSError))
 
 
 async def run_ids_behind(endpoint: Endpoint, timeout: float, count: int) -> frozenset[str]:
-    """Connect so many times, to other addresses of the name if it has some; return which masters answer.
+    """Connect `count` times, to other addresses of the name if it has some; return the masters' run ids.
 
-    It may refuse further connections: then less is known.
+    The server may refuse further connections: then fewer are found.
     """
     found: set[str] = set()
     with suppress(Exception):

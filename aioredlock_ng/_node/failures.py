@@ -1,4 +1,4 @@
-"""What an operator is told of a failure: enough to act on, and nothing that is secret."""
+"""Reasons of failures for operators: enough to act on, and nothing that is secret."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .._core.command import Command
 from .._core.rights import denied, unknown
 
 MOVED: Final = "MOVED "
-"""How a server's answer begins that has lost a slot, or never had it."""
+"""The beginning of an error from a server that has lost a slot, or never had it."""
 
 _ECHO: Final = ", with args beginning with"
-"""What some servers begin to repeat the arguments with: owner values, and at login the password."""
+"""Some servers repeat the arguments behind this: owner values, and at login the password."""
 
 
 _CONNECT_FAILED: Final = re.compile(r"Error (\d+) connecting to (.+)\. Connect call failed \(.*\)\.$")
@@ -40,16 +40,16 @@ def why(error: Exception) -> str:
 
 
 def notes_of(error: Exception) -> tuple[str, ...]:
-    """Return what was added to an error on its way: where it was met, and at which question."""
+    """Return the notes that were added to an error on its way: the address, and the command."""
     return tuple(getattr(error, "__notes__", ()))
 
 
 _NAMELESS: Final = re.compile("command[.!]?$")
-"""The error of a proxy that does not know a command, and does not say which."""
+"""The error of a proxy that does not know a command, and does not name it."""
 
 
 def withheld(error: Exception, command: str) -> bool:
-    """Whether a server that is well refuses `command` as such: no right to it, or not under this name."""
+    """Whether a healthy server refuses `command` itself: it is not allowed, or unknown by this name."""
     text = str(error).lower()
     named = command.lower() in text
     if unknown(text):
@@ -58,7 +58,7 @@ def withheld(error: Exception, command: str) -> bool:
 
 
 def in_our_words(reason: str) -> str:
-    """Return a server's reason, in other words where its own do not say what to do."""
+    """Return a server's reason, reworded where it does not say what to do."""
     if reason.startswith(MOVED):
         return (
             f"{reason}: the keys are on another server of its Redis Cluster, whose masters are not "
@@ -72,13 +72,13 @@ def in_our_words(reason: str) -> str:
 
 
 _IN_SCRIPT: Final = re.compile(r"^(?:ERR )?(?:@?user_script:\s*\d+:\s*)?-?(.*?)\.?(?: script: .*)?$")
-"""An error that a script met: Redis puts around it where that was."""
+"""An error inside a script: Redis puts its place in the script around it."""
 
 
 def refusal(error: str) -> str:
-    """Return why a server that answers refuses to write, from what a script met; empty: it does not.
+    """Return why a server that answers refuses to write, from the error in a script; empty: it does not.
 
-    What a Redis Cluster says of one key's slot says nothing of others.
+    An error of a Redis Cluster about one key's slot says nothing about other slots.
     """
     if not error or error.startswith((MOVED, "CLUSTERDOWN ")):
         return ""

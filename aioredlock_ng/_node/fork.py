@@ -1,4 +1,4 @@
-"""Telling a forked child from its parent without asking the system each time."""
+"""Detects forked children without asking the system each time."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from weakref import WeakSet
 
 
 class Closable(Protocol):
-    """What must not be used in a child."""
+    """A thing that must not be used in a forked child."""
 
     def close(self) -> None:
-        """Take nothing more."""
+        """Refuse further use."""
 
 
 _generation = 0
@@ -24,7 +24,7 @@ def generation() -> int:
 
 
 def close_in_children(thing: Closable) -> None:
-    """Have `thing` closed in every child that is forked from now on: no use of it has to ask."""
+    """Close `thing` in every child that is forked from now on, so that no use of it has to check."""
     _not_for_children.add(thing)
 
 

@@ -1,4 +1,4 @@
-"""The handshake: redis-py's login, within bounds, and what is asked of a server before the first command."""
+"""The handshake: redis-py's login, within bounds, and the commands before the connection is ours."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from .failures import withheld
 from .plain import facts_in, text
 
 _SECTIONS: Final = ("server", "replication", "memory")
-"""The sections of ``INFO`` that identify the server, and tell whether it forgets."""
+"""The sections of ``INFO`` that identify the server, and show its eviction policy."""
 
 RESP2: Final = 2
 
 RESP3: Final = 3
-"""The protocol in which a server can push messages: release notices (R13)."""
+"""The protocol in which a server can push messages: notifications of releases (R13)."""
 
 _HUNG_UP: Final = re.compile("closed|reset|broken pipe|lost", re.IGNORECASE)
 
 FULL: Final = "max number of clients reached"
-"""What a server at its `maxclients` says."""
+"""The error of a server at its `maxclients`."""
 
 MAX_HANDSHAKE: Final = 2**20
 """Bytes that a server may send until its connection is ours: some ten kilobytes of `INFO`, and digests."""
@@ -43,19 +43,19 @@ MAX_HANDSHAKE: Final = 2**20
 @final
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a server says of itself in the handshake; None where `INFO` is denied."""
+    """A server's description of itself in the handshake; None where `INFO` is denied."""
 
     run_id: str | None = None
     role: str | None = None
     eviction: str | None = None
     """Its ``maxmemory-policy``."""
     clustered: bool = False
-    """Whether it is a server of a Redis Cluster, as far as it tells."""
+    """Whether it is a server of a Redis Cluster, as far as it says."""
 
 
 @functools.cache
 def _driver() -> dict[str, Any]:
-    """Return redis-py's name and version: it would read them from the disk for each connection, in 3 ms."""
+    """Return redis-py's name and version, which it would read from the disk for each connection, in 3 ms."""
     try:
         from redis.driver_info import DriverInfo
     except ImportError:  # an older one reads them once
@@ -138,7 +138,7 @@ class UnixConnection(UnixDomainSocketConnection):
 
 @contextlib.contextmanager
 def _asking(command: str) -> Iterator[None]:
-    """Add what was asked to the error of a peer that hangs up: proxies may, at an unknown command."""
+    """Name the command in the error of a peer that hangs up: proxies may do so at an unknown command."""
     try:
         yield
     except RedisConnectionError as error:
@@ -158,7 +158,7 @@ class LoginError(Exception):
 
 
 async def log_in_by_resp3(connection: Connection) -> None:
-    """Log in, make sure of RESP3, and tell a failure here from those before and after it."""
+    """Log in and check for RESP3; a failure here is a `LoginError`, unlike those before and after it."""
     try:
         with _asking("HELLO"):
             await log_in(connection)
@@ -181,7 +181,7 @@ async def log_in(connection: Connection) -> None:
 
 
 def _bound(connection: Connection) -> None:
-    """Read no more from a connection in its handshake than one of a Redis server can bring."""
+    """Limit the bytes that are read in the handshake to what a Redis server can send."""
     reader, left = connection._reader, MAX_HANDSHAKE  # noqa: SLF001
     assert reader is not None, "connected"
     read = reader.read
@@ -198,7 +198,7 @@ def _bound(connection: Connection) -> None:
 
 
 async def _expect_resp3(connection: Connection) -> None:
-    """Make sure of it: redis-py takes almost any answer to ``HELLO 3`` for consent.
+    """Check that the server speaks RESP3: redis-py takes almost any answer to ``HELLO 3`` for consent.
 
     Redis 6.0 and 6.1 know no ``HELLO`` without a version.
     """
@@ -209,7 +209,7 @@ async def _expect_resp3(connection: Connection) -> None:
 
 
 def discard(connection: Connection) -> None:
-    """Drop whatever is left of a connection that was not taken over, without waiting."""
+    """Close a connection that was not taken over, without waiting."""
     writer = connection._writer  # noqa: SLF001
     connection._reader = connection._writer = None  # noqa: SLF001
     if writer is not None:
@@ -236,9 +236,9 @@ async def identify(connection: Connection) -> Identity:
 
 
 async def load_scripts(connection: Connection) -> None:
-    """Have the server know our scripts; raises its `ResponseError` when it refuses one.
+    """Load our scripts; raises the server's `ResponseError` when it refuses one.
 
-    One that does not know SCRIPT gets each script by its first EVAL (`Pipe`).
+    A server that does not know SCRIPT gets each script by its first EVAL (`Pipe`).
     """
     refusal: ResponseError | None = None
     with _asking("SCRIPT LOAD"):
@@ -247,7 +247,8 @@ async def load_scripts(connection: Connection) -> None:
         for _ in _scripts.ALL:
             try:
                 await connection.read_response(disconnect_on_error=False)
-            except ResponseError as error:  # every answer is read before the first refusal is raised
+            except ResponseError as error:
+                # Read on: a refusal is raised when all answers are read.
                 refusal = error
     if refusal is not None and not unknown(str(refusal)):
         raise refusal

@@ -1,9 +1,9 @@
 """The release ledger of one node: releases that it has not acknowledged (rule R5).
 
-A release that is lost with its connection would leave a key until its ttl ends, and an acquire
-that was under way on that connection may even be executed after the release that follows it.  So
-both are recorded here: releases are sent again, first on the next connection, and the release
-of an *unanswered* acquire is repeated until no key of its owner can exist any more.
+A release that is lost with its connection would leave a key until its ttl ends.  An acquire that was in
+flight on that connection may even be executed after the release that follows it.  So both are recorded here:
+releases are sent again, before anything else on the next connection, and the release of an *unanswered*
+acquire is repeated until no key of its owner can exist any more.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Final, final
 from .._core.command import Command, Receiver, Reply, Silence, deleted_any
 
 LEDGER_LIMIT: Final = 16384
-"""Releases, and unanswered acquires, that one node's ledger holds; the oldest gives way."""
+"""Releases, and unanswered acquires, that one node's ledger holds; beyond it the oldest is dropped."""
 
 
 REPEATED_AT_ONCE: Final = 1024
-"""Releases repeated at one look: a server that answers with errors is not flooded with them."""
+"""Releases repeated at one check: a server that answers with errors is not flooded with them."""
 
 
 @final
@@ -35,7 +35,7 @@ class _Unresolved:
 
 @final
 class PendingRelease:
-    """A release that the node has not acknowledged; the sink of its own repetitions."""
+    """A release that the node has not acknowledged; it receives the answers to its own repetitions."""
 
     __slots__ = ("_ledger", "asker", "command", "sent", "unresolved", "until")
 
@@ -47,7 +47,7 @@ class PendingRelease:
         """Whether the owner's acquire may still be executed."""
         self.sent = False
         self.asker: tuple[Receiver, int] | None = None
-        """The release's own sink, and the node's number there: it gets the answer that settles this."""
+        """The round of the release, and the node's index there: it gets the answer that settles this."""
 
     @property
     def awaited(self) -> bool:
@@ -84,10 +84,12 @@ class Ledger:
 
     def record_unresolved(self, command: Command, now: float) -> None:
         """Note that `command`, which creates a key, was under way when its connection ended."""
+        # An owner can have several such commands, such as an acquire and a repair: the longest counts.
         known = self.unresolved.get(command.owner, _Unresolved(0.0, 0.0))
         self.unresolved[command.owner] = _Unresolved(
             max(known.until, now + command.keeps), max(known.keeps, command.keeps)
         )
+        # The release is recorded already: from now on "was not held" does not settle it.
         if release := self._releases.get(command.owner):
             release.unresolved = True
             release.until = max(release.until, now + command.keeps)
@@ -103,6 +105,7 @@ class Ledger:
         """Note a release that the node has not acknowledged; `receiver` and `index` as in `follow`."""
         if command.owner in self._releases:
             return
+        # A fair lock: the process's next call may have its seat by the time of a repetition.
         if command.repeated:
             command = replace(command, args=command.repeated)
         unresolved = self.is_unresolved(command.owner)
@@ -117,21 +120,21 @@ class Ledger:
             self.dropped += 1
 
     def follow(self, owner: bytes, receiver: Receiver, index: int) -> None:
-        """Let `receiver` have the answer that settles the release of `owner`, as of its node `index`."""
+        """Give `receiver` the answer that settles the release of `owner`, as the answer of node `index`."""
         release = self._releases.get(owner)
         if release is not None and release.asker is None and receiver is not release:
             release.asker = receiver, index
 
     def settle(self, owner: bytes) -> None:
-        """Strike out what is recorded for `owner`."""
+        """Remove the records of `owner`."""
         self._releases.pop(owner, None)
         self.unresolved.pop(owner, None)
 
     def reconnected(self, now: float) -> None:
-        """Start the time of every unresolved command anew.
+        """Start the time of every unresolved command again.
 
-        A server that was frozen executes what had arrived when it goes on, even when the connection
-        was reset meanwhile: a key may begin to live as late as now.
+        A server that was frozen executes the commands that had arrived once it goes on, even if the
+        connection was reset meanwhile: a key may begin to live as late as now.
         """
         for owner, unresolved in self.unresolved.items():
             unresolved.until = now + unresolved.keeps
@@ -139,12 +142,13 @@ class Ledger:
                 release.until = max(release.until, unresolved.until)
 
     def due(self, now: float) -> list[PendingRelease]:
-        """Return what to send now; forget what has ended with its ttl."""
+        """Return the releases to send now; forget those whose keys have ended with their ttl."""
         for owner in [owner for owner, command in self.unresolved.items() if command.until <= now]:
             del self.unresolved[owner]
         for owner in [owner for owner, release in self._releases.items() if release.until <= now]:
             del self._releases[owner]
         due = [release for release in self._releases.values() if not release.sent][:REPEATED_AT_ONCE]
-        for release in due:  # to the end of the line: the others get their turn
+        # They go to the end, so that the others are sent at the next check.
+        for release in due:
             self._releases[release.command.owner] = self._releases.pop(release.command.owner)
         return due

@@ -1,4 +1,4 @@
-"""A live connection: writes once per turn of the loop, feeds the pipe, ends in order (rules R5, R15)."""
+"""A live connection: writes once per turn of the event loop, feeds the pipe, ends in order (R5, R15)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _ACKNOWLEDGED_WITHIN_MS: Final = 5000
 class Link(asyncio.Protocol):
     """A live connection: a transport and its pipe.
 
-    Writing needs no task: what was queued in a turn of the loop leaves in one write at its end, so
-    that even releases of tasks that are being torn down still leave.
+    Writing needs no task: the commands of one turn of the event loop leave in one write at its end, so that
+    even releases of tasks that are being torn down still leave.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Link(asyncio.Protocol):
         self.resp3 = resp3
         """Whether the server can push messages, as RESP3 does."""
         self.resp3_in_doubt = False
-        """Whether it speaks RESP2 only because its peer hung up at ``HELLO 3``: RESP3 may work by now."""
+        """Whether it speaks RESP2 only because its peer hung up at ``HELLO 3``: RESP3 may work later."""
         self._lost: asyncio.Future[str] = self.loop.create_future()
         self._ended: asyncio.Future[None] = self.loop.create_future()
         flush_soon = flusher(self.loop).soon
@@ -62,21 +62,22 @@ class Link(asyncio.Protocol):
         return self._lost
 
     def flush(self) -> None:
-        """Write what is queued."""
+        """Write the queued commands."""
         if data := self.pipe.take():
             self.write(data)
 
     def write(self, data: bytes) -> None:
-        """Write what the pipe has given."""
+        """Write these bytes of the pipe."""
         try:
             self._transport.write(data)
         except Exception as error:  # noqa: BLE001 (whatever it is, it must not keep other links from writing)
             self.give_up(f"writing to it failed: {error}")
 
     def data_received(self, data: bytes) -> None:
-        """Hand every complete reply to its sink."""
+        """Pass every complete reply to its receiver."""
+        # Given up, or closed by us: what comes now was answered by silence.
         if self._lost.done():
-            return  # it is given up, or closed by us
+            return
         try:
             self.pipe.feed(data)
         except DesynchronisedError as error:
@@ -90,11 +91,10 @@ class Link(asyncio.Protocol):
         self._end(f"connection lost: {exc}" if exc else "the server closed the connection")
 
     def give_up(self, reason: str) -> None:
-        """End the connection and take back what the peer's kernel has not received yet.
+        """End the connection by a reset, which drops the bytes that the peer's kernel has not received.
 
-        A plain close would have an old SET delivered later, behind its release: a ghost lock (R5).
-        What has been received is still executed, even by a server that is frozen now: the ledger
-        answers for that.
+        A plain close could deliver an old SET later, behind its release: a ghost lock (R5).  Commands that
+        were received are still executed, even by a server that is frozen now: the ledger covers that.
         """
         sock: socket.socket | None = self._transport.get_extra_info("socket")
         if sock is not None and sock.family != socket.AF_UNIX:
@@ -104,12 +104,13 @@ class Link(asyncio.Protocol):
         self._end(reason)
 
     async def aclose(self, timeout: float) -> None:
-        """Write what is queued, and close in order.
+        """Write the queued commands, and close in order.
 
         A peer that has not answered everything may not have read everything, and a socket that is closed
-        answers its next reply with a reset, which drops the rest: so we go on listening until it closes, too.
-        One that does not (TLS waits for it in any case) is left after `timeout` seconds.
+        answers its next reply with a reset, which drops the rest.  So we keep reading until it closes, too.
+        A peer that does not (TLS waits for it in any case) is left after `timeout` seconds.
         """
+        # A forked child: the socket is its parent's.
         if self._generation != generation():
             return
         self.flush()
@@ -123,7 +124,7 @@ class Link(asyncio.Protocol):
                 self._transport.abort()
 
     def _close_our_half(self) -> bool:
-        """Say that nothing more comes, where answers are still to come; False when that cannot be."""
+        """Send an end of file, if answers are still to come; False when that is not possible."""
         if not self.pipe or self._lost.done() or not self._transport.can_write_eof():
             return False
         try:
@@ -139,15 +140,15 @@ class Link(asyncio.Protocol):
 
 
 class Writer(Protocol):
-    """What has something to write at the end of the turn."""
+    """An object with bytes to write at the end of the turn of the event loop."""
 
     def flush(self) -> None:
-        """Write it."""
+        """Write them."""
 
 
 @final
 class Flusher:
-    """Has everything written that was queued in one turn of one loop, at its end."""
+    """Flushes all writers of one loop at the end of each turn of it."""
 
     def __init__(self) -> None:
         self._writers: deque[Writer] = deque()
@@ -163,9 +164,11 @@ class Flusher:
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
         writers = self._writers
         try:
-            while writers:  # one that flushes may have others flush behind it
+            # A flush may queue further writers.
+            while writers:
                 writers.popleft().flush()
-        finally:  # whatever that raises, the others write, too
+        finally:
+            # If one raised, the others still write, in the next turn.
             self._scheduled = False
             if writers:
                 self.soon(writers.popleft(), loop)
@@ -182,7 +185,7 @@ def flusher(loop: asyncio.AbstractEventLoop) -> Flusher:
 
 
 def notice_dead_peers(transport: asyncio.BaseTransport) -> None:
-    """Let the kernel end a connection whose peer has vanished without a word."""
+    """Let the kernel end a connection whose peer has vanished silently."""
     sock: socket.socket | None = transport.get_extra_info("socket")
     if sock is None or sock.family == socket.AF_UNIX:
         return

@@ -1,4 +1,4 @@
-"""Commands as bytes: packed once for all nodes, but for what each connection adds (R12, R15)."""
+"""Commands as bytes: packed once for all nodes, without the precondition and request id (R12, R15)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import hiredis
 from .._core.command import PRECONDITION_SIZE, Command, Proof, Purpose, Script
 
 MAX_HEADS: Final = 4096
-"""Beginnings of commands that are kept packed: a lock's key is asked for again and again."""
+"""Beginnings of commands that are kept packed: most keys are used again and again."""
 
 _BLANK: Final = b"$0\r\n\r\n"
 """An empty argument in RESP: keeps a precondition's place in a packed command's count of arguments."""
@@ -30,7 +30,7 @@ def words(command: Command, *, in_full: bool = False) -> tuple[bytes, ...]:
 
 
 def _head(verb: bytes, script: Script | None, keys: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """Return what a command begins with: all but its arguments."""
+    """Return the beginning of a command: all but its arguments."""
     assert bool(verb) != (script is not None), "a command is either a verb or a script"
     if script is None:
         return (verb, *keys)
@@ -38,8 +38,9 @@ def _head(verb: bytes, script: Script | None, keys: tuple[bytes, ...]) -> tuple[
 
 
 def pack_once(command: Command) -> bytes:
-    """Pack a command for all nodes; its length counts what a connection adds: precondition, request id."""
-    looks = command.purpose is Purpose.OTHER  # at many keys, perhaps, which are not worth to be kept
+    """Pack a command for all nodes; its length counts the precondition and request id of each connection."""
+    # Others than those of locks may name many keys, which are not worth keeping.
+    looks = command.purpose is Purpose.OTHER
     head = _packed_head.__wrapped__ if looks else _packed_head
     count, begins = head(command.verb, command.script, command.keys)
     args = command.args
@@ -50,7 +51,7 @@ def pack_once(command: Command) -> bytes:
 
 @lru_cache(maxsize=MAX_HEADS)
 def _packed_head(verb: bytes, script: Script | None, keys: tuple[bytes, ...]) -> tuple[int, bytes]:
-    """Return how many words a command begins with that is sent again and again, and these words, packed."""
+    """Return the number of words in the beginning of a command, and these words, packed."""
     begins = _head(verb, script, keys)
     return len(begins), _packed(begins).partition(b"\r\n")[2]
 
@@ -61,7 +62,7 @@ def _added_to(script: Command) -> int:
 
 
 def pack_in_full(command: Command) -> bytes:
-    """Pack a script with its source, and without what a connection adds."""
+    """Pack a script with its source, and without precondition and request id."""
     added = _added_to(command)
     return _packed((*words(command, in_full=True), *(b"",) * added))[: -added * len(_BLANK)]
 

@@ -1,4 +1,4 @@
-"""What a pipe is given: single commands, and parcels that stand for several (R15, R42)."""
+"""The entries of a pipe: single commands, and parcels that stand for several (R15, R42)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Protocol, TypeAlias
 from .._core.command import Command, Receiver, Script
 
 Entry: TypeAlias = tuple[Command, Receiver, int]
-"""A command under way, the sink that waits for its reply, and the sink's number for this node."""
+"""A command in flight, the receiver of its reply, and the receiver's index for this node."""
 
 Fail: TypeAlias = Callable[[Entry, str], None]
-"""Told of a command that was answered by an error, and of the error."""
+"""Called with a command that was answered by an error, and with the error."""
 
 
 class Single(Receiver, Protocol):
@@ -19,11 +19,11 @@ class Single(Receiver, Protocol):
 
     @property
     def command(self) -> Command:
-        """The same as a command of its own."""
+        """The same part as a command of its own."""
 
 
 class Parcel(Protocol):
-    """What all nodes are sent alike, for several locks at once (R42)."""
+    """The commands of several locks, the same for all nodes (R42)."""
 
     @property
     def packed(self) -> bytes:
@@ -47,17 +47,17 @@ class Parcel(Protocol):
 
     @property
     def rounds(self) -> Sequence[Single]:
-        """The locks' parts: what is no answer to the whole concerns each of them."""
+        """The locks' parts: an error for the whole parcel concerns each of them."""
 
     @property
     def probed(self) -> bool:
         """Whether it reads the incarnation record: then `expect` is called (R12)."""
 
     def expect(self, node: int, incarnation: bytes) -> None:
-        """Take note of the incarnation record that a node has as it is asked."""
+        """Note the incarnation record that a node is expected to have when it is asked."""
 
     def take(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
-        """Take a reply; False when it is none: an error of a script, or an answer to something else.
+        """Take a reply; False when it is no answer: an error of a script, or an answer to another command.
 
         A script's answer begins with `request_id` (R15).
         """

@@ -1,11 +1,11 @@
 """The pipe, without I/O: commands in → bytes out; bytes in → replies to their callers (rule R15).
 
-Redis answers the commands of one connection in the order in which they came, so a first-in-first-
-out queue of sinks is all it takes to match replies with requests.  A caller that stops waiting
-leaves its entry in the queue; the late reply is read, handed over and ignored there.
+Redis answers the commands of one connection in the order in which they came, so a first-in-first-out queue of
+receivers is enough to match replies with requests.  A caller that stops waiting leaves its entry in the
+queue; the late reply is read, passed on and ignored there.
 
-What RESP3 *pushes* comes anywhere between the replies and belongs to none of them, with one exception:
-a command that (un)subscribes has no other answer than a push, which comes in its turn.
+A RESP3 *push* can come anywhere between the replies and belongs to none of them, with one exception: a
+command that (un)subscribes has no other answer than a push, which comes in the order of the replies.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .packing import NO_PRECONDITION, pack_in_full, pack_once
 from .parcel import Entry, Parcel
 
 MAX_IN_FLIGHT: Final = 8192
-"""Commands of one node that may be unanswered at once; beyond it nodes are SILENT (backlog)."""
+"""Commands of one node that may be unanswered at once; beyond it the node is SILENT (backlog)."""
 
 RESERVED_FOR_RELEASES: Final = 8192
 """Room on top of `MAX_IN_FLIGHT` that only releases and extensions may use."""
@@ -42,15 +42,15 @@ MAX_REPLY: Final = 8 * 2**20
 kilobytes: one megabyte with the longest of names."""
 
 REQUEST_IDS: Final = tuple(b"%03d" % number for number in range(1000))
-"""What tells a connection's scripts apart: each is given the next of these as its last argument, and begins
-its answer with it.  So a reply that went missing shows in the one behind it (R15), unless a thousand went.
+"""Tell a connection's scripts apart: each gets the next of these as its last argument, and begins its answer
+with it.  So a missing reply shows in the one behind it (R15), unless a thousand are missing.
 
 They follow the places of commands on a connection, not owners: an acquire and its release, two extensions, a
 release and its repetition from the ledger have different ones, though they have an owner in common."""
 
 MISFIT: Final = object()
-"""Stands in for what is no answer to a script's request: another's answer, or an error, which has no id.  No
-command's `fits` is asked about it."""
+"""Stands for a reply that is no answer to a script: another command's answer, or an error, which has no id.
+It is never passed to a command's `fits`."""
 
 _REQUEST_ID_ARGUMENTS: Final = tuple(
     b"$%d\r\n%b\r\n" % (len(request_id), request_id) for request_id in REQUEST_IDS
@@ -63,17 +63,17 @@ _NOTHING: Final = object()
 _MESSAGE: Final = b"message"
 
 _CONFIRMATIONS: Final = {b"subscribe": b"SUBSCRIBE", b"unsubscribe": b"UNSUBSCRIBE"}
-"""Kinds of pushes that answer a command, and which."""
+"""The kinds of pushes that answer a command, and the command."""
 
 PUSH: Final = hiredis.PushNotification
-"""What RESP3 pushes: a list of a type of its own."""
+"""A RESP3 push: a list of a type of its own."""
 
 _ERROR: Final = hiredis.ReplyError
-"""What an error reply is parsed into."""
+"""An error reply, parsed."""
 
 
 def limit_for(purpose: Purpose) -> int:
-    """Return how many commands may be unanswered at once for one more with this purpose to be taken."""
+    """Return the number of unanswered commands below which one more with this purpose is taken."""
     return MAX_IN_FLIGHT + _RESERVED.get(purpose, 0)
 
 
@@ -82,9 +82,9 @@ class DesynchronisedError(Exception):
 
 
 def without_request_id(reply: object, request_id: bytes) -> object:
-    """Return what a script answered behind its request id; `MISFIT` where that is another one, or missing.
+    """Return a script's answer without its request id; `MISFIT` where the id is another one, or missing.
 
-    An error has none, so it is a `MISFIT` as well: what errors mean is the caller's to say.
+    An error has no id, so it is a `MISFIT` as well: the caller decides what an error means.
     """
     if type(reply) is not list or not reply or reply[0] != request_id:
         return MISFIT
@@ -96,7 +96,7 @@ def without_request_id(reply: object, request_id: bytes) -> object:
 class Pipe:
     """The queue of one connection.
 
-    `on_failure` hears of every error reply that is final, with its entry; `on_output` when there is something
+    `on_failure` is called with the entry of each error reply that is final, `on_output` when there are bytes
     to `take`.
     """
 
@@ -127,9 +127,9 @@ class Pipe:
         self._on_output = on_output
         self.answered = 0
         self.on_notice: Callable[[bytes, object], None] = lambda _channel, _message: None
-        """Called with a channel and what was published there."""
+        """Called with a channel and a message that was published there."""
         self.precondition = NO_PRECONDITION
-        """What stands behind every conditional command, packed: see `pack_precondition`."""
+        """The precondition of every conditional command, packed: see `pack_precondition`."""
         self.expected = b""
         """The incarnation record that is expected behind plain acquires."""
 
@@ -153,9 +153,9 @@ class Pipe:
         return True
 
     def post(self, parcels: Sequence[Parcel], replies: int, number: int) -> bytes:
-        """Queue what goes to all nodes alike, and return the bytes to be written now; none without room.
+        """Queue parcels, and return the bytes to be written now; none if there is no room.
 
-        They are all that is queued, in its order; `replies` is how many replies the parcels have together.
+        They are the bytes of all that is queued, in its order; `replies` is the parcels' number of replies.
         """
         entries, out = self._entries, self._out
         if len(entries) + replies > self._room:
@@ -163,6 +163,7 @@ class Pipe:
         self._number = number
         for parcel in parcels:
             out.append(parcel.packed)
+            # Plain commands, each with a reply of its own; or one script for all locks, with one reply.
             if parcel.script is None:
                 entries.extend(repeat(parcel, parcel.replies))
                 if parcel.probed:
@@ -177,11 +178,11 @@ class Pipe:
         return data
 
     def _has_room(self, command: Command) -> bool:
-        """Whether there is room beyond that for all: releases and extensions have some of their own."""
+        """Whether there is room beyond the common limit: releases and extensions have room of their own."""
         return bool(self._room) and len(self._entries) < limit_for(command.purpose)
 
     def close(self) -> None:
-        """Take nothing more; what is queued keeps waiting for its replies, or for `abandon`."""
+        """Refuse further commands; those that are queued wait for their replies, or for `abandon`."""
         self._room = 0
 
     @property
@@ -196,7 +197,7 @@ class Pipe:
         return data
 
     def feed(self, data: bytes) -> None:  # noqa: C901 (one loop: there are ten replies in every cycle)
-        """Parse what the server sent and hand over every complete reply.
+        """Parse the server's bytes and pass every complete reply to its receiver.
 
         Raises:
             DesynchronisedError: when a reply cannot belong to its request, or is no reply at all.
@@ -214,10 +215,12 @@ class Pipe:
             if reply is _NOTHING:
                 break
             unfinished = 0
+            # A message, say: no reply to a command.
             if type(reply) is PUSH and not self._confirms(reply):
                 continue
             if not entries:
                 raise DesynchronisedError("a reply came without a request")
+            # It answers the oldest command, whatever it says; from here on that is only checked.
             entry = entries.popleft()
             self.answered += 1
             if not isinstance(entry, tuple):
@@ -227,7 +230,7 @@ class Pipe:
                     self._misfit_of_all(entry, reply)
                 continue
             command, receiver, node = entry
-            answer = reply  # or an error: a script's is a MISFIT then, a plain command's is still one
+            answer = reply  # a script's error becomes a MISFIT below, a plain command's stays an error
             if command.script is not None:
                 answer = without_request_id(reply, REQUEST_IDS[self.answered % len(REQUEST_IDS)])
             if answer is not MISFIT and type(answer) is not _ERROR and command.fits(answer):
@@ -239,41 +242,46 @@ class Pipe:
             raise DesynchronisedError(f"a reply of more than {MAX_REPLY} bytes answers none of our commands")
 
     def _confirms(self, push: list[object]) -> bool:
-        """Whether a push is the answer to the oldest command; any other is dealt with here."""
+        """Whether a push is the answer to the oldest command; any other push is handled here."""
         kind = push[0] if push else None
         channel = push[1] if len(push) > 1 else None
         if kind == _MESSAGE and isinstance(channel, bytes) and not self.closed:
             self.on_notice(channel, push[-1])
         if not isinstance(kind, bytes) or kind not in _CONFIRMATIONS:
             return False
+        # A confirmation: the oldest command must have asked for it.
         first = self._entries[0] if self._entries else None
         if isinstance(first, tuple) and first[0].verb == _CONFIRMATIONS[kind]:
             return True
         raise DesynchronisedError(f"a push of kind {kind.decode()} confirms a command that was not sent")
 
     def _misfit_of_all(self, parcel: Parcel, reply: object) -> None:
-        """As `_misfit`, for a parcel: an error that ends a script ends each of its locks' parts alone."""
+        """As `_misfit`, for a parcel: an error of the script is an error for each of its locks."""
+        # Another command's answer: a reply is missing, and the connection ends with the parcel unanswered.
         if not isinstance(reply, _ERROR):
-            self._entries.appendleft(parcel)  # it is still unanswered
+            self._entries.appendleft(parcel)
             raise DesynchronisedError(
                 f"an answer of type {type(reply).__name__} cannot belong to {len(parcel.rounds)} locks"
             )
         message, singles = str(reply), list(self._singles(parcel))
-        for command, _, _ in singles:  # each is shown it: no lock's owner value to another
+        # All locks get this message: it must not show one lock's owner value to another.
+        for command, _, _ in singles:
             message = without_secrets(message, command)
-        # Nothing of it was executed, or (a right that the script lacks) what may be asked for once more.
+        # Nothing of it was executed; or, where a right is missing, it may be asked for once more.
         not_run = message.startswith(("NOSCRIPT", "NOPERM"))
         if not_run and self._may_go_again(singles):
+            # The server has forgotten the script.
             if parcel.script is not None and message.startswith("NOSCRIPT"):
                 self._put_in_full(parcel, parcel.packed_in_full, conditional=parcel.conditional)
                 return
-            if len(singles) > 1:  # one of the names may be forbidden, and is no reason to refuse the others
+            # One of the names may be forbidden, which is no reason to refuse the others: each by itself.
+            if len(singles) > 1:
                 singles = [single for single in singles if not self.put(*single)]
         for single in singles:
             self._fail(single, message)
 
     def _singles(self, entry: Entry | Parcel) -> Iterator[Entry]:
-        """Return the commands of an entry, each with its own sink."""
+        """Return the commands of an entry, each with its own receiver."""
         if isinstance(entry, tuple):
             yield entry
         else:
@@ -281,7 +289,7 @@ class Pipe:
                 yield single.command, single, self._number
 
     def _misfit(self, entry: Entry, reply: object) -> None:
-        """Take what is no answer to `entry`: an error ends it, another command's answer the connection."""
+        """Handle a reply that is no answer to `entry`: an error ends that, another answer the connection."""
         if isinstance(reply, _ERROR):
             self._fail(entry, str(reply))
         else:
@@ -292,6 +300,7 @@ class Pipe:
 
     def _fail(self, entry: Entry, message: str) -> None:
         command, receiver, node = entry
+        # The server has forgotten the script, such as after SCRIPT FLUSH: nothing was executed.
         lacking = command.script is not None and message.startswith("NOSCRIPT")
         if lacking and self._may_go_again([entry]):
             self._put_in_full(entry, pack_in_full(command), conditional=command.proof is Proof.CONDITIONAL)
@@ -312,8 +321,8 @@ class Pipe:
     def _may_go_again(self, singles: Sequence[Entry]) -> bool:
         """Whether a script that the server did not know may be sent once more, at the queue's end.
 
-        A release always.  Anything else only while its round waits for it and no release of its
-        owner is queued: behind that release it could bring back what was given up (R15).
+        A release always.  Another command only while its round waits for it and no release of its
+        owner is queued: behind that release it could set a key that was given up (R15).
         """
         others = [single for single in singles if single[0].purpose is not Purpose.RELEASE]
         waited_for = all(receiver.awaited for _, receiver, _ in others)
@@ -328,11 +337,11 @@ class Pipe:
         }
 
     def _each_once(self) -> Iterator[Entry | Parcel]:
-        """Return what is queued; a parcel of plain commands, which has as many places, once."""
+        """Return the queued entries; a parcel of plain commands, which has many places, once."""
         return (next(same) for _, same in groupby(self._entries, id))
 
     def abandon(self) -> list[Entry]:
-        """Empty the queue and return what was never answered, oldest first."""
+        """Empty the queue and return the commands that were never answered, oldest first."""
         self.close()
         entries = [one for entry in self._each_once() for one in self._singles(entry)]
         self._entries.clear()

@@ -1,4 +1,4 @@
-"""Replies as RESP2 has them, whatever the protocol and the client, and the facts in them."""
+"""Converts replies to what RESP2 has, for every protocol and client, and reads facts in them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def plain(reply: Any) -> Any:
-    """Undo the maps and sets of RESP3, and what clients do to replies: decoded text, True for OK."""
+    """Undo the maps and sets of RESP3, and the conversions of clients: decoded text, True for OK."""
     if reply is True:
         return b"OK"
     if isinstance(reply, str):
@@ -19,7 +19,7 @@ def plain(reply: Any) -> Any:
 
 
 def facts_in(answer: object) -> dict[bytes, bytes]:
-    """Read an answer to ``INFO``; what is none has no facts."""
+    """Read an answer to ``INFO``; any other reply has no facts."""
     lines = answer.splitlines() if isinstance(answer, bytes) else ()
     return {name: value for name, _, value in (line.partition(b":") for line in lines)}
 

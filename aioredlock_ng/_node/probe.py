@@ -1,4 +1,4 @@
-"""Questions that stand beside others: for the record behind a plain vote (R12), and for leave to write."""
+"""Two extra checks: of the incarnation record behind a plain vote (R12), and of the right to write."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NO_ROOM: Final = Silence("its incarnation record could not be read: too many co
 
 @final
 class Probe:
-    """The sink of ``SET key owner NX PX ttl`` and of the ``GET`` of the incarnation record that follows it.
+    """Receives the answers to ``SET key owner NX PX ttl`` and to ``GET`` of the incarnation record behind it.
 
     The SET counts only if the incarnation record is still the expected one: then the node has not lost its
     memory before the SET.
@@ -35,14 +35,15 @@ class Probe:
 
     @property
     def awaited(self) -> bool:
-        """As the sink's."""
+        """As that of the receiver."""
         return self._receiver.awaited
 
     def on_reply(self, node: int, reply: Reply) -> None:
-        """Keep the first answer, and pass it on with the second."""
+        """Keep the first answer, and pass it on when the second has come."""
         if not self._first:
             self._first.append(reply)
             return
+        # A SET that was answered counts if the GET was, too, and showed the expected record.
         first = self._first[0]
         if not isinstance(first, Silence):
             if isinstance(reply, Silence):
@@ -54,7 +55,7 @@ class Probe:
 
 @final
 class WriteProbe:
-    """The sink of `write_probe`, which hands its answer on."""
+    """Receives the answer to a `write_probe`, and passes it on."""
 
     __slots__ = ("_heard",)
 
@@ -64,14 +65,15 @@ class WriteProbe:
         self._heard = heard
 
     def on_reply(self, node: int, reply: Reply) -> None:
-        """Hand it on."""
+        """Pass it on."""
         self._heard(reply)
 
 
 def write_probe(prefix: bytes) -> Command:
-    """Build a write that changes nothing, which a server that refuses writes refuses.
+    """Build a write that changes nothing; a server that refuses writes answers it with an error.
 
-    No lock has the empty name, so that the key is never there.  Where there is an record, the greeting asks.
+    No lock has the empty name, so the key never exists.  Where there is an incarnation record, the greeting
+    checks that instead.
     """
     return Command(
         Purpose.OTHER,

@@ -1,8 +1,6 @@
 """Redis Sentinels: the servers that know where the master of a service is.
 
-They have nothing but the name in common with the *sentinel* of `_core.quarantine`: that is a key that this
-package keeps on each node, by which it notices that the node may have forgotten locks (R12).  A failover
-that Redis Sentinels start is such a case.
+A failover that they start shows in the incarnation record (R12): the new master may have forgotten locks.
 """
 
 from __future__ import annotations
@@ -22,11 +20,11 @@ from .link import Link
 from .urls import Service
 
 LOOK_AFTER: Final = 2.0
-"""Seconds between questions whether the master is still the same.  A master that is cut off from its Redis
+"""Seconds between checks whether the master is still the same.  A master that is cut off from its Redis
 Sentinels, but not from us, goes on granting; it has to be left before the new one's quarantine is over."""
 
 _OF_THE_MASTER: Final = ("username", "password", "db", "host", "port")
-"""Options of the URL that are none of the Redis Sentinels' business."""
+"""Options of the URL that are for the master only, and not for the Redis Sentinels."""
 
 _PAIR: Final = 2
 
@@ -58,7 +56,7 @@ class RedisSentinels:
         The first one that knows the master is asked first next time.
 
         Raises:
-            RedisConnectionError: none of them knows it.
+            RedisConnectionError: none of them knows the master.
         """
         reasons: list[str] = []
         for host, port in tuple(self._hosts):
@@ -78,7 +76,7 @@ class RedisSentinels:
         )
 
     def _reason(self, error: Exception) -> str:
-        """Return what an error says, unless it repeats the password that was sent."""
+        """Return the reason of an error, unless it repeats the password that was sent."""
         reason, secret = why(error), self._options.get("password")
         return type(error).__name__ if secret and secret in reason else reason
 
@@ -103,7 +101,7 @@ class RedisSentinels:
         raise ResponseError("its reply is malformed")
 
     def follow(self, link: Link, address: Address, timeout: float) -> None:
-        """Have `link`, which leads to the master at `address`, given up when another one is named."""
+        """Give up `link`, which leads to the master at `address`, when another master is named."""
         task = asyncio.get_running_loop().create_task(self._follow(link, address, timeout))
         self._following = task  # the loop itself keeps no task alive
         link.lost.add_done_callback(lambda _: task.cancel())
@@ -114,7 +112,8 @@ class RedisSentinels:
             try:
                 now = await self.master(timeout)
             except RedisConnectionError:
-                continue  # for want of an answer nothing is left
+                # No Redis Sentinel answers: that is no reason to leave a master that does.
+                continue
             if now != address:
                 link.give_up("the Redis Sentinels name another master")
                 return

@@ -1,4 +1,4 @@
-"""What a node's URL says, and what of it may be shown."""
+"""Reads a node's URL, and masks its secrets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..errors import ConfigurationError
 from .handshake import RESP3, PlainConnection, TlsConnection, UnixConnection, make_connection
 
 REDIS_SENTINEL_MARK: Final = "+sentinel"
-"""Behind a scheme: not the server is named, but the Redis Sentinels that know it."""
+"""A suffix of the scheme: the URL names Redis Sentinels, and not the server itself."""
 
 _NETWORK_SCHEMES: Final = ("redis", "rediss", "valkey", "valkeys")
 
@@ -37,13 +37,13 @@ _OURS: Final[Mapping[object, type[Any]]] = {
     SSLConnection: TlsConnection,
     UnixDomainSocketConnection: UnixConnection,
 }
-"""What stands for each of redis-py's connections."""
+"""Our class for each of redis-py's connections."""
 
 _POOL_OPTIONS: Final = ("connection_class", "max_connections", "timeout")
-"""What a redis-py URL may say about a pool; there is no pool here."""
+"""Options of a redis-py URL about its pool; there is no pool here."""
 
 _REDIS_SENTINEL_OPTIONS: Final = ("sentinel_username", "sentinel_password")
-"""Options that log in to the Redis Sentinels: the rest of the URL is about the master."""
+"""The login at the Redis Sentinels: the rest of the URL is about the master."""
 
 
 def names_redis_sentinels(url: str) -> bool:
@@ -52,7 +52,7 @@ def names_redis_sentinels(url: str) -> bool:
 
 
 def masked(url: str) -> str:
-    """Return `url` without user, password and query; what cannot be told apart is left out."""
+    """Return `url` without user, password and query; parts that may hold a secret are left out."""
     scheme, separator, _ = url.partition("://")
     if not separator or not _SCHEME.fullmatch(scheme):
         return "<not a URL>" if "@" in url or "?" in url else ascii(url)
@@ -75,7 +75,7 @@ def masked(url: str) -> str:
 @final
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What Redis Sentinels are asked for, and where they are."""
+    """A service, and the Redis Sentinels that know its master."""
 
     name: str
     hosts: tuple[tuple[str, int], ...]
@@ -121,7 +121,7 @@ class NodeUrl:
     def _read(self, scheme: str, url: str) -> None:
         parts = urlsplit(url)
         self.address: tuple[object, ...]
-        """What tells two nodes apart: database numbers and credentials do not make a second server."""
+        """Tells two nodes apart: database numbers and credentials do not make a second server."""
         if self.service is not None:
             hosts = self.service.hosts if all(host for host, _ in self.service.hosts) else ()
             self.address = (frozenset(hosts), self.service.name)
@@ -168,7 +168,7 @@ class NodeUrl:
 
 
 def _service(url: str) -> tuple[Service, str]:
-    """Take a Redis Sentinel URL apart: what is asked for, and the URL of a master of unknown address."""
+    """Split a Redis Sentinel URL into its service, and the URL of a master of unknown address."""
     parts = urlsplit(url)
     login, at, hosts = parts.netloc.rpartition("@")
     name, _, database = parts.path.lstrip("/").partition("/")
@@ -187,7 +187,7 @@ def _host_and_port(host: str) -> tuple[str, int]:
 
 @functools.cache
 def _options_of(connection_class: type[Connection]) -> frozenset[str]:
-    """Return what a URL may say to redis-py's connections of this class."""
+    """Return the options that redis-py's connections of this class take."""
     found: set[str] = set()
     for base in connection_class.__mro__:
         parameters = inspect.signature(vars(base).get("__init__", object)).parameters.values()
