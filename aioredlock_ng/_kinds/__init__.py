@@ -1,14 +1,14 @@
-"""Lock kinds: each is a small value that says what to send and how to read the answers.
+"""Lock kinds: each is a small value with its scripts, their arguments and the readers of their answers.
 
-kind        what a kind is
+kind        the interface of a kind
 mutex       one holder, over one name or several; the leader of an election
 read_write  readers together, a writer alone
-fair        a mutex whose waiters stand in line
-semaphore   so many holders at once, each with a slot of its own
-answers     how the scripts of all kinds answer
+fair        a mutex whose waiters form a queue
+semaphore   a number of holders at once, each with a slot of its own
+answers     the answers of the scripts of all kinds
 primitive   a kind over names: the commands for one owner
 
-Another one would be a module beside `mutex`; `kind` says what else it takes.
+A new kind would be a module beside `mutex`; `kind` lists the other changes.
 """
 
 from __future__ import annotations
@@ -22,4 +22,4 @@ from .read_write import READ, WRITE
 from .semaphore import SEMAPHORE
 
 KINDS: Final[tuple[Kind, ...]] = (MUTEX, SEMAPHORE, READ, WRITE, LEADER, FAIR)
-"""Every kind; what is found under a key is read by the first that knows it."""
+"""All kinds; the first one that can read the value under a key reads it."""

@@ -1,6 +1,6 @@
-"""How the scripts of every kind answer; a kind whose scripts say more has readers of its own for that.
+"""The answers of the scripts, and their readers; a kind whose scripts return more adds its own readers.
 
-What the numbers mean depends on the script, and so does -1:
+The meaning of the numbers depends on the script, also that of -1:
 
 ===========  ========  ==============================================================================
 script       answers   which means
@@ -24,7 +24,7 @@ script       answers   which means
 ..           -1        a name is another's
 `release`    d, w, t   d names were ours; of the other keys one has w left; t listen to one of the channels
 ..           … f, l    behind these, where other keys are there: whether another program wrote one of them
-                       (1 or 0), and what the holder of one calls itself, if it says so
+                       (1 or 0), and the label of the holder of one, if it has one
 batches      µs, …     of acquires: the time, and an answer for each lock.  The time alone: no vote
 (R42)        F         the lock is ours, with its counter at F
 ..           -w        taken by a key that has w left; 0: by one without expiry
@@ -49,30 +49,30 @@ from .kind import Holder
 
 _GRANT: Final = Vote.GRANTED
 _REFUSAL: Final = Vote.REFUSED
-"""Both have names of their own here: looking up the member of an enumeration takes its time."""
+"""Names for both, since looking up a member of an enumeration takes longer."""
 
 _new: Final = tuple.__new__
-"""Makes an answer from all its fields in their order, which is the fastest way to make one."""
+"""Makes an answer from all its fields in their order, which is the fastest way."""
 
 RELEASED: Final = Answer(_GRANT, "released", wait=0.0)
 
 HELD_BY_ANOTHER: Final = Answer(_REFUSAL, "the key is held by another client")
 
 NO_VOTE: Final = Answer(Vote.SILENT, INCARNATION_CHANGED)
-"""What a node says whose incarnation record is not the expected one (R12)."""
+"""The answer of a node whose incarnation record is not the expected one (R12)."""
 
 _ACQUIRED: Final = 1
 
 _TAKEN: Final = 0
-"""What a fenced acquire says of a name that is taken; below it is no vote."""
+"""A fenced acquire: a name is taken.  A smaller number: no vote."""
 
 _EXTENDED: Final = 1
 
 _NAME_FREE: Final = 0
-"""What an extension says where a name is free, so that the node may be topped up."""
+"""An extension: a name is free, so that the node may be repaired (R9)."""
 
 _EXTEND_WITHOUT_VOTE: Final = 10
-"""Added to what an extension says on a node without a vote."""
+"""An extension on a node without a vote: added to its answer."""
 
 _TOPPED_UP: Final = 0
 
@@ -82,7 +82,7 @@ _TRIPLE: Final = 3
 _LONGEST_RELEASE: Final = _TRIPLE + 2
 
 _RELEASED: Final = 1
-"""What a batch of releases says of a lock that is gone, where no other process listens."""
+"""A batch of releases: the lock is gone, and no other process listens."""
 
 _RAISED: Final = {
     1: GRANTED,
@@ -91,7 +91,7 @@ _RAISED: Final = {
     -2: Answer(Vote.SILENT, "the fence is too far ahead of the node's clock: see `aioredlock-ng doctor`"),
     -3: ABOVE_FENCE,
 }
-"""What the answers to a raise mean.  Only the first makes a certificate."""
+"""The answers to a raise.  Only the first one counts for a certificate."""
 
 
 def fits_int(reply: object) -> bool:
@@ -109,21 +109,21 @@ def fits_grant(reply: object) -> bool:
 
 
 def fits_grant_and_number(reply: object) -> bool:
-    """Whether it is such an answer with a number behind it: where a counter stood, or a slot."""
+    """Whether it is such an answer with a number behind it: the counter before, or a slot."""
     if type(reply) is not list or len(reply) != _TRIPLE + 1:
         return False
     return fits_grant(reply[:-1]) and type(reply[-1]) is int
 
 
 def fits_grant_and_place(reply: object) -> bool:
-    """Whether it is such an answer with two numbers behind it: a ticket, and how many come before it."""
+    """Whether it is such an answer with two numbers behind it: a ticket, and how many waiters are ahead."""
     if type(reply) is not list or len(reply) != _TRIPLE + 2:
         return False
     return fits_grant(reply[:-2]) and type(reply[-2]) is int and type(reply[-1]) is int
 
 
 def fits_release(reply: object) -> bool:
-    """Whether it is the answer to a release: three numbers, and what it says of other holders' keys."""
+    """Whether it is the answer to a release: three numbers, and the facts about other holders' keys."""
     if type(reply) is not list or len(reply) <= _TRIPLE:
         return fits_grant(reply)
     foreign, label = reply[_TRIPLE], reply[-1] if len(reply) > _TRIPLE + 1 else b""
@@ -133,14 +133,14 @@ def fits_release(reply: object) -> bool:
 
 
 def seconds(wait_ms: int) -> float | None:
-    """Return what a script says of the key in the way: seconds, or None when it has no expiry."""
+    """Return how long the key in the way lives, by a script: seconds, or None when it has no expiry."""
     return None if wait_ms < 0 else wait_ms / 1000
 
 
 def holder_of(
     value: bytes, left_ms: int, *, reads: bool = False, letter: bytes | None = None, slot: int | None = None
 ) -> Holder:
-    """Return one of several holders that a node has under a key, each with the milliseconds that it stays."""
+    """Return one of several holders that a node has under a key, from its value and its milliseconds left."""
     owner = parse_owner(value)
     label, since = (None, None) if owner is None else (owner.label, owner.since)
     ttl = seconds(left_ms)
@@ -148,7 +148,7 @@ def holder_of(
 
 
 def silent(reply: Reply) -> Answer:
-    """Read a reply that can only be silence, since `fits` was asked about all others."""
+    """Read a reply that can only be silence, since `fits` has checked all others."""
     assert isinstance(reply, Silence), "checked by `fits`"
     return Answer(Vote.SILENT, reply.reason, sent=reply.sent)
 
@@ -157,7 +157,7 @@ def read_grant(reply: Reply) -> Answer:
     """Read the answer to a fenced acquire."""
     if type(reply) is not list:
         return silent(reply)
-    answer: list[Any] = reply  # as `fits` found it
+    answer: list[Any] = reply  # as `fits` has checked
     code, value, time_us = answer
     if code == _ACQUIRED:
         return granted_at(value, time_us / 1_000_000)
@@ -172,24 +172,25 @@ def granted_at(fence: int, time: float) -> Answer:
 
 
 def read_batched_grant(value: int, time: float) -> Answer:
-    """Read what `acquire_many` says of one lock."""
+    """Read the answer of `acquire_many` for one lock."""
     if value > 0:
         return granted_at(value, time)
+    # Taken: by a key without expiry where the number is 0.
     return Answer(_REFUSAL, "", -value / 1000 if value else None)
 
 
 def fits_batched_release(value: object) -> bool:
-    """Whether it is what `release_many` says of one lock."""
+    """Whether it is an answer of `release_many` for one lock."""
     return (type(value) is int and value == _RELEASED) or fits_release(value)
 
 
 def read_batched_release(value: Reply) -> Answer:
-    """Read what `release_many` says of one lock."""
+    """Read the answer of `release_many` for one lock."""
     return RELEASED if type(value) is int else read_release(value)
 
 
 def read_raise(reply: Reply) -> Answer:
-    """Read the answer to a raise: GRANTED where all is ours and stands at the fence."""
+    """Read the answer to a raise: GRANTED where all names are ours, and their counters at the fence."""
     return _RAISED.get(reply, NO_VOTE) if isinstance(reply, int) else silent(reply)
 
 
@@ -199,6 +200,7 @@ def read_extend(reply: Reply) -> Answer:
         return GRANTED
     if not isinstance(reply, int):
         return silent(reply)
+    # No vote; but whether the name is free is known all the same, and the node can be repaired.
     if reply >= _EXTEND_WITHOUT_VOTE - 1:
         name_free = reply == _EXTEND_WITHOUT_VOTE + _NAME_FREE
         return Answer(Vote.SILENT, NO_VOTE.reason, missing=name_free)
@@ -208,7 +210,7 @@ def read_extend(reply: Reply) -> Answer:
 
 
 def read_repair(reply: Reply) -> Answer:
-    """Read the answer to a repair: GRANTED where all is ours again."""
+    """Read the answer to a repair: GRANTED where all names are ours again."""
     if not isinstance(reply, int):
         return silent(reply)
     return GRANTED if reply == _TOPPED_UP else HELD_BY_ANOTHER
@@ -220,6 +222,7 @@ def read_release(reply: Reply) -> Answer:
         return silent(reply)
     answer: list[Any] = reply
     deleted, wait, told, *others = answer
+    # The most frequent case: nothing else is to be told.
     if deleted and not wait and not told:
         return RELEASED
     foreign = bool(others and others[0])

@@ -1,8 +1,9 @@
-"""The fair mutex: one holder, and the others in line, first come, first served (R28 to R30).
+"""The fair mutex: one holder, and a queue of waiters: first come, first served (R28 to R30).
 
-To the nodes it is a mutex, with the same owner value under the same key, and excludes one.  Beside it are
-the seats of those that wait, with their tickets: a node grants the lock to the first in line, and to the next
-ones after a head start each.  They are hints: what they say wrong costs order or time, and no exclusion.
+To the nodes it is a mutex, with the same owner value under the same key, and the two exclude each other.
+Beside it are the seats of the waiters, with their tickets: a node grants the lock to the first waiter in the
+queue, and to each following one after a head start of those before it.  Seats are hints: a wrong one costs
+order or time, never exclusion.
 """
 
 from __future__ import annotations
@@ -36,26 +37,26 @@ _ACQUIRE: Final = Operation(
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Fair(Kind):
-    """A mutex whose waiters stand in line: one task of each process, in the process's seat (R30)."""
+    """A mutex whose waiters form a queue: one task of each process, in the process's seat (R30)."""
 
     def channels(self, keys: tuple[bytes, ...], beside: tuple[bytes, ...]) -> tuple[bytes, ...]:
-        """Return the tickets: of what a notice to a seat says that it is free."""
+        """Return the key of the tickets: a notification to a seat names the lock by it."""
         return beside[:1]
 
     def channel_of(self, seat: Seat) -> bytes:
-        """Return the seat's own."""
+        """Return the seat's own channel."""
         return seat.name
 
     def acquire_words(self, seat: Seat, named: int | None, chance: Callable[[], float]) -> tuple[bytes, ...]:
-        """Say which place in line the call has, and for how long that is kept."""
+        """Return the call's seat, its ticket, and how long the seat is kept."""
         return self.release_words(seat)
 
     def release_words(self, seat: Seat) -> tuple[bytes, ...]:
-        """Say which place in line is kept, or left: without a ticket."""
+        """Return the seat that is kept, with its ticket, or the seat that is left: the ticket is 0."""
         return (seat.name, b"%d" % seat.ticket, b"%d" % seat.life)
 
     def seat_of_try(self, seat: Seat) -> Seat:
-        """Keep the place in line."""
+        """Keep the position in the queue."""
         return seat
 
 

@@ -18,7 +18,7 @@ REFUSED: Final = Answer(Vote.REFUSED)
 _SET: Final = 0
 
 _SET_WITHOUT_VOTE: Final = -2
-"""What `set_all.lua` says on a node without a vote; all else is what the key in the way has left."""
+"""The answer of `set_all.lua` without a vote; other numbers are the time that the key in the way has left."""
 
 
 def _fits_set(reply: object) -> bool:
@@ -26,7 +26,7 @@ def _fits_set(reply: object) -> bool:
 
 
 def _read_set(reply: Reply) -> Answer:
-    """Read the answer to the Redlock page's SET, which does not say how long the key in its way will stay."""
+    """Read the answer to the Redlock page's SET, which does not say how long the key in its way stays."""
     if reply == b"OK":
         return GRANTED
     return REFUSED if reply is None else silent(reply)
@@ -41,7 +41,8 @@ def _read_set_all(reply: Reply) -> Answer:
 
 
 def _read_key(found: object, left_ms: int) -> tuple[Holder, ...] | None:
-    """Read the owner value that a lock's key has: a string."""
+    """Read the owner value under a lock's key: a string."""
+    # Readers and slots come as lists, and are for other kinds.
     owner = parse_owner(found) if isinstance(found, bytes) else None
     if owner is None:
         return None
@@ -66,4 +67,4 @@ MUTEX: Final = Kind(
 )
 
 LEADER: Final = replace(MUTEX, name="leader", noun="leader", letter=b"l", batches=None)
-"""The lock of an election, which is a mutex (R31); it is asked for by itself, to say what it is."""
+"""The lock of an election, which is a mutex (R31); never in a batch, so that its letter shows the kind."""

@@ -1,4 +1,4 @@
-"""A kind over names: what is sent for one owner, put together in one way for every kind.
+"""A kind over names: builds the commands for one owner, in the same way for every kind.
 
 ==========  =========================================================================================
 KEYS        n locks; with a fence their n counters; of each mark of the kind n keys; if a vote needs
@@ -16,8 +16,8 @@ then        the kind's own arguments; if the kind has slots, of an acquire where
             add (R12, R15).
 ==========  =========================================================================================
 
-All times are in milliseconds.  The Redlock page's ``SET key owner NX PX ttl`` is no script, and has nothing
-of it.
+All times are in milliseconds.  The Redlock page's ``SET key owner NX PX ttl`` is no script, and has none of
+this.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from .._core.seats import NO_SEAT, Seat
 from .kind import BatchScripts, Kind, Operation
 
 MAX_TIMES: Final = 256
-"""Different ttls that are kept as text: a manager has a handful of them."""
+"""How many different ttls are kept as text: a manager has a handful of them."""
 
 
 @lru_cache(MAX_TIMES)
 def ms(seconds: float) -> bytes:
-    """Return a time as scripts are given it."""
+    """Return a time as scripts take it."""
     return b"%d" % milliseconds(seconds)
 
 
@@ -55,19 +55,19 @@ def packed_ms(seconds: float) -> bytes:
 
 @lru_cache(MAX_TIMES)
 def packed_word(word: bytes) -> bytes:
-    """Pack a word that is asked for again and again."""
+    """Pack a word that is used again and again."""
     return bulk(word)
 
 
 @lru_cache(MAX_TIMES)
 def packed_number(number: int) -> bytes:
-    """Pack a number that is asked for again and again."""
+    """Pack a number that is used again and again."""
     return bulk(b"%d" % number)
 
 
 @lru_cache(MAX_TIMES)
 def _behind_owner(ttl: float) -> bytes:
-    """Pack what a plain acquire ends with."""
+    """Pack the end of a plain acquire."""
     return b"$2\r\nNX\r\n$2\r\nPX\r\n" + bulk(ms(ttl))
 
 
@@ -76,10 +76,10 @@ class Primitive:
     """A kind over `names`, which are sorted and unique; `keys` are their keys in that order.
 
     With `counters`, one per key, it makes fences; they live `fence_ttl` seconds after their last use.  With
-    an `incarnation` only nodes vote that have not lost their memory; fences cannot do without.  `beside` are
-    the keys that the kind keeps beside the locks, in the order of its marks.
+    an `incarnation` only nodes vote that have not lost their memory; fences require it.  `beside` are the
+    keys that the kind keeps beside the locks, in the order of its marks.
 
-    Its `fence` arguments are the lease's, 0 where there is none: nodes that are behind it are raised in
+    The `fence` arguments are the lease's fence, 0 without one: nodes that are behind it are raised in
     passing (R10).
     """
 
@@ -126,23 +126,24 @@ class Primitive:
         self.fenced = bool(counters)
         """Whether a win needs a certificate for its fence."""
         self.weaker = weaker
-        """The same names as the kind that this one can become."""
+        """The primitive of the kind that this one can become, over the same names."""
         self.slot: int | None = None
-        """Which slot was won; None before that, and of kinds without slots."""
+        """The slot that was won; None before that, and for kinds without slots."""
         self._slot = kind.no_slot
         self.heritable = len(names) == 1 and kind.passes_on
-        """Whether a lock may go from task to task without the nodes: of one name, and no other's (R43)."""
+        """Whether a lock may be handed off between tasks without the nodes: it has a single name (R43)."""
         self.block = MAX_BLOCK if counters and self.heritable else 1
-        """How many fences an acquire asks for where its lock may be handed off."""
+        """How many fences an acquire asks for: a range of them where its lock may be handed off."""
         self._counters = counters
         self._marks = beside
         self._incarnation = () if incarnation is None else (incarnation,)
         self._fence_ttl_ms = ms(fence_ttl)
+        # Without fences a single name needs no script.
         plain = kind.acquire_one_plain if len(keys) == 1 else kind.acquire_plain
         self._acquire: Operation = kind.acquire if counters else plain
         self.batchable = len(keys) == 1 and kind.batches is not None
-        """Whether it is asked for in batches: it is a single name, and of a kind that can be."""
-        # What batches are put together from; nothing but the owner is new in each cycle.
+        """Whether its commands go into batches (R42): a single name, of a kind that has scripts for them."""
+        # The packed parts of batches: only the owner is new in each cycle.
         self.packed_key = bulk(keys[0])
         self.packed_pair = self.packed_key + bulk(counters[0]) if counters else b""
         self.packed_incarnation = b"" if incarnation is None else packed_word(incarnation)
@@ -151,22 +152,22 @@ class Primitive:
 
     @property
     def channels(self) -> tuple[bytes, ...]:
-        """Where those that wait hear of releases."""
+        """The channels on which waiters are notified of releases."""
         return self.kind.channels(self.keys, self._marks)
 
     @property
     def read_acquire(self) -> Callable[[Reply], Answer]:
-        """What reads the answer to an acquire."""
+        """The reader of the answer to an acquire."""
         return self._acquire.read
 
     @property
     def parts(self) -> tuple[tuple[str, tuple[bytes, ...]], ...]:
-        """All keys that it uses, by what they are for."""
+        """All keys that it uses, by their purpose."""
         return (("lock", self.keys), ("counter", self._counters), ("mark", self._marks))
 
     @property
     def batches(self) -> BatchScripts:
-        """The scripts of the kind that deal with several locks."""
+        """The kind's scripts for several locks at once."""
         assert self.kind.batches is not None, "only of what is `batchable`"
         return self.kind.batches
 
@@ -185,11 +186,12 @@ class Primitive:
         named: int | None = None,
         chance: Callable[[], float] = float,
     ) -> Command:
-        """Build the acquire; `ballot` is the fence that is proposed, the first of a `block` of so many.
+        """Build the acquire; `ballot` is the proposed fence, the first one of a range of `block` fences.
 
         `seat`, `named` and `chance` are for the kind (`Kind.acquire_words`).
         """
         operation, ttl_ms, conditional = self._acquire, ms(ttl), bool(self._incarnation)
+        # The Redlock page's SET.  It cannot check the incarnation record: a GET follows it (`Proof.PROBED`).
         if operation.script is None:
             return Command(
                 Purpose.ACQUIRE,
@@ -228,7 +230,7 @@ class Primitive:
         )
 
     def repair(self, owner: bytes, ttl: float, fence: int = 0) -> Command:
-        """Build the command that gives a node its lost keys back (R9)."""
+        """Build the command that sets lost keys on a node again (R9)."""
         args = (owner, ms(ttl), b"%d" % fence, self._fence_ttl_ms)
         return self._script(Purpose.REPAIR, self.kind.repair, args, counters=fence > 0, keeps=ttl)
 
@@ -244,31 +246,34 @@ class Primitive:
     ) -> Command:
         """Build the owner-checked delete; `keeps` as in `Command`.
 
-        A `quiet` one tells no other process; when `stays` is not 0, the keys end after so many seconds (R34).
-        With a `seat` it takes away the call's mark, too, where nodes that refused it have one; or keeps its
-        place in line, if it has a ticket.
+        A `quiet` one notifies no other process.  If `stays` is not 0, the keys end after that many seconds
+        (R34).  With a `seat` it also removes the call's waiting flag, where nodes that refused it have one;
+        or it keeps the position in the queue, if the seat has a ticket.
         """
+        # No kind has both a seat and an `at_least`.
         stay = (b"%d" % milliseconds(stays),) if stays > 0 else ()
         behind = self.kind.release_words(seat) or stay
-        loud = b"" if quiet or stay else b"1"  # what is not free yet is not announced
+        # Names that stay taken are not announced.
+        loud = b"" if quiet or stay else b"1"
         operation, args = self.kind.release, (owner, b"%d" % fence, self._fence_ttl_ms, loud)
         command = self._script(
             Purpose.RELEASE, operation, args, counters=fence > 0, keeps=keeps, behind=behind
         )
-        # By the time of a repetition the process's next call may have the seat.
+        # A fair lock: by the time of a repetition the process's next call may have the seat.
         if again := self.kind.release_words(NO_SEAT):
             command.repeated = (*args, *operation.args, *again)
         return command
 
     def at(self, slot: int) -> Primitive:
-        """Return what asks for no more than the slot that was won."""
+        """Return the primitive whose commands name only the slot that was won."""
         assert self._slot, "a kind with slots"
         won = copy.copy(self)
         won.slot, won._slot = slot, (b"%d" % slot,)  # noqa: SLF001 (one of this very class)
         return won
 
     def leave_queue(self, seat: Seat) -> Command:
-        """Build what takes away the mark of a call that waits no more, and holds nothing."""
+        """Build the removal of the waiting flag or seat of a call that waits no more, and holds nothing."""
+        # A release by the seat's name as the owner: it deletes nothing.
         args, behind = (seat.name, b"0", self._fence_ttl_ms, b"1"), self.kind.release_words(seat)
         return self._script(Purpose.OTHER, self.kind.release, args, counters=False, behind=behind)
 
@@ -284,6 +289,7 @@ class Primitive:
         behind: tuple[bytes, ...] = (),
     ) -> Command:
         keys = self.keys + self._counters if counters else self.keys
+        # A fair lock's seats, say, are no business of the mutex's scripts that it shares.
         if operation.marks:
             keys += self._marks
         return Command(

@@ -1,8 +1,8 @@
 """The read-write lock: readers together, a writer alone (R20 to R23).
 
-Under a lock's key is a writer's owner value, as a mutex has it, so that both exclude each other; or a sorted
-set of readers, each with the moment until which it reads by the node's clock.  Beside it are the hints of
-those that wait: a writer's keeps new readers out, and a writer that leaves lets the readers in that waited.
+Under a lock's key is a writer's owner value, like a mutex's, so that the two exclude each other; or a sorted
+set of readers, each with the moment by the node's clock until which it reads.  Beside it are the waiting
+flags: a writer's keeps new readers out, and a writer that leaves lets the waiting readers in.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ def _read_write(reply: Reply) -> Answer:
     if type(reply) is not list:
         return answers.silent(reply)
     answer: list[Any] = reply
+    # Where the counter stood before tells a writer whether it is the first since a read lease (R23).
     read = answers.read_grant(answer[:-1])
     return read._replace(before=answer[-1]) if read.vote is Vote.GRANTED else read
 
 
 def _read_release(reply: Reply) -> Answer:
-    """Read what a reader's release found: where nothing is held that keeps it out, a writer waits (R22)."""
+    """Read the answer to a reader's release."""
+    # It has to wait although no lock is in its way: a writer waits (R22).
     read = answers.read_release(reply)
     if (
         read.vote is Vote.REFUSED
@@ -43,7 +45,7 @@ def _read_release(reply: Reply) -> Answer:
 
 
 def _read_key(found: object, _left_ms: int) -> tuple[Holder, ...] | None:
-    """Read what a node says of readers: each with the milliseconds that it stays yet."""
+    """Read a node's list of readers, each with its milliseconds left."""
     if not isinstance(found, list):
         return None
     entries = zip(found[::2], found[1::2], strict=True)
@@ -56,7 +58,7 @@ class _Write(Kind):
     """A writer, which also listens for the last reader's release."""
 
     def channels(self, keys: tuple[bytes, ...], beside: tuple[bytes, ...]) -> tuple[bytes, ...]:
-        """Return those of writers' releases, and of readers'."""
+        """Return the channels of writers' releases, and those of readers'."""
         return keys + beside
 
 

@@ -1,7 +1,7 @@
 """The counting semaphore: a number of permits, each of them a slot that one holder has alone (R24 to R26).
 
-Under a lock's key is a hash of slots, each with the moment until which it is held by the node's clock, and
-the owner value.  How many slots there are is for each request to say; so there is a kind for each number.
+Under a lock's key is a hash of slots, each with the moment by the node's clock until which it is held, and
+the owner value.  Each request names the number of slots, so there is a kind for each number.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .kind import Holder, Kind, Operation
 LETTER: Final = b"s"
 
 _ENTRY: Final = 3
-"""What an inspection says of each slot: its number, the owner, and the milliseconds that it is held yet."""
+"""The parts of a slot in an inspection: its number, the owner, and the milliseconds left."""
 
 
 def _read_acquire(reply: Reply) -> Answer:
@@ -33,7 +33,7 @@ def _read_acquire(reply: Reply) -> Answer:
 
 
 def is_slots(found: object) -> bool:
-    """Whether an inspection found slots, or nothing that is held: not readers."""
+    """Whether an inspection found slots, or none that is held; readers are another list."""
     if not isinstance(found, list) or len(found) % _ENTRY:
         return False
     types = (int, bytes, int)
@@ -41,7 +41,7 @@ def is_slots(found: object) -> bool:
 
 
 def _read_key(found: object, _left_ms: int) -> tuple[Holder, ...] | None:
-    """Read what a node says of the slots that are held."""
+    """Read a node's list of the slots that are held."""
     if not isinstance(found, list) or not is_slots(found):
         return None
     entries = zip(found[::_ENTRY], found[1::_ENTRY], found[2::_ENTRY], strict=True)
@@ -53,7 +53,7 @@ def _read_key(found: object, _left_ms: int) -> tuple[Holder, ...] | None:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Semaphore(Kind):
-    """So many slots, each of which one holder has alone."""
+    """A number of slots, each of which one holder has alone."""
 
     def full(self, holders: int) -> bool:
         """Whether all permits are taken."""
@@ -64,13 +64,13 @@ class _Semaphore(Kind):
         return not contenders and holders < self.permits
 
     def acquire_words(self, seat: Seat, named: int | None, chance: Callable[[], float]) -> tuple[bytes, ...]:
-        """Say from which slot on to look for one that is free, and at how many."""
+        """Return the first slot to try, and how many to try from there on."""
         return tuple([b"%d" % number for number in look(self.permits, chance(), named)])
 
 
 @lru_cache(MAX_PERMITS)
 def semaphore(permits: int) -> Kind:
-    """Return the kind that so many may hold at once; those of all numbers share a name."""
+    """Return the kind with this number of permits; the kinds of all numbers share a name."""
     of = (b"%d" % permits,)
     acquire = Operation(
         script=_scripts.SLOTS_ACQUIRE, fits=answers.fits_grant_and_number, read=_read_acquire, args=of
@@ -100,4 +100,4 @@ def semaphore(permits: int) -> Kind:
 
 
 SEMAPHORE: Final = semaphore(1)
-"""What stands for the kinds of all numbers where the number does not matter."""
+"""The kind to use where the number of permits does not matter."""
