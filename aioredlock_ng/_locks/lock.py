@@ -1,4 +1,4 @@
-"""The lock: a description of what to lock and for how long; shareable, reusable, and without a hold itself."""
+"""The lock: a description of what to lock and for how long; shareable and reusable, it holds nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Durations as people write them: on the command line, and in environment variables."""
+"""Parses durations as people write them: on the command line, and in environment variables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN: Final = 40
 """Characters of a wrong text that a message repeats."""
 
 FORMS: Final = "a number of seconds, or one with units, such as 90s, 5m or 1h30m"
-"""What may be written, for messages."""
+"""The accepted forms, for messages."""
 
 
 def parse_duration(text: str) -> float:
@@ -25,7 +25,7 @@ def parse_duration(text: str) -> float:
     Units are d, h, m, s and ms, each once at most, the longer ones first.
 
     Raises:
-        ValueError: it is no such text, below 0, or not finite.
+        ValueError: the text is no duration, is below 0, or is not finite.
     """
     try:
         result = float(text)
@@ -37,10 +37,11 @@ def parse_duration(text: str) -> float:
 
 
 def _with_units(text: str) -> float:
-    """Return the sum of the parts, or NaN when the text is not made of such parts alone."""
+    """Return the sum of the parts; NaN when the text has anything else in it."""
     if not re.fullmatch(rf"(?:{_PART.pattern})+", text, re.ASCII):
         return math.nan
     parts = _PART.findall(text)
+    # A unit twice, or a shorter one before a longer one: more likely a mistake than meant.
     order = [list(_UNITS).index(unit) for _, unit in parts]
     if order != sorted(set(order)):
         return math.nan

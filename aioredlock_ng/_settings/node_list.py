@@ -1,4 +1,4 @@
-"""Lists of nodes as users write them: one text, and what other libraries take for a node."""
+"""Reads lists of nodes as users write them: one text, or the nodes of other libraries."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .._node.urls import names_redis_sentinels
 
 
 def split_urls(text: str) -> list[str]:
-    """Split a list of node URLs at its commas, but for those between the hosts of a Redis Sentinel URL.
+    """Split a list of node URLs at its commas, except those between the hosts of a Redis Sentinel URL.
 
-    The hosts end where the name of the service begins, behind the next slash; what follows a comma before
-    that belongs to them unless it begins with a scheme.
+    The hosts end at the next slash, where the name of the service begins.  A piece behind a comma before that
+    is another host, unless it begins with a scheme.
     """
     urls: list[str] = []
     for piece in filter(None, map(str.strip, text.split(","))):
@@ -29,10 +29,10 @@ def _goes_on(url: str) -> bool:
 
 
 def url_of(spec: object) -> str | None:
-    """Return the URL for what other libraries take for a node; None when it is none of that.
+    """Return the URL for a node as other libraries describe it; None for anything else.
 
     That is a pair of host and port, or a mapping with the arguments of a client, or with the Redis
-    Sentinels of a service.  In the place of a password stands a word: the URL is for messages.
+    Sentinels of a service.  The URL is for messages: a placeholder stands for the password.
     """
     if isinstance(spec, Mapping):
         return _url_of_mapping(spec)

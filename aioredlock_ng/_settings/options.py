@@ -1,4 +1,4 @@
-"""What users may ask for, checked at the call: every error names the parameter and the value."""
+"""The options of users, checked at the call: every error names the parameter and the value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Seconds: TypeAlias = float | timedelta
 """A span of time: seconds, or a `timedelta`."""
 
 OnLost: TypeAlias = Literal["cancel", "raise"]
-"""What the loss of a lease does to the body of its ``async with``: cancel it, or only raise at its end."""
+"""How the loss of a lease ends the body of its ``async with``: it is cancelled, or only raises at its end."""
 
 
 if TYPE_CHECKING:
@@ -36,21 +36,22 @@ else:
     from typing import TypeVar
 
     class Generic:
-        """Takes as few arguments as there are: of what is left out, type checkers know the default."""
+        """Accepts fewer arguments than there are: type checkers know the defaults of the others."""
 
         __slots__ = ()
         __class_getitem__ = classmethod(GenericAlias)
 
     Fence_co = TypeVar("Fence_co", covariant=True)
     Slot_co = TypeVar("Slot_co", covariant=True)
-"""What a lease's slot is, an int of a semaphore; and its fence: an int, or None with ``fencing=False``.
+"""The types of a lease's slot, an int for a semaphore, and of its fence: an int, or None with
+``fencing=False``.
 
-Only type checkers see a difference: a fence is handed on without a check for None, and one that is switched
-off is found where it is used."""
+Only type checkers see a difference: a fence is passed on without a check for None, and the use of a fence
+that is switched off is an error."""
 
 
 class ManagerOptions(TypedDict, total=False):
-    """The options of `LockManager`, which describes them, but for `fencing`."""
+    """The options of `LockManager` except `fencing`; `LockManager` describes them."""
 
     ttl: Seconds
     node_timeout: Seconds
@@ -68,7 +69,7 @@ class ManagerOptions(TypedDict, total=False):
 
 
 class TimeLimits(TypedDict, total=False):
-    """The time limits of `ReadWriteLock.read` and `ReadWriteLock.write`, for whatever passes them on."""
+    """The time limits of `ReadWriteLock.read` and `ReadWriteLock.write`, for code that passes them on."""
 
     blocking: bool | None
     blocking_timeout: Seconds | None
@@ -76,7 +77,7 @@ class TimeLimits(TypedDict, total=False):
 
 
 class SemaphoreOptions(TypedDict, total=False):
-    """The options of `LockManager.semaphore` beside `permits`, for whatever passes them on.
+    """The options of `LockManager.semaphore` beside `permits`, for code that passes them on.
 
     `LockManager.lock` describes them.
     """
@@ -91,29 +92,29 @@ class SemaphoreOptions(TypedDict, total=False):
 
 
 class ElectionOptions(SemaphoreOptions, total=False):
-    """The options of `LockManager.election`, for whatever passes them on; it describes them."""
+    """The options of `LockManager.election`, which describes them, for code that passes them on."""
 
     holder: str | None
 
 
 class ReadWriteLockOptions(SemaphoreOptions, total=False):
-    """The options of `LockManager.rwlock`, for whatever passes them on; `LockManager.lock` describes them."""
+    """The options of `LockManager.rwlock`, for code that passes them on: see `LockManager.lock`."""
 
     reentrant: bool
 
 
 class LockOptions(ReadWriteLockOptions, total=False):
-    """The options of `LockManager.lock`, for whatever passes them on."""
+    """The options of `LockManager.lock`, for code that passes them on."""
 
     at_least: Seconds | None
     fair: bool
 
 
 DEFAULT_PREFIX: Final = "redlock:"
-"""How every key and channel begins, unless a manager is told otherwise (R16)."""
+"""The beginning of every key and channel, unless a manager has another prefix (R16)."""
 
 MIN_TTL: Final = 0.005
-"""Seconds, rounded up: below 4.1 ms drift leaves less than half, and a round trip has to fit in, too (R3)."""
+"""Seconds, rounded up: below 4.1 ms drift leaves less than half, and a round trip must fit in, too (R3)."""
 
 MAX_TTL: Final = 24 * 3600.0
 """Seconds: a lock that is not extended must not outlive a day."""
@@ -128,7 +129,8 @@ DEFAULT_QUARANTINE: Final = 60.0
 """Seconds of restart quarantine, or the ttl where that is longer."""
 
 QUARANTINE_FROM: Final = 3
-"""Nodes from which on there is a restart quarantine by default: fewer could not do without the one."""
+"""Number of nodes from which on there is a restart quarantine by default: with fewer, one node that waits
+costs the majority."""
 
 MAX_NAME_BYTES: Final = 1024
 """Bytes of one lock name in UTF-8."""
@@ -146,7 +148,7 @@ def seconds(name: str, value: Seconds) -> float:
 
 
 def positive(name: str, value: Seconds) -> float:
-    """Return a span of time that must be more than none."""
+    """Return a span of time in seconds; it must be positive."""
     result = seconds(name, value)
     if result <= 0:
         raise ValueError(f"{name} must be positive seconds, got {value!r}")
@@ -154,7 +156,7 @@ def positive(name: str, value: Seconds) -> float:
 
 
 def checked_ttl(value: Seconds, node_timeout: float) -> float:
-    """Return a ttl in seconds that leaves time to ask the nodes."""
+    """Return a ttl in seconds; it must leave time to ask the nodes."""
     ttl = positive("ttl", value)
     if ttl < MIN_TTL:
         raise ValueError(
@@ -213,7 +215,7 @@ def checked_blocking(blocking: bool, blocking_timeout: Seconds | None) -> float 
 
 
 def checked_quorum_timeout(value: Seconds | None) -> float | None:
-    """Return for how long a quorum may be missing, in seconds; None: as long as an acquire may take."""
+    """Return how long a quorum may be missing, in seconds; None: for as long as an acquire may take."""
     if value is None:
         return None
     result = seconds("quorum_timeout", value)
@@ -223,7 +225,7 @@ def checked_quorum_timeout(value: Seconds | None) -> float | None:
 
 
 def checked_on_lost(value: str) -> OnLost:
-    """Return what to do with the body of a lost lease."""
+    """Return how the loss of a lease ends its body."""
     if value == "cancel":
         return "cancel"
     if value == "raise":
@@ -250,14 +252,14 @@ def checked_label(value: str | None) -> str:
 
 
 def checked_reentrant(value: bool) -> bool:  # noqa: FBT001
-    """Return whether a task may go into a lock that it is inside of."""
+    """Return whether a task may acquire a lock again inside of its block."""
     if not isinstance(value, bool):
         raise TypeError(f"reentrant must be True or False, got {value!r}")
     return value
 
 
 def checked_fair(value: bool, names: tuple[str, ...], at_least: float) -> bool:  # noqa: FBT001
-    """Return whether those that wait for a lock over `names` stand in line (R28)."""
+    """Return whether the waiters of a lock over `names` form a queue (R28)."""
     if not isinstance(value, bool):
         raise TypeError(f"fair must be True or False, got {value!r}")
     if value and len(set(names)) > 1:
@@ -274,7 +276,7 @@ def checked_policy(extension: object) -> None:
 
 
 def checked_fence_ttl(value: Seconds) -> float:
-    """Return how long a counter lives unused: long enough for what a missing one starts at (R11)."""
+    """Return how long a counter lives unused: at least until a missing one would start above it (R11)."""
     fence_ttl = seconds("fence_ttl", value)
     if not MIN_FENCE_TTL <= fence_ttl <= MAX_FENCE_TTL:
         raise ValueError(
@@ -286,6 +288,7 @@ def checked_fence_ttl(value: Seconds) -> float:
 def checked_quarantine(value: Seconds | None, ttl: float, size: int) -> float:
     """Return the restart quarantine in seconds; 0 switches the wait off (R12)."""
     name = "restart_quarantine"
+    # Not given: the environment variable comes before the default.
     if value is None and (text := os.environ.get(QUARANTINE_VARIABLE)):
         name = QUARANTINE_VARIABLE
         try:
@@ -335,7 +338,7 @@ class Options:
 
     @property
     def incarnation(self) -> bytes | None:
-        """The key of the nodes' incarnation records; None when nothing rests on them (R12, R16)."""
+        """The key of the nodes' incarnation records; None when the manager uses none (R12, R16)."""
         return keyspace.incarnation_key(self.prefix) if self.fencing or self.restart_quarantine else None
 
     def key(self, name: str) -> bytes:
@@ -349,7 +352,7 @@ class Options:
         return ttl
 
     def checked_at_least(self, value: Seconds | None) -> float:
-        """Return for how many seconds a name stays taken at least: no longer than nodes know of it (R34)."""
+        """Return the seconds that a name stays taken at least: no longer than nodes remember it (R34)."""
         if value is None:
             return 0.0
         at_least = seconds("at_least", value)

@@ -1,4 +1,4 @@
-"""Names that other lock libraries have for what is called otherwise here: the error says what is right."""
+"""Names from other lock libraries: the error says what to use here instead."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ OPTIONS: Final = {
     "num_extensions": "`extension=ExtensionPolicy(...)` says how often it is extended",
     "sleep": "`retry=RetryPolicy(...)` of the manager says how often nodes are asked",
 }
-"""Options of theirs."""
+"""Options of these libraries."""
 
 
 class Renamed:
-    """Says what another library's method or attribute is called here."""
+    """Raises an error with our name for another library's method or attribute."""
 
     __slots__ = ()
 
@@ -49,7 +49,7 @@ class Renamed:
 
 
 def refuse_options(function: str, names: Iterable[str]) -> NoReturn:
-    """Raise for the first of the options that a function does not have."""
+    """Raise for the first of these options, which a function does not have."""
     name = next(iter(names))
     said = f": {OPTIONS[name]}" if name in OPTIONS else ""
     raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{said}")

@@ -1,4 +1,4 @@
-"""From what users give to what the package works with: nodes, and the primitives over names."""
+"""Makes nodes and primitives from the node list and the lock names of users."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from .node_list import url_of
 from .options import Options, checked_names
 
 MAX_PRIMITIVES: Final = 4096
-"""Primitives that a manager keeps; the one that was not asked for the longest gives way."""
+"""Primitives that a manager keeps; beyond it, the one that was unused for longest is dropped."""
 
 NodeSpec: TypeAlias = str | Redis | RedisCluster | Node | NodeSource
-"""What may stand in a node list: a URL, a client, a node, or something that makes one."""
+"""An entry of a node list: a URL, a client, a node, or an object that makes one."""
 
 
 def listed(specs: Iterable[NodeSpec]) -> tuple[NodeSpec, ...]:
-    """Return the nodes that were given, to be made as often as there are loops.
+    """Return the entries of a node list, from which nodes are made for each loop.
 
     Raises:
-        ConfigurationError: they are no list.
+        ConfigurationError: it is no list.
     """
     if isinstance(specs, str):
         raise ConfigurationError("nodes must be a list of nodes, not one string")
@@ -48,12 +48,12 @@ def make_nodes(specs: Sequence[NodeSpec]) -> tuple[Node, ...]:
     """Make the nodes of one manager; refuse a list that cannot be a quorum.
 
     Raises:
-        ConfigurationError: none, a duplicate, or something that cannot be a node.
+        ConfigurationError: the list is empty, or has a duplicate, or an entry that cannot be a node.
     """
     urls = [spec for spec in specs if isinstance(spec, str)]
     whole = ["://" in url for url in urls]
     if not all(whole) and (any(whole) or any("@" in url for url in urls)):
-        # Cut at the comma in a password, perhaps: show nothing of it.
+        # Perhaps cut at the comma in a password: the message must not show any of it.
         raise ConfigurationError(
             "each node that is a URL begins with its scheme, such as redis://; "
             "a comma that belongs to a password is written %2C"
@@ -73,10 +73,10 @@ def make_nodes(specs: Sequence[NodeSpec]) -> tuple[Node, ...]:
 
 
 def refuse_untagged(nodes: Iterable[Node], prefix: bytes) -> None:
-    """Refuse the client of a Redis Cluster under a prefix that would spread its keys (R17).
+    """Refuse the client of a Redis Cluster with a prefix that would spread its keys (R17).
 
     Raises:
-        ConfigurationError: with a prefix that would do.
+        ConfigurationError: the prefix has no hash tag; the message suggests one that has.
     """
     for node in nodes:
         if isinstance(node, ClientNode) and node.clustered and hash_tag(prefix) is None:
@@ -98,7 +98,7 @@ def _make_node(spec: NodeSpec) -> Node:
 
 
 def _why_no_node(spec: object) -> str:
-    """Say what to write instead of something that cannot be a node."""
+    """Return a message that says what to write instead of an object that cannot be a node."""
     if isinstance(spec, type):
         return f"a node is an object, got the class {spec.__name__} itself: make one, {spec.__name__}(…)"
     if isinstance(spec, (redis.Redis, redis.RedisCluster)):
@@ -115,7 +115,7 @@ def _why_no_node(spec: object) -> str:
 
 @final
 class Primitives:
-    """The primitives over names that a manager was asked for lately: most are asked for again and again."""
+    """The primitives over names that a manager used recently: most are used again and again."""
 
     __slots__ = ("_known",)
 
@@ -127,10 +127,11 @@ class Primitives:
         self._known = known
 
     def for_names(self, kind: Kind, names: tuple[str, ...]) -> Primitive:
-        """Return a kind's primitive over `names`, in whatever order; fails as `checked_names` does."""
+        """Return a kind's primitive over `names`, in any order; raises as `checked_names` does."""
         try:
             return self._known(kind, names)
-        except TypeError as error:  # no string: what cannot be hashed has not come as far as the check
+        except TypeError as error:
+            # A name that cannot be hashed fails in the cache, before the check that explains it.
             wrong = error
         checked_names(names)
         raise wrong
