@@ -2,21 +2,23 @@
 -- KEYS     n locks, their n counters, the incarnation record
 -- ARGV[1]  owner
 -- ARGV[2]  ttl, milliseconds
--- ARGV[3]  ballot: the fence that the client proposes; of a block the first
--- ARGV[4]  how many fences the client wants, one after the other: the block
+-- ARGV[3]  ballot: the fence that the client proposes; of a fence range the first one
+-- ARGV[4]  size of the fence range: how many fences in a row the client asks for
 -- ARGV[5]  how long a counter lives unused, milliseconds
 -- ARGV[6]  the record that the client expects
 -- ARGV[7]  the floor in it
 -- ARGV[8]  this server's identity, or empty
 -- ARGV[9]  the id of this request, with which the answer begins (R15)
--- returns  {id, 1, fence, µs}: all ours, with the last fence of the block.  {id, 0, wait, µs}: taken, the longest of the keys in the way has
---          wait ms left, or -1 for no expiry.  {id, -1, 0, µs}: this node has no vote.  µs is its time of day.
+-- returns  {id, 1, fence, µs}: all ours; fence is the last one of the range.  {id, 0, wait, µs}: taken; wait is the
+--          greatest ms left of the keys in the way, -1 if one has no expiry.  {id, -1, 0, µs}: this node has no
+--          vote.  µs is its time of day.
 local call = redis.call
 local us, ms = clock()
 if not incarnation_matches(KEYS[#KEYS], ARGV[6], ARGV[8]) then
   return {ARGV[9], -1, 0, us}
 end
 local n, mine = (#KEYS - 1) / 2, 0
+-- A single name that is free, the usual case, is ours with this SET.  Else check each name before any is set.
 if n > 1 or not call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
   local wait = 0
   for i = 1, n do
@@ -38,10 +40,12 @@ if n > 1 or not call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
     return {ARGV[9], 0, wait, us}
   end
 end
+-- All names are free or ours.  One fence for all of them: above each of their counters.
 local fence = 0
 for i = n + 1, 2 * n do
   fence = math.max(fence, reading(call('GET', KEYS[i]), tonumber(ARGV[7]), ms))
 end
+-- A repeated command, all of whose names are ours, gets the fence that it got before.
 if mine < n then
   local ballot = tonumber(ARGV[3])
   fence = even(math.max(fence + 1, math.min(ballot, ms * 1024)) + ARGV[4] - 1)

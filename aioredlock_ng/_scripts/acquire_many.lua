@@ -1,16 +1,16 @@
--- Single locks, each granted or refused as if it had come alone, with fences (R10, R42).
+-- Several single locks, each granted or refused as if it had come alone, with fences (R10, R42).
 -- KEYS     lock and counter of each, the incarnation record
 -- ARGV[1]  ttl, milliseconds
--- ARGV[2]  ballot: the fence that the client proposes; of a block its first number
--- ARGV[3]  how many numbers each lock gets
+-- ARGV[2]  ballot: the fence that the client proposes, the first one of each lock's fence range
+-- ARGV[3]  size of each lock's fence range
 -- ARGV[4]  how long a counter lives unused, milliseconds
 -- ARGV[5]  the owners, one for each lock
 -- behind   the record that the client expects, the floor in it, this server's identity or empty, the id of this
 --          request, with which the answer begins (R15)
--- returns  {id, µs, answer of each}, or {id, µs}: this node has no vote.  µs is its time of day.
---          n > 0: ours, n is the fence: the last number of the block.  n < 0: taken by a key that has -n ms left.
---          0: taken by a key without expiry.  A text is the error where a key is of another type.
--- Set a counter; returns what was there, or the error where that is of another type, which stays.
+-- returns  {id, µs, answer for each}, or {id, µs}: this node has no vote.  µs is its time of day.
+--          n > 0: ours; n is the last fence of the range.  n < 0: taken by a key that has -n ms left.
+--          0: taken by a key without expiry.  A text: the error where a key is of another type.
+-- Set a counter; returns its value before, or the error where the key is of another type, which stays.
 local function replaced(counter, value, keep_ms)
   local before = redis.pcall('SET', counter, value, 'PX', keep_ms, 'GET')
   if type(before) == 'table' then  -- another type; or Redis 6.0, whose SET has no GET
@@ -36,6 +36,7 @@ local stored, keep_ms = last == ballot and ARGV[2] or string.format('%.0f', last
 for i = 1, n do
   local lock, counter, owner, answer = KEYS[2 * i - 1], KEYS[2 * i], ARGV[4 + i], last
   if call('SET', lock, owner, 'NX', 'PX', ttl) then
+    -- It was free.  The counter gets the usual value first, and another one only if it was above that.
     local before = replaced(counter, stored, keep_ms)
     if type(before) == 'table' then
       answer = before.err

@@ -1,6 +1,7 @@
--- What is all ours lives at least ttl from now; in mode read a writer's own key becomes a reader's: the downgrade (R23).
--- Never creates, never shortens (R8).  One script for each kind, by its part: mutex, readers, slots.
--- KEYS     n locks; with a fence their n counters; of readers and writers n queues; with a quarantine the incarnation record
+-- If all names are ours, each lives at least ttl from now; in mode read a writer's own key becomes a reader's: the
+-- downgrade (R23).  Never creates, never shortens (R8).  One script for each kind, by its part: mutex, readers, slots.
+-- KEYS     n locks; with a fence their n counters; of readers and writers n queues; with a quarantine the incarnation
+--          record
 -- ARGV[1]  owner
 -- ARGV[2]  ttl, milliseconds, > 0
 -- ARGV[3]  the lease's fence, 0 without
@@ -8,7 +9,7 @@
 -- ARGV[5]  the kind's own argument, if it has one: of readers and writers the mode, read or write; of slots the slot
 -- behind   the record that the client expects, the floor in it, this server's identity or empty; all three are left
 --          out without a quarantine.  The id of this request, with which the answer begins (R15)
--- returns  {id, n}.  1: extended.  0: something is missing, the rest is ours.  -1: something is not ours.
+-- returns  {id, n}.  1: extended.  0: a name is free, the others are ours.  -1: a name is another owner's.
 --          10 more: the same, but this node has no vote (R12).
 local n, owner, ttl, fence, own, vote, floor = #KEYS, ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[5], 0, 0
 local _, ms = clock()
@@ -21,6 +22,7 @@ if #ARGV > OWN + 5 then
   n = n - 1
 end
 n = n / (1 + BESIDE + math.min(fence, 1))
+-- Check all names before any is changed.
 local missing, tills, beside = false, {}, fence > 0 and 2 * n or n
 for i = 1, n do
   local found, till = holding(KEYS[i], owner, ms, own, true)

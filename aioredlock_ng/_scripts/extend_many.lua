@@ -1,12 +1,12 @@
--- Single locks, each extended as if it had come alone: never created, never shortened (R8, R42).
--- KEYS     of each its lock, with fences its counter; with a quarantine the incarnation record
+-- Several single locks, each extended as if it had come alone: never created, never shortened (R8, R42).
+-- KEYS     the lock of each, with fences its counter; with a quarantine the incarnation record
 -- ARGV[1]  ttl, milliseconds, > 0
 -- ARGV[2]  how long a counter lives unused, milliseconds; empty without fences
--- ARGV[3]  of each its owner, with fences its fence
+-- ARGV[3]  the owner of each, with fences its fence
 -- behind   with a quarantine: the record that the client expects, the floor in it, this server's identity or
 --          empty; the id of this request, with which the answer begins (R15)
--- returns  {id, answer of each}.  1: extended.  0: the lock is missing.  -1: it is not ours.  10 more: the same, but
---          this node has no vote (R12).  A text is the error where a key is of another type.
+-- returns  {id, answer for each}.  1: extended.  0: the lock is free.  -1: it is another owner's.  10 more: the same,
+--          but this node has no vote (R12).  A text: the error where a key is of another type.
 local call, pcall = redis.call, redis.pcall
 local last_key, last_arg, ttl, vote, floor = #KEYS, #ARGV, tonumber(ARGV[1]), 0, 0
 if last_arg - last_key > 3 then
@@ -19,7 +19,7 @@ if last_arg - last_key > 3 then
 end
 local fenced = ARGV[2] ~= ''
 local ms = fenced and select(2, clock())
--- The lock's owner lifts its counter to its fence, as far as that is allowed; returns the error of another type.
+-- Raise the counter of a lock that is ours to its fence, as far as that is allowed; returns the error of another type.
 local function lift(counter, stored)
   local fence, before = tonumber(stored), pcall('GET', counter)
   if type(before) == 'table' then

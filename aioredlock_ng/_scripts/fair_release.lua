@@ -1,16 +1,17 @@
--- Delete what is ours, keep or leave the seat, and tell how long the lock stays another's (R6, R28 to R30).
--- KEYS     the lock; with a fence its counter; tickets and seats of those that wait
+-- Delete the lock if it is ours, keep or leave the seat, and return how long the lock stays another's (R6, R28 to R30).
+-- KEYS     the lock; with a fence its counter; tickets and seats of the waiters
 -- ARGV[1]  owner
 -- ARGV[2]  the lease's fence, 0 without
 -- ARGV[3]  how long a counter lives unused, milliseconds
--- ARGV[4]  1: where the key is gone, the first seats are told, each on a channel of its own, and all that listen on the
---          channel of the key's own name.  Empty: none is
+-- ARGV[4]  1: if the key is deleted, notify the first seats, each on a channel of its own, and the subscribers of the
+--          channel of the key's own name.  Empty: notify none
 -- ARGV[5]  the seat of the call; empty: it has none
--- ARGV[6]  the ticket with which it waits on; 0: it waits no more
--- ARGV[7]  how long a seat lives at least that is not seen again, milliseconds
+-- ARGV[6]  the ticket with which the call waits on; 0: it waits no more
+-- ARGV[7]  how long a seat lives at least after its last request, milliseconds
 -- ARGV[#ARGV]  the id of this request, with which the answer begins (R15)
--- returns  {id, deleted, wait, told}, and where another holds it {…, foreign} or {…, foreign, label}: as release.lua.
---          wait counts those that come before the seat, of a lock that is free, too; told are of the first seats.
+-- returns  {id, deleted, wait, told}, and where another owner has it {…, foreign} or {…, foreign, label}: as
+--          release.lua.  wait includes the head starts of the waiters ahead, even if the lock is free; told is how many
+--          of the first seats were notified.
 local call = redis.call
 local n, fence, seat, ticket = #KEYS, tonumber(ARGV[2]), ARGV[5], tonumber(ARGV[6])
 local key, tickets, seats = KEYS[1], KEYS[n - 1], KEYS[n]
@@ -26,6 +27,7 @@ elseif type(holder) == 'string' then
   wait = left == -1 and -1 or math.max(left, 1)
   foreign, other = is_foreign(holder), label(holder)
 end
+-- Keep, take or leave the seat, and notify the first seats.  An error here must not keep a lock from its release.
 local function in_line()
   local left = false
   if ticket > 0 then

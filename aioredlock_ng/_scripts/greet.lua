@@ -1,14 +1,14 @@
--- A client greets this node: which server is it, may it vote, and what time does it have (R12, R14).
+-- A client greets this node: which server it is, whether it may vote, and its time of day (R12, R14).
 -- KEYS[1]  the incarnation record
--- ARGV[1]  what to answer behind the request id, so that the client knows its own question (R15)
--- ARGV[2]  how many nodes the client has; 0: it only looks, and nothing is written
+-- ARGV[1]  a nonce, returned behind the request id, so that the client knows the answer to its own greeting (R15)
+-- ARGV[2]  how many nodes the client has; 0: it only reads, and nothing is written
 -- ARGV[3]  its quarantine, milliseconds
--- ARGV[4]  the incarnation record whose wait begins anew if it is still there, or empty
--- ARGV[5]  the floor that goes with that
+-- ARGV[4]  the incarnation record whose quarantine begins again if it is still there, or empty
+-- ARGV[5]  the floor for that
 -- ARGV[6]  the claim to write where there is no incarnation record
--- ARGV[7]  the floor that this one is lifted to as far as its clock allows, or 0
+-- ARGV[7]  the floor to which this one is lifted, as far as this node's clock allows, or 0
 -- ARGV[8]  the id of this request, with which the answer begins (R15)
--- returns  {id, ARGV[1], incarnation record or empty, µs, identity, role or empty, what is said to a write or empty}
+-- returns  {id, ARGV[1], incarnation record or empty, µs, identity, role or empty, the error of a write or empty}
 local us, ms = clock()
 local me, role = identity(), info('replication', 'role') or ''
 local size, quarantine = tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -25,29 +25,33 @@ local function written(server, floor, ready, span, closed, claim)
   return {ARGV[8], ARGV[1], value, us, me, role, refused}
 end
 local new_floor = (ms + 12000) * 1024 + us % 1000
+-- No record: the node is new, or has lost its data.
 if not stored then
   return written(me, new_floor, ms + wait(quarantine), quarantine, '0', ARGV[6])
 end
 local server, floor, ready, known, span, closed, claim = fields(stored)
+-- Another version's record, or another quorum's: it stays as it is.
 if not server or tonumber(known) ~= size then
   return {ARGV[8], ARGV[1], stored, us, me, role, refused}
 end
 floor, ready, span = tonumber(floor), tonumber(ready), tonumber(span)
 local longest = math.max(quarantine, span)
 local anew = ms + wait(longest)
-if tonumber(closed) <= ms then  -- it is over: a clock that goes back does not begin it again
+if tonumber(closed) <= ms then  -- the closing is over: a clock that goes back does not begin it again
   closed = '0'
 end
+-- Another server's record: a restart or a failover, after which locks may be forgotten.
 if me ~= '-' and me ~= server then
   return written(me, math.max(new_floor, floor), anew, longest, closed, claim)
 end
 floor = math.max(floor, math.min(tonumber(ARGV[7]), new_floor))
+-- Its clock has jumped; or this client's quarantine is longer, and the node still waits.
 if stored == ARGV[4] then
   floor, ready = math.max(floor, math.min(tonumber(ARGV[5]), new_floor)), anew
 elseif longest > span and ready > 0 then
   ready = ready + wait(longest) - wait(span)
 end
-if ready > anew then  -- the clock went back since, and counters may have ended while it was ahead
+if ready > anew then  -- the clock went back, and counters may have ended while it was ahead
   floor, ready = math.max(new_floor, floor), anew
 end
 return written(server, floor, ready, longest, closed, claim)

@@ -1,12 +1,12 @@
--- An operator states that no lock can be alive: the node may vote at once, above all fences so far (R12).
+-- An operator states that no lock can be alive: the node may vote at once, above all earlier fences (R12).
 -- KEYS[1]  the incarnation record
 -- ARGV[1]  how many nodes there are
 -- ARGV[2]  the quarantine from now on, milliseconds
--- ARGV[3]  0.  In the second round the floor of all nodes, to which this one is lifted as far as its clock
---          allows; nothing is stated any more then
--- ARGV[4]  the label of the client, which other clients are told of (R12a)
+-- ARGV[3]  0.  In the second round the greatest floor of all nodes, to which this one is lifted as far as its clock
+--          allows; that round states nothing
+-- ARGV[4]  the label of the client, for the messages of other clients (R12a)
 -- ARGV[5]  the id of this request, with which the answer begins (R15)
--- returns  {id, the incarnation record or empty}; one of another format is left as it is
+-- returns  {id, the incarnation record or empty}; a record of another format stays as it is
 local us, ms = clock()
 local me, own, asked = identity(), (ms + 12000) * 1024 + us % 1000, tonumber(ARGV[3])
 local stored = redis.call('GET', KEYS[1])

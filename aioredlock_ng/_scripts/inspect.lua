@@ -1,19 +1,20 @@
--- The holders of locks, for how long their keys are there yet, and where their counters stand.
+-- The holders of locks, how long their keys still live, and the values of their counters.
 -- KEYS     each lock, and its counter
--- ARGV[1]  how many bytes the answer may have, more or less: once it has them, the other locks are left out
+-- ARGV[1]  size of the answer in bytes, roughly: once it is reached, the remaining locks are left out
 -- ARGV[2]  the id of this request, with which the answer begins (R15)
--- returns  {id, value, ms, count, …}: of each lock, in their order, but for those that are left out, which the first never is.
---          value is false when the lock is free; ms is -1 when there is no expiry.  count is what the counter has, false
---          where it has nothing, and where no holder or readers are (R10): slots have counters of their own (R25).
---          Of a value that is too long to be ours, only the beginning: it could be of any size.
---          Where readers are, the value is {owner, ms, …}: those that end last, each with how long it reads yet; one
---          more than are shown, which tells that there are more.
---          Where a semaphore's slots are, the value is {slot, owner, ms, …}, by the slots' numbers.
---          Where something else is, the value is {error}, the plain WRONGTYPE error: redis.call would wrap it in words
---          that differ from server to server, and it is no reason to tell nothing of the others.
+-- returns  {id, value, ms, count, …}: three for each lock, in the order of KEYS; the first lock is never left out.
+--          value is false when the lock is free; ms is -1 when there is no expiry.  count is the counter's value, false
+--          where there is none, and where there is neither a holder nor a reader (R10): slots have counters of their
+--          own (R25).
+--          A value that is too long to be ours is cut: it could be of any size.
+--          For readers the value is {owner, ms, …}: those that end last, each with its ms left; one more than are shown,
+--          which says that there are more.
+--          For a semaphore's slots the value is {slot, owner, ms, …}, by the slots' numbers.
+--          For anything else the value is {error}, the plain WRONGTYPE error.  redis.call would wrap it in a text that
+--          differs from server to server, and would end the script without an answer for the other locks.
 local MOST, ENTRY = 101, 16
 local room = tonumber(ARGV[1])
--- An owner value as it is shown, and what it takes of the room.
+-- An owner value, cut; it takes its part of the room.
 local function shown(owner)
   owner = string.sub(owner, 1, 1024)
   room = room - #owner - ENTRY
@@ -49,7 +50,7 @@ local function readers_of(key)
   end
   return readers
 end
--- What a counter has, as far as it can be a number.
+-- The value of a counter; false where it cannot be a number.
 local function count_of(counter)
   local stored = redis.pcall('GET', counter)
   return type(stored) == 'string' and #stored <= 16 and stored

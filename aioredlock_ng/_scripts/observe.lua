@@ -1,4 +1,4 @@
--- What an observer of an election sees on this node (R32).
+-- An observer polls an election on this node (R32).
 -- KEYS[1]  the lock
 -- KEYS[2]  the announcement
 -- KEYS[3]  the incarnation record
@@ -8,8 +8,8 @@
 -- ARGV[4]  the id of this request, with which the answer begins (R15)
 -- returns  {id, votes, held, announced}
 --          votes      1: this node has a vote (R12); else 0
---          held       1: anything is under the lock's key; else 0
---          announced  term:label, the greatest that was announced here, or empty
+--          held       1: the lock's key exists; else 0
+--          announced  term:label of the greatest term that was announced here, or empty
 local votes = incarnation_matches(KEYS[3], ARGV[1], ARGV[3]) and 1 or 0
 local held = redis.call('PTTL', KEYS[1]) == -2 and 0 or 1
 return {ARGV[4], votes, held, string.sub(redis.call('GET', KEYS[2]) or '', 1, 1024)}

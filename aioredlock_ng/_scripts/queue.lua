@@ -1,8 +1,9 @@
--- Those that wait in line for a fair lock (R28).
+-- The queue of waiters for a fair lock (R28).
 -- KEYS     their tickets and their seats
--- ARGV[1]  how many to return at most: the first in line
+-- ARGV[1]  how many waiters to return at most, from the front of the queue
 -- ARGV[2]  the id of this request, with which the answer begins (R15)
--- returns  {id, more, {seat, ticket, …}}: those that have not ended, in their order; more is 1 when the line is longer
+-- returns  {id, more, {seat, ticket, …}}: the seats that have not ended, in their order; more is 1 when the queue is
+--          longer
 local _, ms = clock()
 local line, found = redis.call('ZRANGE', KEYS[1], 0, ARGV[1], 'WITHSCORES'), {}
 local most = 2 * tonumber(ARGV[1])

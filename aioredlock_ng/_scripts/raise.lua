@@ -1,5 +1,5 @@
--- The owner lifts its counters to one fence, so that the nodes agree on it (R10, R21, R25).  One script for each kind, by
--- its part: mutex, readers, slots.
+-- The owner raises its counters to one fence, so that the nodes agree on it (R10, R21, R25).  One script for each kind,
+-- by its part: mutex, readers, slots.
 -- KEYS     n locks, their n counters; of readers and writers n queues; the incarnation record
 -- ARGV[1]  owner
 -- ARGV[2]  fence
@@ -7,9 +7,9 @@
 -- ARGV[4]  the kind's own argument, if it has one, as in extend.lua
 -- behind   the record that the client expects, the floor in it, this server's identity or empty; the id of this
 --          request, with which the answer begins (R15)
--- returns  {id, n}.  1: all are ours and stand at the fence, or above it where other readers have raised a reader's.
---          0: something is not ours.  -1: this node has no vote.  -2: the fence is too far ahead of this node's clock.
---          -3: a counter is above it.
+-- returns  {id, n}.  1: all names are ours, and their counters at the fence, or above it where other readers have
+--          raised a reader's.  0: a name is not ours.  -1: this node has no vote.  -2: the fence is too far ahead of
+--          this node's clock.  -3: a counter is above it.
 local id = ARGV[#ARGV]
 if not incarnation_matches(KEYS[#KEYS], ARGV[OWN + 4], ARGV[OWN + 6]) then
   return {id, -1}

@@ -3,15 +3,16 @@
 -- ARGV[1]  owner
 -- ARGV[2]  ttl, milliseconds
 -- ARGV[3]  ballot: the fence that the client proposes; 0 without fences
--- ARGV[4]  1: readers have no blocks
+-- ARGV[4]  1: readers have no fence ranges
 -- ARGV[5]  how long a counter lives unused, milliseconds
--- ARGV[6]  the seat of the call, which leaves a mark where it has to wait; empty: it does not wait
+-- ARGV[6]  the seat of the call, which leaves a waiting flag where it has to wait; empty: it does not wait
 -- ARGV[7]  the record that the client expects; all three are left out where there are none
 -- ARGV[8]  the floor in it
 -- ARGV[9]  this server's identity, or empty
 -- ARGV[#ARGV]  the id of this request, with which the answer begins (R15)
--- returns  {id, 1, fence, µs}: all ours.  {id, 0, wait, µs}: a writer has one of them, or waits for it; it stays for
---          wait ms at the longest, or -1 for no expiry.  {id, -1, 0, µs}: this node has no vote.  µs is its time.
+-- returns  {id, 1, fence, µs}: all ours.  {id, 0, wait, µs}: a writer has one of the names, or waits for it; wait is
+--          the greatest ms that one stays, -1 if a key has no expiry.  {id, -1, 0, µs}: this node has no vote.  µs is
+--          its time of day.
 local call = redis.call
 local us, ms = clock()
 local n, owner, ttl, floor = #KEYS, ARGV[1], ARGV[2], 0
@@ -24,6 +25,7 @@ end
 local fenced = ARGV[3] ~= '0'
 n = fenced and n / 3 or n / 2
 local queues, wait, mine, marks, kept_from = fenced and 2 * n or n, 0, {}, {}, {}
+-- A single name without waiting flags, the usual case, needs no check before the ZADD below.
 for i = 1, n do
   local key, queue = KEYS[i], KEYS[queues + i]
   marks[i] = call('PTTL', queue) > 0
@@ -35,6 +37,7 @@ for i = 1, n do
     end
   end
 end
+-- Nothing known is in the way: enter each set.
 for i = 1, wait == 0 and n or 0 do
   local key, ends = KEYS[i], ms + ttl
   local added = not mine[i] and redis.pcall('ZADD', key, 'NX', ends, owner)
@@ -64,6 +67,7 @@ for i = 1, wait == 0 and n or 0 do
     end
   end
 end
+-- Refused: a waiting flag at the names that were in the way, and only there.
 if wait ~= 0 then
   for i = 1, ARGV[6] ~= '' and n or 0 do
     if kept_from[i] then

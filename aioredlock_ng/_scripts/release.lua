@@ -1,20 +1,20 @@
--- Delete what is ours, and tell how long what is not ours will stay (R6; R13 waits by it).
+-- Delete the keys that are ours, and return how long the others stay (R6); waiters use that (R13).
 -- KEYS     n locks; with a fence their n counters
 -- ARGV[1]  owner
 -- ARGV[2]  the lease's fence, 0 without
 -- ARGV[3]  how long a counter lives unused, milliseconds
--- ARGV[4]  empty: nothing is published; else for each key that is gone a notice goes to the subscribers of the
---          channel of its own name, saying how many they are, or nothing where that may not be asked
--- ARGV[5]  how many milliseconds what is ours stays taken, if it lives so long, without a notice (R34); left out
---          where it is to go.  A letter in the value says that it is only kept then.
+-- ARGV[4]  empty: nothing is published; else for each key that is deleted a notification goes to the subscribers of the
+--          channel of its own name: their number, or nothing where that may not be asked
+-- ARGV[5]  milliseconds for which our keys stay taken, if they live so long, without a notification (R34); left out
+--          where they are to be deleted.  A letter in the value then marks a key as kept.
 -- ARGV[#ARGV]  the id of this request, with which the answer begins (R15)
--- returns  {id, deleted, wait, told}, and where keys are there that are not ours {…, foreign} or {…, foreign, label}
---          deleted  how many keys were ours: they are gone, or stay for ARGV[5]
---          wait     ms that the longest of the others has left; 0: there is none, -1: it has no expiry
---          told     how many listen on the channel of the key where the most do; 0: none, or not known, or nothing
---                   was to be published, -1: publishing was refused
+-- returns  {id, deleted, wait, told}, and where there are keys that are not ours {…, foreign} or {…, foreign, label}
+--          deleted  how many keys were ours: they are deleted, or stay for ARGV[5]
+--          wait     the greatest ms left of the others; 0: there is none, -1: one has no expiry
+--          told     the greatest number of subscribers of one key's channel; 0: none, or unknown, or nothing was to be
+--                   published, -1: publishing was refused
 --          foreign  1: another program wrote one of the others, and will not publish its release; else 0
---          label    what the holder of one of the others calls itself; left out where none is this package's
+--          label    the label of the holder of one of the others; left out where none is this package's
 local n, fence = #KEYS, tonumber(ARGV[2])
 if fence > 0 then
   n = n / 2

@@ -1,10 +1,10 @@
--- Single locks: each is deleted if it is ours, as if it had come alone (R6, R42).
+-- Several single locks: each is deleted if it is ours, as if it had come alone (R6, R42).
 -- KEYS     n locks
--- ARGV[1]  as ARGV[4] of release.lua: empty, or what is gone is published
+-- ARGV[1]  as ARGV[4] of release.lua: empty, or each deletion is published
 -- ARGV[2]  the owners, one for each lock
 -- ARGV[#ARGV]  the id of this request, with which the answer begins (R15)
--- returns  {id, answer of each}.  1: deleted, and nothing listens to its channel.  Else what release.lua returns
---          behind its request id.  A text is the error where the key is of another type.
+-- returns  {id, answer for each}.  1: deleted, and its channel has no subscribers.  Else the answer of release.lua
+--          without its request id.  A text: the error where the key is of another type.
 local call, pcall = redis.call, redis.pcall
 local answers, counts = {ARGV[#ARGV]}, nil
 if ARGV[1] ~= '' then

@@ -1,5 +1,5 @@
--- A node that lost our keys gets them back, in a round that a majority has won (R9); quarantined ones, too.  One script for
--- each kind, by its part: mutex, readers, slots.
+-- Set our keys again on a node that lost them, after a round that was won (R9); also on a node in quarantine.  One script
+-- for each kind, by its part: mutex, readers, slots.
 -- KEYS     n locks; with a fence their n counters; of readers and writers n queues
 -- ARGV[1]  owner
 -- ARGV[2]  ttl, milliseconds, > 0
@@ -7,7 +7,7 @@
 -- ARGV[4]  how long a counter lives unused, milliseconds
 -- ARGV[5]  the kind's own argument, if it has one, as in extend.lua
 -- ARGV[#ARGV]  the id of this request, with which the answer begins (R15)
--- returns  {id, 0}: all are ours and live at least ttl.  {id, -1}: something is not ours; nothing was changed.
+-- returns  {id, 0}: all names are ours and live at least ttl.  {id, -1}: a name is another owner's; nothing was changed.
 local owner, ttl, fence, own = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[5]
 local _, ms = clock()
 local n = #KEYS / (1 + BESIDE + math.min(fence, 1))

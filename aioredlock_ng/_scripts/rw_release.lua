@@ -1,15 +1,15 @@
--- Give back what is ours, as a writer or as a reader, and tell how long what is not ours will stay (R6, R22).
+-- Release the names that are ours, as a writer or as a reader, and return how long the others stay (R6, R22).
 -- KEYS     n locks; with a fence their n counters; n queues
 -- ARGV[1]  owner
 -- ARGV[2]  the lease's fence, 0 without
 -- ARGV[3]  how long a counter lives unused, milliseconds
--- ARGV[4]  1: where a writer has gone, that is published on the channel of the key's name; where the last reader has,
---          on that of the queue's, to which writers listen.  Empty: nothing is
+-- ARGV[4]  1: a writer's release is published on the channel of the key's name, the last reader's on the channel of the
+--          queue's name, to which writers listen.  Empty: none is
 -- ARGV[5]  the mode: read or write
--- ARGV[6]  the seat of a call that waits no more, whose mark is taken away; left out where the call may wait on
+-- ARGV[6]  the seat of a call that waits no more, whose waiting flag is removed; left out where the call may wait on
 -- ARGV[#ARGV]  the id of this request, with which the answer begins (R15)
--- returns  {id, given back, wait, told}, and where others are {…, foreign} or {…, foreign, label}: as release.lua.
---          Readers are no foreigners, and have no label.
+-- returns  {id, released, wait, told}, and where there are other owners {…, foreign} or {…, foreign, label}: as
+--          release.lua.  Readers are not foreign, and have no label.
 local call = redis.call
 local n, owner, fence, loud, reads = #KEYS, ARGV[1], tonumber(ARGV[2]), ARGV[4] ~= '', ARGV[5] == 'read'
 n = fence > 0 and n / 3 or n / 2
@@ -20,8 +20,8 @@ local function ms()
   now = now or select(2, clock())
   return now
 end
--- Take a reader out, if it is in: 1, else 0, or an error where no readers can be.  The key ends with the last of the
--- others; whether any reads yet is the second value.
+-- Remove our reader: 1 if it was there, else 0, or an error where the key is no set of readers.  The key then ends with
+-- the last of the others; the second value is whether any of them still reads.
 local function leave(key)
   local last = redis.pcall('ZREVRANGE', key, 0, 1)
   if last.err then
@@ -39,10 +39,10 @@ end
 for i = 1, n do
   local key, queue, count, mine = KEYS[i], KEYS[queues + i], 0, true
   if #ARGV > 6 and redis.pcall('ZREM', queue, 'w' .. ARGV[6]) == 1 then
-    tell(key)  -- readers need not wait for it any more
+    tell(key)  -- readers need not wait for this writer any more
   end
-  -- First what the mode says, so that nothing fails where all is as usual.  `gone`: how many readers have gone, or the
-  -- error where none can be.
+  -- Try what the mode says first, so that no command fails in the usual case.  `gone`: how many readers were removed, or
+  -- the error where the key is no set of readers.
   local gone, others, holder = 0, true, false
   if reads then
     gone, others = leave(key)
@@ -86,8 +86,8 @@ for i = 1, n do
       foreign = foreign == 1 and 1 or is_foreign(holder)
       other = other or label(holder)
     end
-    -- The crowd (R33): for a reader all that listen for a writer's release; for a writer the other writers, which alone
-    -- listen for the last reader's.
+    -- The number of waiters (R33): for a reader all that listen for a writer's release; for a writer the other writers,
+    -- which alone listen for the last reader's.
     count = loud and listeners(reads and key or queue) or 0
   end
   told = (told == -1 or count == -1) and -1 or math.max(told, count)

@@ -1,13 +1,13 @@
--- Several names at once, all or nothing, without a fence (for one name that is SET NX PX).
+-- Several names at once, all or nothing, without a fence (a single name needs only SET NX PX).
 -- KEYS     n locks; with a quarantine the incarnation record
 -- ARGV[1]  owner
 -- ARGV[2]  ttl, milliseconds
--- ARGV[3]  of no use without a fence, nor are the next two: those of acquire.lua
+-- ARGV[3]  unused without a fence, as are the next two: see acquire.lua
 -- ARGV[6]  the record that the client expects; all three are left out where there are none
 -- ARGV[7]  the floor in it
 -- ARGV[8]  this server's identity, or empty
 -- ARGV[#ARGV]  the id of this request, with which the answer begins (R15)
--- returns  {id, n}.  0: all set.  n > 0: taken, the longest of the keys in the way has n ms left.
+-- returns  {id, n}.  0: all set.  n > 0: taken; n is the greatest ms left of the keys in the way.
 --          -1: taken by a key without expiry.  -2: this node has no vote (R12).
 local n, wait = #KEYS, 0
 if #ARGV > 6 then

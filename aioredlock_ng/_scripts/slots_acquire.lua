@@ -3,18 +3,18 @@
 -- ARGV[1]  owner
 -- ARGV[2]  ttl, milliseconds
 -- ARGV[3]  ballot: the fence that the client proposes; 0 without fences
--- ARGV[4]  1: permits have no blocks
+-- ARGV[4]  1: permits have no fence ranges
 -- ARGV[5]  how long counters live unused, milliseconds
 -- ARGV[6]  how many slots there are
--- ARGV[7]  the slot to begin with
--- ARGV[8]  how many slots to look at from there on: the first one that is free is taken
+-- ARGV[7]  the first slot to try
+-- ARGV[8]  how many slots to try from there on: the first one that is free is taken
 -- ARGV[9]  the record that the client expects; all three are left out where there are none
 -- ARGV[10] the floor in it
 -- ARGV[11] this server's identity, or empty
 -- ARGV[#ARGV]  the id of this request, with which the answer begins (R15)
--- returns  {id, 1, fence, µs, slot}: ours.  {id, 0, wait, µs, -1}: none of these is free; wait is the milliseconds until
---          one of all is, 0: one is now, -1: never, for another program's hash is there.  {id, -1, 0, µs, -1}: this node
---          has no vote.  µs is its time of day.
+-- returns  {id, 1, fence, µs, slot}: ours.  {id, 0, wait, µs, -1}: none of the tried slots is free; wait is the
+--          milliseconds until any slot is free, 0: one is now, -1: never, since another program's hash is there.
+--          {id, -1, 0, µs, -1}: this node has no vote.  µs is its time of day.
 local us, ms = clock()
 local key, owner, ballot, permits, floor = KEYS[1], ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[6]), 0
 if #ARGV > 9 then
@@ -28,7 +28,7 @@ if not ends then
   return {ARGV[#ARGV], 0, redis.call('PTTL', key), us, -1}
 end
 local slot = nil
-for held in pairs(mine) do  -- of a repeated command
+for held in pairs(mine) do  -- a repeated command has its slot already
   slot = math.min(slot or held, held)
 end
 local start = tonumber(ARGV[7])

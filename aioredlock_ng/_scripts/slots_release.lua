@@ -1,15 +1,15 @@
--- Give back every slot of the owner, and tell for how long all of them are taken (R6, R24).
+-- Release all slots of the owner, and return how long all slots stay taken (R6, R24).
 -- KEYS     the lock; with a fence its counters
 -- ARGV[1]  owner
 -- ARGV[2]  the lease's fence, 0 without
 -- ARGV[3]  how long counters live unused, milliseconds
--- ARGV[4]  empty: nothing is published; else on the channel of the key's name how many listen there, if that may be
---          asked, a colon, and the slot that is free
+-- ARGV[4]  empty: nothing is published; else on the channel of the key's name the number of its subscribers, if that may
+--          be asked, a colon, and the slot that is free
 -- ARGV[5]  how many slots there are
 -- ARGV[6]  the slot of the lease; -1: it was not won
 -- ARGV[7]  the id of this request, with which the answer begins (R15)
--- returns  {id, given back, wait, told}, as release.lua: wait is 0 where a slot is free.  Where another program's hash
---          is, {id, 0, wait, told, 1}.
+-- returns  {id, released, wait, told}, as release.lua: wait is 0 where a slot is free.  Where another program's hash is
+--          there, {id, 0, wait, told, 1}.
 local key, owner, fence, slot = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[6])
 local _, ms = clock()
 local loud = ARGV[4] ~= ''

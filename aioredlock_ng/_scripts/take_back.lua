@@ -1,13 +1,13 @@
--- The older quorum takes a node back that a stray client has used, and keeps still for as long as a lock of the
--- other one may live (R12a).
+-- The older quorum takes a node back that a stray client has used, and grants nothing for as long as a lock of the
+-- other quorum may live (R12a).
 -- KEYS[1]  the incarnation record
--- ARGV[1]  what to answer behind the request id, as in greet.lua
+-- ARGV[1]  a nonce, as in greet.lua
 -- ARGV[2]  how many nodes the client has
 -- ARGV[3]  its quarantine, milliseconds
--- ARGV[4]  the incarnation record that was seen: nothing is changed when another one is there
+-- ARGV[4]  the incarnation record that the client has seen: if another one is there, nothing is changed
 -- ARGV[5]  the claim of the client's quorum
 -- ARGV[6]  the pattern of all keys under the prefix
--- ARGV[7…] how those of them begin that are no locks: counters, hints, announcements
+-- ARGV[7…] the beginnings of those keys that are no locks: counters, hints, announcements
 -- ARGV[#ARGV]  the id of this request, with which the answer begins (R15)
 -- returns  as greet.lua
 local us, ms = clock()
@@ -25,7 +25,8 @@ local function is_lock(key)
   end
   return true
 end
--- What cannot be seen, for want of the right or since there are too many keys, may live for a day.
+-- The longest time in ms that a lock here still lives.  A day, the longest ttl of all, where keys cannot be listed or are
+-- too many.
 local function longest_ttl()
   local cursor, longest = '0', 0
   for _ = 1, 200 do

@@ -1,9 +1,9 @@
 -- Write locks, one or several at once, all or nothing (R20 to R22).
 -- KEYS     n locks; with fences their n counters; n queues; with a quarantine the incarnation record
--- ARGV[1]  owner; all are as those of read.lua
--- returns  {id, 1, fence, µs, before}: all ours; before is where the counter stood, the greatest of them.
---          {id, 0, wait, µs, 0}: others have one of them, or readers come first; they stay for wait ms at the longest,
---          or -1 for no expiry.  {id, -1, 0, µs, 0}: this node has no vote.  µs is its time of day.
+-- ARGV     as read.lua
+-- returns  {id, 1, fence, µs, before}: all ours; before is the greatest value of the counters before this grant.
+--          {id, 0, wait, µs, 0}: other owners have one of the names, or readers come first; wait is the greatest ms that
+--          one stays, -1 if a key has no expiry.  {id, -1, 0, µs, 0}: this node has no vote.  µs is its time of day.
 local call = redis.call
 local us, ms = clock()
 local n, owner, floor = #KEYS, ARGV[1], 0
@@ -16,12 +16,14 @@ end
 local fenced = ARGV[3] ~= '0'
 n = fenced and n / 3 or n / 2
 local queues, wait, mine, marks, kept_from = fenced and 2 * n or n, 0, 0, false, {}
+-- In a reader phase no writer comes in.
 for i = 1, n do
   if call('PTTL', KEYS[queues + i]) > 0 then
     local turn = marked(KEYS[queues + i], 'turn', ms)
     marks, wait, kept_from[i] = true, longer(wait, turn), turn > 0
   end
 end
+-- A single name that is free, the usual case, is ours with this SET.  Else check each name before any is set.
 local set = n == 1 and wait == 0 and call('SET', KEYS[1], owner, 'NX', 'PX', ARGV[2])
 for i = 1, set and 0 or n do
   local left, ours = taken(KEYS[i], owner)
@@ -30,7 +32,7 @@ for i = 1, set and 0 or n do
 end
 if wait ~= 0 then
   for i = 1, ARGV[6] ~= '' and n or 0 do
-    if kept_from[i] then  -- a name that is free is for others to have
+    if kept_from[i] then  -- names that are free stay free for others
       mark(KEYS[queues + i], 'w' .. ARGV[6], ms, MARK)
     end
   end

@@ -1,10 +1,10 @@
--- A key lives for at least ttl from now.
+-- Let a key live for at least ttl from now.
 local function prolong(key, ttl)
   if redis.call('PTTL', key) < tonumber(ttl) then
     redis.call('PEXPIRE', key, ttl)
   end
 end
--- Have a counter stand at a value; `stored` is what it is now.
+-- Set a counter to a value; `stored` is its value now.
 local function stand(counter, stored, value, ms, keep_ms)
   local keep = kept(value, ms, keep_ms)
   if tonumber(stored) == value then
@@ -13,7 +13,7 @@ local function stand(counter, stored, value, ms, keep_ms)
     redis.call('SET', counter, value, 'PX', keep)
   end
 end
--- The lock's owner lifts a counter to its fence (R10); false when it does not stand there then.
+-- Raise the counter of a lock that is ours to its fence (R10); false when it is not at the fence then.
 local function raise(counter, fence, floor, ms, keep_ms)
   local stored = redis.call('GET', counter)
   local before = reading(stored, floor, ms)
@@ -24,7 +24,7 @@ local function raise(counter, fence, floor, ms, keep_ms)
   stand(counter, stored, math.max(before, fence), ms, keep_ms)
   return before <= fence
 end
--- The same for the counters behind n locks; false when one of them does not stand there then.
+-- The same for the counters of n locks; false when one of them is not at the fence then.
 local function raise_all(n, fence, floor, ms, keep_ms)
   local agreed = true
   for i = n + 1, 2 * n do

@@ -1,6 +1,7 @@
--- What raise.lua, extend.lua and repair.lua ask of each kind: here of a reader, or a writer, as the mode says.
+-- The functions of a kind for raise.lua, extend.lua and repair.lua: a reader or a writer, by the mode.
 local OWN, BESIDE = 1, 1
--- As parts/mutex.lua; of a reader also until when it reads, unless its key is still the writer's that it was (R23).
+-- As parts/mutex.lua.  The second value is until when a reader reads; nil where the key is still that of the writer which
+-- it was before a downgrade (R23).
 local function holding(key, owner, ms, mode)
   local till = mode == 'read' and reads_until(key, owner, ms)
   if till then
@@ -13,7 +14,7 @@ local function lengthen(key, owner, ttl, ms, mode, till, queue)
   if mode == 'write' then
     prolong(key, ttl)
   elseif till then
-    redis.call('ZREMRANGEBYSCORE', key, '-inf', ms - 1)  -- a server at its maxmemory lets what has written go on
+    redis.call('ZREMRANGEBYSCORE', key, '-inf', ms - 1)  -- after a write a server at its maxmemory allows the ZADD
     redis.call('ZADD', key, math.max(till, ms + ttl), owner)
     prolong(key, ttl)
   else  -- the downgrade (R23): the writer's own key becomes a reader's
@@ -33,7 +34,7 @@ local function restore(key, owner, ttl, ms, mode)
     prolong(key, ttl)
   end
 end
--- Other readers may have raised a reader's counter above its fence (R21).
+-- Other readers may have raised a reader's counter above its fence: that is no failure (R21).
 local function raise_counters(n, fence, floor, ms, keep_ms, mode)
   return raise_all(n, fence, floor, ms, keep_ms) or mode == 'read'
 end

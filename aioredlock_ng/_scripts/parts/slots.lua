@@ -1,7 +1,7 @@
--- What is under the key of a semaphore: a hash of slots, from 0 on, each with the moment in ms until which its owner has
--- it, of 13 digits, a colon and the owner value (R24).  Returns nil where that is another program's hash: it has entries of
--- another form.  Else the ends of the slots that are held, by their numbers; the fields that have ended; and which of the
--- slots are the owner's.
+-- The key of a semaphore holds a hash of slots, from 0 on, each with the moment in ms until which its owner has it, in 13
+-- digits, a colon and the owner value (R24).  Returns nil for another program's hash, which has entries of another form.
+-- Else returns the ends of the slots that are held, by their numbers; the fields that have ended; and the set of the
+-- owner's slots.
 local function slots_at(key, ms, owner)
   local all = redis.call('HGETALL', key)
   local ends, ended, mine, size = {}, {}, {}, #owner + 14
@@ -22,7 +22,7 @@ local function slots_at(key, ms, owner)
   end
   return ends, ended, mine
 end
--- For how many ms all slots are taken yet, at least 1; 0: one is free.
+-- How many ms all slots are still taken, at least 1; 0: one is free.
 local function all_taken(ends, permits, ms)
   local first = nil
   for slot = 0, permits - 1 do
@@ -39,7 +39,7 @@ local function drop(key, slots)
     redis.call('HDEL', key, unpack(slots))
   end
 end
--- Have the owner's slots but for `kept` among those that are to be dropped; returns how many they are.
+-- Add the owner's slots except `kept` to those that are to be dropped; returns how many there are.
 local function strays(ends, mine, kept, dropped)
   local found = 0
   for slot in pairs(mine) do
@@ -51,20 +51,20 @@ local function strays(ends, mine, kept, dropped)
   end
   return found
 end
--- The owner has a slot until then.
+-- Set a slot for the owner until `till`.
 local function take_slot(key, slot, till, owner, ttl)
   redis.call('HSET', key, slot, till .. ':' .. owner)
   prolong(key, ttl)
 end
--- The counters of a semaphore, one for each slot in a hash that lives as long as any of them needs (R11, R25).
--- Have one stand at a value; `stored` is what it is now.
+-- The counters of a semaphore, one for each slot, in a hash that lives as long as any of them needs (R11, R25).
+-- Set a counter to a value; `stored` is its value now.
 local function slot_stand(counters, slot, stored, value, ms, keep_ms)
   if tonumber(stored) ~= value then
     redis.call('HSET', counters, slot, value)
   end
   prolong(counters, kept(value, ms, keep_ms))
 end
--- The slot's owner lifts its counter to its fence (R10); false when it does not stand there then.
+-- Raise the counter of a slot that is ours to its fence (R10); false when it is not at the fence then.
 local function raise_slot(counters, slot, fence, floor, ms, keep_ms)
   local stored = redis.call('HGET', counters, slot)
   local before = reading(stored, floor, ms)
@@ -75,7 +75,7 @@ local function raise_slot(counters, slot, fence, floor, ms, keep_ms)
   slot_stand(counters, slot, stored, math.max(before, fence), ms, keep_ms)
   return before <= fence
 end
--- What raise.lua, extend.lua and repair.lua ask of each kind: here of the owner of a slot, which has no other one (R25).
+-- The functions of a kind for raise.lua, extend.lua and repair.lua: the owner of a slot, which has no other slot (R25).
 local OWN, BESIDE = 1, 0
 local function holding(key, owner, ms, slot, tidies)
   local ends, dropped, mine = slots_at(key, ms, owner)
@@ -90,7 +90,7 @@ local function holding(key, owner, ms, slot, tidies)
   return mine[slot] and 1 or ends[slot] and -1 or 0, ends[slot]
 end
 local function lengthen(key, owner, ttl, ms, slot, till)
-  redis.call('HDEL', key, '')  -- after a first write, though of nothing, a server without memory allows more
+  redis.call('HDEL', key, '')  -- after a write, even one that changes nothing, a server at its maxmemory allows more
   take_slot(key, slot, math.max(till, ms + ttl), owner, ttl)
 end
 local function restore(key, owner, ttl, ms, slot)

@@ -8,7 +8,7 @@ local function identity()
   return run_id and run_id .. (info('replication', 'master_replid') or '') or '-'
 end
 -- Whether the incarnation record is the one that the client expects (R12).  `me` is this server's identity where the client
--- cannot tell that its connection still leads to the same server, else empty.
+-- cannot know whether its connection still leads to the same server, else empty.
 local function incarnation_matches(key, expected, me)
   return expected ~= '' and redis.call('GET', key) == expected and (me == '' or me == identity())
 end
