@@ -478,7 +478,7 @@ class Holding:
             self._lost.set()
         if self.body is not None:
             self.body.stop()
-        # A seat that outlives a refused attempt: it is left before the process's next call asks, and sits there.
+        # A seat that outlives a refused attempt is left before the process's next call asks, and sits there.
         # A writer's waiting flag does not outlive one: it goes with the release.
         seat = self._primitive.kind.seat_of_try(self._contender.seat)
         if seat.name:

@@ -72,7 +72,7 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         if any(lock.state == "unknown" for lock in found):
             msg = f"lock {printable(self.names)}: too few nodes answered to tell whether it is taken"
             raise QuorumUnavailableError(msg, names=self.names, votes=())
-        # Without permits something else than a semaphore has the name: then none of them is to be had.
+        # No permits are shown: something else than a semaphore has the name, and no permit can be acquired.
         return any(
             lock.state == "held" and (not lock.permits or primitive.kind.full(len(lock.permits)))
             for lock in found
