@@ -603,6 +603,6 @@ class Holding:
         # The names stay taken for their `at_least`: until then tasks of this process do not ask.
         for name in contender.names:
             queue.handoff.end(name)
-        # After a loss the contender has no names any more: then the nodes alone tell when the names are free.
+        # After a loss the contender has no names any more: only the nodes know when the names are free.
         queue.cooldowns.begin(contender.names, self.taken_until, now)
         return []

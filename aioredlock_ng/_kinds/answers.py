@@ -222,7 +222,7 @@ def read_release(reply: Reply) -> Answer:
         return silent(reply)
     answer: list[Any] = reply
     deleted, wait, told, *others = answer
-    # The most frequent case: nothing else is to be told.
+    # The most frequent case: there is nothing else to report.
     if deleted and not wait and not told:
         return RELEASED
     foreign = bool(others and others[0])

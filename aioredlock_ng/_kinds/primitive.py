@@ -8,12 +8,12 @@ acquire     ttl, ballot (0: no fence), how many fences, how long a counter lives
 raise       fence, how long a counter lives unused
 extend      ttl, fence (0: none), how long a counter lives unused; the same for a repair
 release     fence (0: none), how long a counter lives unused, ``1`` or empty for a quiet one
-then        the kind's own arguments; if the kind has slots, of an acquire where to look for one, of all
-            else the slot, or -1 of a try; of an acquire the seat, if the kind has seats; of a release
-            that stays for how long, or the seat of a call that waits no more; of a kind whose calls stand
-            in line behind any seat its ticket and its life, and in a release, too, whether it has a seat
-            or not; if a vote needs proof, the precondition; the request id.  These two are the node's to
-            add (R12, R15).
+then        the kind's own arguments
+slots       an acquire: the first slot to try, and how many; other commands: the slot, -1 before a win
+seats       an acquire: the seat; a release: the seat of a call that waits no more.  A fair lock: in both
+            the seat, its ticket and its life, also where the seat is empty
+stays       a release whose keys stay: for how long
+last        if a vote needs proof, the precondition; the request id: both are added by the node (R12, R15)
 ==========  =========================================================================================
 
 All times are in milliseconds.  The Redlock page's ``SET key owner NX PX ttl`` is no script, and has none of

@@ -103,7 +103,7 @@ READ: Final = _kind(
     shares_with=frozenset({"read"}),
     together=True,
     seat=lambda *_: SHARED_SEAT,
-    unheard=Answer(Vote.SILENT, "no answer yet"),  # its grant may be above the fence, which no raise tells
+    unheard=Answer(Vote.SILENT, "no answer yet"),  # it may have granted above the fence, which no raise shows
     read_key=_read_key,
 )
 

@@ -64,7 +64,7 @@ class BaseNode(Node):
     @property
     @abstractmethod
     def in_flight(self) -> int:
-        """Commands sent and not answered yet."""
+        """Commands that were sent and are not answered."""
 
     # -- the incarnation record --------------------------------------------------------------------------
 

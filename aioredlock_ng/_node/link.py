@@ -129,7 +129,7 @@ class Link(asyncio.Protocol):
             return False
         try:
             self._transport.write_eof()
-        except OSError:  # reset by the peer, and the loop has not noticed yet
+        except OSError:  # reset by the peer, before the loop has noticed
             return False
         return True
 

@@ -46,7 +46,7 @@ STALE_ROLE: Final = "READONLY"
 
 @final
 class RedisNode(BaseNode):
-    """See `Node`.  Where no answer can be had, the reply is a `Silence` with its reason (R1)."""
+    """See `Node`.  Without an answer the reply is a `Silence` with its reason (R1)."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint.name, endpoint.address)
@@ -63,7 +63,7 @@ class RedisNode(BaseNode):
 
     @property
     def in_flight(self) -> int:
-        """Commands sent and not answered yet."""
+        """Commands that were sent and are not answered."""
         return len(self._link.pipe) if self._link else 0
 
     # -- commands ----------------------------------------------------------------------------

@@ -31,7 +31,7 @@ local left, mine = taken(key, owner)
 local queued, ticket = not mine and call('PTTL', tickets) > 0, 0
 local back = not mine and ARGV[7] ~= '0' and not (queued and call('ZSCORE', tickets, seat))
 if queued then
-  if back then  -- by its ticket it gets its old position in the queue again
+  if back then  -- its seat was lost, and comes back to its position by its ticket
     sit(tickets, seats, seat, tonumber(ARGV[7]), ms, tonumber(ARGV[8]))
   end
   ahead = ahead_of(tickets, seats, seat, ms)

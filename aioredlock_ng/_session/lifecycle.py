@@ -210,7 +210,7 @@ class Lifecycle:
         for holding in list(session.holdings.all):
             holding.abandon()
 
-    # -- what is known of it -------------------------------------------------------------------
+    # -- its state -----------------------------------------------------------------------------
 
     @property
     def unavailable_for(self) -> float:

@@ -179,7 +179,7 @@ class Session(AcquireSession):
         else:
             self.call_in_loop(function)
 
-    # -- what is built on it -------------------------------------------------------------------
+    # -- parts of higher layers ----------------------------------------------------------------
 
     def part(self, kind: Callable[[Session], PartT]) -> PartT:
         """Return a part of a higher layer, made at its first use and closed with the session."""
@@ -214,7 +214,7 @@ class Session(AcquireSession):
         for part in self._parts.values():
             part.close()
 
-    # -- what the parts tell each other --------------------------------------------------------
+    # -- callbacks of the parts ----------------------------------------------------------------
 
     def _stop_listening(self, name: str) -> None:
         """No task of this process waits for `name` any more."""

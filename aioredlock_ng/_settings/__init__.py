@@ -1,1 +1,1 @@
-"""What users give: options, nodes, durations; checked, and with messages that name what is wrong."""
+"""The settings of users: options, nodes, durations; checked, with messages that name what is wrong."""
