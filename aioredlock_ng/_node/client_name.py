@@ -10,7 +10,7 @@ def name_and_address(pool: Any) -> tuple[str, tuple[object, ...]]:
     if service := getattr(pool, "service_name", None):  # Redis Sentinel tells the address at each connect
         return f"client:sentinel:{service}", (
             "sentinel",
-            id(getattr(pool, "incarnation_manager", pool)),
+            id(getattr(pool, "sentinel_manager", pool)),
             service,
         )
     options = pool.connection_kwargs

@@ -165,6 +165,14 @@ async def test_a_server_given_twice_is_refused(client, other):
         LockManager([first, nodes[other]])
 
 
+def test_a_service_given_twice_is_refused():
+    """Two clients of one Sentinel lead to one master; of another Sentinel they may not (A4)."""
+    one, other = (Sentinel([("127.0.0.1", port)]) for port in (7000, 7001))
+    with pytest.raises(ConfigurationError, match="client:sentinel:main"):
+        LockManager([one.master_for("main"), one.master_for("main")])
+    LockManager([one.master_for("main"), one.master_for("spare"), other.master_for("main")])
+
+
 def test_a_client_is_looked_at_before_it_is_used():
     """One that blocks is refused; one whose pool leaves the address to redis-py has the usual one."""
     with pytest.raises(ConfigurationError, match=r"redis\.asyncio\.Redis"):
