@@ -7,7 +7,9 @@
 -- ARGV[4]  how long a counter lives unused, milliseconds
 -- ARGV[5]  the kind's own argument, if it has one, as in extend.lua
 -- ARGV[#ARGV]  the id of this request, with which the answer begins (R15)
--- returns  {id, 0}: all names are ours and live at least ttl.  {id, -1}: a name is another owner's; nothing was changed.
+-- returns  {id, 0}: all names are ours and live at least ttl.  {id, -1}: a name is another owner's; nothing was changed
+--          but for readers that have ended.  A node that missed a downgrade, and has the key of the writer that its
+--          owner was, makes it the reader's.
 local owner, ttl, fence, own = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[5]
 local _, ms = clock()
 local n = #KEYS / (1 + BESIDE + math.min(fence, 1))
