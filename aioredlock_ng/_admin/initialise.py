@@ -88,7 +88,7 @@ def _floor(answer: Answer) -> int | None:
 def _why_not(answer: Answer) -> str:
     if answer.found is None or _floor(answer) is not None:
         return answer.reason
-    return "its incarnation record was written by another version, which has to do this"
+    return "its incarnation record was written by another version: initialise it with that version"
 
 
 # -- what forbids it ---------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ async def _refuse_live_locks(session: Session) -> None:
             raise LockTakenError(msg, names=(lock.name,), retry_after=max(left))
     unseen = _unseen(session, found)
     if unseen:
-        msg = f"it cannot be seen whether a lock is alive: {'; '.join(unseen)}; nothing was changed"
+        msg = f"it is not known whether a lock is alive: {'; '.join(unseen)}; nothing was changed"
         raise QuorumUnavailableError(msg)
 
 
@@ -128,8 +128,8 @@ def _unseen(session: Session, found: Survey) -> Sequence[str]:
     needed = len(session.nodes) - majority(len(session.nodes)) + 1
     if 0 < remember < needed:
         unseen.append(
-            f"only {remember} of the nodes can be reached and have not lost their memory, {needed} are needed"
+            f"only {remember} of the nodes can be reached and still have their data, {needed} are needed"
         )
     if found.truncated:
-        unseen.append(f"there are more keys under the prefix than the {LOOKED_AT} that are looked at")
+        unseen.append(f"more keys begin with the prefix than the {LOOKED_AT} that are checked")
     return unseen

@@ -99,7 +99,7 @@ def test_an_error_is_exit_code_1(shared_nodes: Nodes, capsys: pytest.CaptureFixt
         code, output = doctor(capsys, shared_nodes.urls)
         assert code == 1
         assert re.search(
-            r"\n  error    eviction: maxmemory-policy is allkeys-lru: .* not at present.*\n {11}CONFIG SET ",
+            r"\n  error    eviction: maxmemory-policy is allkeys-lru: .* not set now.*\n {11}run CONFIG SET ",
             output,
         )
         assert output.count("error    ") == 1
@@ -166,7 +166,10 @@ def test_colours_are_for_terminals(
     assert ("\x1b[" in output) is coloured
     plain = re.sub(r"\x1b\[[0-9;]*m", "", output)
     assert "  ok       identity: no two nodes are the same server\r\n" in plain
-    assert "set a restart_quarantine; or appendonly yes with appendfsync always; or keep it down" in plain
+    assert (
+        "set a restart_quarantine; or set appendonly yes and appendfsync always; or keep a stopped node down"
+        in plain
+    )
 
 
 # -- what is found -----------------------------------------------------------------------------------
@@ -184,11 +187,13 @@ def test_nodes_of_another_quorum(nodes5: LocalNodes, capsys: pytest.CaptureFixtu
         )
     code, output = doctor(capsys, nodes5.urls[:3])
     assert code == 69
-    assert output.count("error    incarnation: it belongs to a quorum of 5 nodes, here are 3") == 1
+    assert (
+        output.count("error    incarnation: the node belongs to a quorum of 5 nodes, this client has 3") == 1
+    )
     assert output.count("give all clients the same nodes: compare their lists") == 1
-    assert output.index("each of 3 nodes") < output.index("here are 3")
+    assert output.index("each of 3 nodes") < output.index("this client has 3")
     assert "run `aioredlock-ng init`" not in output, "it would stop the clients of the five"
-    assert "0 of 3 nodes can grant a lock, 2 are needed: none can be acquired" in output
+    assert "0 of 3 nodes can grant a lock, 2 are needed: no lock can be acquired" in output
 
 
 @pytest.mark.parametrize("by_client", [False, True])
@@ -374,7 +379,7 @@ LOGIN = ["quorum error"] + ["reachable error"] * 3
 @pytest.mark.parametrize(
     ("options", "damage", "ours", "found", "words"),
     [
-        pytest.param(PASSWORD, None, {}, LOGIN, "user and password", id="a password that is missing"),
+        pytest.param(PASSWORD, None, {}, LOGIN, "user and the password", id="a password that is missing"),
         pytest.param({"lua-time-limit": 50}, busy, {}, ["writes error"], "BUSY SCRIPT KILL", id="busy"),
         pytest.param({}, replicated, {"node_timeout": 5}, REPLICA, "independent master", id="a replica"),
         pytest.param(LOCAL, None, {}, [], "", id="reached by its own machine alone"),

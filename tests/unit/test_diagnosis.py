@@ -134,25 +134,25 @@ def down(finding, reason, advice):
     ("facts", "finding", "words", "advice"),
     [
         one("role error", "it is a replica", "independent master", info={"role": "slave"}),
-        one("role warning", "does not tell role", "by hand", info={"role": None}),
+        one("role warning", "does not contain role", "by hand", info={"role": None}),
         one("replicas warning", "2 attached", "without replicas", info={"connected_slaves": "2"}),
         one("mode error", "prefix='{redlock}:'", "cluster-enabled no", info={"redis_mode": "cluster"}),
         one("mode error", "cluster mode", "cluster-enabled no", info={"cluster_enabled": "1"}),
         one("mode error", "sentinel mode", "redis+sentinel", info={"redis_mode": "sentinel"}),
         one("mode error", "sentinel mode", "sentinel", info={"redis_mode": None, "server_mode": "sentinel"}),
-        one("eviction error", "which it is not at", "noeviction", info={"maxmemory_policy": "allkeys-lru"}),
-        one("eviction error", "1000 bytes of maxmemory", "noeviction",
+        one("eviction error", "it is not set now", "noeviction", info={"maxmemory_policy": "allkeys-lru"}),
+        one("eviction error", "maxmemory (1000 bytes)", "noeviction",
             info={"maxmemory_policy": "volatile-ttl", "maxmemory": "1000"}),
-        one("eviction warning", "does not tell", "by hand", info={"maxmemory_policy": None}),
+        one("eviction warning", "does not contain", "by hand", info={"maxmemory_policy": None}),
         one("persistence warning", "no append-only file", "longest ttl", info={"aof_enabled": "0"}),
         one("persistence warning", "appendfsync is everysec", "always", config={"appendfsync": "everysec"}),
         one("clients warning", "9000 of 10000", "maxclients", info={"connected_clients": "9000"}),
         one("clients warning", "95 of 100", "maxclients",
             info={"connected_clients": "95", "maxclients": None}, config={"maxclients": "100"}),
-        one("clients warning", "does not tell", "by hand", info={"connected_clients": None}),
+        one("clients warning", "does not contain", "by hand", info={"connected_clients": None}),
         one("version warning", "Redis 5.0.7 has no RESP3", "6.0", info={"redis_version": "5.0.7"}),
         one("version warning", "4.0.14 is too old for fences", "6.0", info={"redis_version": "4.0.14"}),
-        one("version warning", "does not tell", "by hand", info={"redis_version": None}),
+        one("version warning", "does not contain", "by hand", info={"redis_version": None}),
         one("latency warning", "51.0 ms", "raise node_timeout", round_trip=0.051),
         one("latency warning", "could not be measured", "see", round_trip=None),
         one("clock warning", "+5.100 s", "NTP", clock=clock(5.1)),
@@ -167,17 +167,17 @@ def down(finding, reason, advice):
         one("access error", "bind is ''", "password", config={"bind": "", **UNPROTECTED}, default_user=OPEN),
         one("access error", "protected mode does not apply", "password",
             config={"bind": "0.0.0.0"}, info={"redis_version": "6.2.1"}, default_user=OPEN),
-        one("notices warning", "speaks RESP2", "no protocol=2", deaf=RESP2),
-        one("notices warning", "tell us of releases (NOPERM",
+        one("notices warning", "speaks RESP2", "remove protocol=2", deaf=RESP2),
+        one("notices warning", "sends us no release notifications (NOPERM",
             "rights +subscribe +unsubscribe +publish +pubsub|numsub, and &redlock:* unless", deaf=NOPERM),
-        one("notices warning", "not tell others of ours (PUBLISH is", "rights +publish", mute=True),
-        one("notices warning", "others of ours", "and &redlock:* unless", deaf=BY_CLIENT, mute=True),
-        one("notices warning", "(PUBSUB NUMSUB is refused): of many", "+pubsub|numsub", uncounted=True),
-        one("notices warning", "(ERR unknown command", "under their names",
+        one("notices warning", "notifications to others (PUBLISH is", "rights +publish", mute=True),
+        one("notices warning", "notifications to others", "and &redlock:* unless", deaf=BY_CLIENT, mute=True),
+        one("notices warning", "(PUBSUB NUMSUB is refused): all", "+pubsub|numsub", uncounted=True),
+        one("notices warning", "(ERR unknown command", "not renamed",
             deaf=Silence("ERR unknown command 'UNSUBSCRIBE'")),
-        one("rights warning", "read-write locks: read lock: NOPERM, which other locks do without",
+        one("rights warning", "read-write locks: read lock: NOPERM; other locks do not need this",
             f"rights {READER_RIGHTS}", lacking=(("read-write locks", "read lock: NOPERM"),)),
-        one("writes error", "read-write locks: write lock: ERR x, which other locks do without", "log",
+        one("writes error", "read-write locks: write lock: ERR x; other locks do not need this", "log",
             lacking=(("read-write locks", "write lock: ERR x"),)),
         failing("rights error", "NOPERM this user has no permissions to run the 'pexpire'", acl_line(PREFIX)),
         failing("writes error", "MISCONF Redis is configured to save RDB snapshots", "snapshots"),
@@ -191,11 +191,11 @@ def down(finding, reason, advice):
         failing("mode error", "Hash slot not served", "cluster-enabled no"),
         failing("role error", "You can't write against a read only replica.", "independent master"),
         down("reachable error", "[Errno 111] Connect call failed ('127.0.0.1', 6379)", "start the server"),
-        down("reachable error", "no answer to connect and login within 1 s", "hangs"),
+        down("reachable error", "no answer to connecting and login within 1 s", "hangs"),
         down("reachable error", "Error -2: Name or service not known.", "DNS"),
         down("reachable error", "Error -2 connecting to a:1. -2.", "DNS"),
         down("reachable error", "Error 111 connecting to a:1. 111.", "start the server"),
-        down("reachable error", "WRONGPASS invalid username-password pair or user is", "user and password"),
+        down("reachable error", "WRONGPASS invalid username-password pair or user is", "and the password"),
         down("reachable error", "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed", "rediss://"),
         down("reachable error", "Connection closed by server.", "rediss://"),
         down("rights error", "NOPERM this user has no permissions to run 'script|load'", acl_line(PREFIX)),
@@ -234,13 +234,13 @@ def test_every_finding_that_is_not_ok_has_an_advice():
 @pytest.mark.parametrize(
     ("facts", "level", "words", "advice"),
     [
-        ({"deaf": RESP2, "mute": True}, "warning", "RESP2) and it does not tell others of ours",
-         "it; give its user the rights +publish, and &redlock:* unless it has all channels"),
+        ({"deaf": RESP2, "mute": True}, "warning", "RESP2) and it does not pass our release",
+         "support it; give its user the rights +publish, and &redlock:* unless it has all channels"),
         ({"deaf": NOPERM, "mute": True}, "warning", "PUBLISH", "it has all channels"),
         # a user that could subscribe has the channels
         ({"mute": True}, "warning", "PUBLISH", "give its user the rights +publish"),
         ({"mute": True, "uncounted": True}, "warning",
-         "PUBLISH is refused) and it does not say how many",
+         "PUBLISH is refused) and it does not report how many",
          "give its user the rights +publish +pubsub|numsub"),
         ({"deaf": BY_CLIENT, "uncounted": True}, "warning", "", "give its user the rights +pubsub|numsub"),
         ({"deaf": BY_CLIENT}, "ok", "its manager's waiters poll", ""),
@@ -396,12 +396,17 @@ ANOTHERS = {"info": {"run_id": "1" * 40, "master_replid": "0" * 40}}
 @pytest.mark.parametrize(
     ("facts", "level", "words", "advice"),
     [
-        ({"incarnation": None}, "warning", "not used yet, restarted empty", "aioredlock-ng init"),
+        ({"incarnation": None}, "warning", "not used so far, restarted without data", "aioredlock-ng init"),
         (ANOTHERS, "warning", "another server's", "aioredlock-ng init"),
-        ({"incarnation": b"2:x"}, "warning", "another version", "one version"),
-        ({"incarnation": incarnation(5)}, "error", "a quorum of 5 nodes, here are 3", "compare their lists"),
-        ({"votes_in": 12.345}, "warning", "no vote for another 12.3 s", "wait for it; if no lock"),
-        ({"incarnation": incarnation(identity=b"-")}, "warning", "does not tell its identity", "+info"),
+        ({"incarnation": b"2:x"}, "warning", "another version", "of another version run"),
+        (
+            {"incarnation": incarnation(5)},
+            "error",
+            "a quorum of 5 nodes, this client has 3",
+            "compare their lists",
+        ),
+        ({"votes_in": 12.345}, "warning", "no vote for another 12.3 s", "wait until it ends; if no lock"),
+        ({"incarnation": incarnation(identity=b"-")}, "warning", "does not report its identity", "+info"),
         ({"incarnation": NOPERM}, "warning", "could not be checked: NOPERM", "+get"),
     ],
 )
@@ -446,7 +451,7 @@ def test_what_is_told_elsewhere_is_not_told_again():
         ((60, 90, 60), 60, "warning", "differ: node 0: 60 s, node 1: 90 s, node 2: 60 s"),
         ((0, 60, 60), 60, "warning", "differ: node 0: 0 s"),
         ((0, 0, 0), 0, "warning", "is off: a node that restarts empty votes at once"),
-        ((0, 0), 0, "ok", "off, as by default"),
+        ((0, 0), 0, "ok", "off, which is the default"),
         ((30,), 30, "ok", "no vote for 30 s"),
     ],
 )
@@ -483,7 +488,10 @@ def test_a_quorum_that_has_to_wait(waiting, down, level):
     nodes += [known(i) for i in range(down + waiting, 3)]
     finding = with_incarnations(*nodes)[0]
     assert (finding.check, finding.level) == ("quorum", level)
-    assert level != "warning" or "more will, at once or after the restart quarantine" in finding.message
+    assert (
+        level != "warning"
+        or "more will be able to, at once or after the restart quarantine" in finding.message
+    )
 
 
 @pytest.mark.parametrize("check", ["persistence", "replicas"])
@@ -498,7 +506,7 @@ def test_what_the_quarantine_covers_is_no_fault(check):
     assert (finding.level, "restart_quarantine" in finding.advice) == ("warning", True)
     evicts = known(1, info={"maxmemory_policy": "volatile-lru"})
     (finding,) = found(with_incarnations(evicts), "eviction")
-    assert (finding.level, "counters of fences" in finding.message) == ("error", True)
+    assert (finding.level, "fence counters" in finding.message) == ("error", True)
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ async def test_nodes_in_quarantine_are_diagnosed():
         findings = await manager.diagnose()
         assert wrong(findings, "error") == set()
         assert checks(findings) == {"quorum", "incarnation", "access"}
-        assert "3 more will, at once or after the restart quarantine" in findings[0].message
+        assert "3 more will be able to, at once or after the restart quarantine" in findings[0].message
         for node in nodes:
             assert kinds(node) == WITHOUT_A_VOTE
             assert node.keys == (META,)
@@ -145,7 +145,7 @@ async def test_a_node_whose_clock_has_jumped():
         ("read", 1, "*4\r\n+tag\r\n:0\r\n:5\r\n:1\r\n", "read lock beside another: refused"),
         ("read", 0, "-ERR Error running script\r\n", "read lock: ERR Error running script"),
         ("write", 0, "*5\r\n+tag\r\n:1\r\n:8\r\n:1\r\n:7\r\n",
-         "refuse a writer beside readers: it was let in"),
+         "refuse a writer beside readers: it was granted"),
         ("write", 1, "*5\r\n+tag\r\n:0\r\n:5\r\n:1\r\n:0\r\n", "write lock: refused"),
         ("rw-release", 0, "*4\r\n+tag\r\n:0\r\n:0\r\n:0\r\n", "release one of two: was not held"),
     ],

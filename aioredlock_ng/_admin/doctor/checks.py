@@ -32,7 +32,7 @@ def check_locking(node: NodeFacts, prefix: bytes) -> Iterator[Finding]:
     """Report what was tried; what one reason explains is one finding."""
     yield from _check_lacking(node, prefix)
     if not node.failures:
-        what = "given back" if node.without_vote else "acquired, extended"
+        what = "repaired" if node.without_vote else "acquired, extended"
         yield ok(node, "writes", f"a lock was {what} and released")
     found: dict[tuple[str, str], dict[str, list[str]]] = {}
     for what, reason in node.failures:
@@ -45,17 +45,17 @@ def check_locking(node: NodeFacts, prefix: bytes) -> Iterator[Finding]:
 def _check_lacking(node: NodeFacts, prefix: bytes) -> Iterator[Finding]:
     """Report what locks do without: it is not worth a vote."""
     by_right = {what: why for what, why in node.lacking if denied(why) or unknown(why)}
-    told = "; ".join(f"{what}: {why}, {DISPENSABLE[what].without}" for what, why in by_right.items())
+    told = "; ".join(f"{what}: {why}; {DISPENSABLE[what].without}" for what, why in by_right.items())
     if by_right:
         rights = " ".join(DISPENSABLE[what].right for what in by_right)
-        advice = f"give its user the rights {rights}, and leave the commands their names"
+        advice = f"give its user the rights {rights}, and do not rename these commands"
         yield bad(node, "rights", "warning", told, advice)
     elif not node.failures:
         yield ok(node, "rights", "everything that locking needs is allowed")
     for what, why in node.lacking:
         if what not in by_right:  # it is allowed, and does not work
             check, advice = explained(why, "writes", prefix)
-            message = f"{what}: {why}, {DISPENSABLE[what].without}"
+            message = f"{what}: {why}; {DISPENSABLE[what].without}"
             yield bad(node, check, "error", message, advice)
 
 
@@ -81,7 +81,7 @@ def _role(node: NodeFacts, info: Mapping[str, str]) -> Finding:
     if role == "master":
         return ok(node, "role", "master")
     what = "replica" if role == "slave" else role
-    advice = "name an independent master instead; REPLICAOF NO ONE makes this server one"
+    advice = "name an independent master instead, or make this server one with REPLICAOF NO ONE"
     return bad(node, "role", "error", f"it is a {what}, not a master: it has no vote of its own", advice)
 
 
@@ -95,7 +95,7 @@ def _mode(node: NodeFacts, info: Mapping[str, str], prefix: bytes) -> Finding:
         advice = "name the masters, not the Redis Sentinels themselves: redis+sentinel://host:26379/service"
         return bad(node, "mode", "error", f"it runs in {mode} mode: it stores no locks", advice)
     if hash_tag(prefix) is None:
-        advice = "give it to them, or use servers with cluster-enabled no"
+        advice = "use that prefix in all clients, or use servers with cluster-enabled no"
         return bad(node, "mode", "error", f"it runs in cluster mode: {no_tag(prefix)}", advice)
     if node.quarantine:
         message = f"cluster; after a failover or a move of its slot it has no vote for {node.quarantine:g} s"
@@ -104,8 +104,8 @@ def _mode(node: NodeFacts, info: Mapping[str, str], prefix: bytes) -> Finding:
         node,
         "mode",
         "warning",
-        "it runs in cluster mode: a failover forgets the locks that were granted last (A2)",
-        "set a restart_quarantine of the longest ttl or more, alike in all clients",
+        "it runs in cluster mode: a failover loses the most recently granted locks (A2)",
+        "set the same restart_quarantine in all clients, to the longest ttl or more",
     )
 
 
@@ -114,15 +114,15 @@ def _replicas(node: NodeFacts, info: Mapping[str, str]) -> Finding:
     if replicas == "0":
         return ok(node, "replicas", "none attached")
     if node.quarantine:
-        message = f"{replicas} attached; one that is promoted has no vote for {node.quarantine:g} s"
+        message = f"{replicas} attached; a promoted replica has no vote for {node.quarantine:g} s"
         return ok(node, "replicas", message)
     return bad(
         node,
         "replicas",
         "warning",
-        f"{replicas} attached: one that is promoted does not know the locks granted last (A2)",
-        "set a restart_quarantine, run the nodes without replicas, or make sure that nothing fails over to "
-        "them within the longest ttl",
+        f"{replicas} attached: a promoted replica may lack the most recently granted locks (A2)",
+        "set a restart_quarantine, run the nodes without replicas, or make sure that a failover takes longer "
+        "than the longest ttl",
     )
 
 
@@ -134,18 +134,18 @@ def _eviction(node: NodeFacts, info: Mapping[str, str]) -> Finding:
         return ok(node, "eviction", policy)
     limit = info.get("maxmemory", "0")
     when = (
-        "as soon as maxmemory is set, which it is not at present"
+        "once maxmemory is set (it is not set now)"
         if limit == "0"
-        else f"when its {limit} bytes of maxmemory are full"
+        else f"when maxmemory ({limit} bytes) is reached"
     )
     return bad(
         node,
         "eviction",
         "error",
-        f"maxmemory-policy is {policy}: it deletes locks that are held, and the counters of fences, {when}; "
-        "nothing notices that (A2)",
-        "CONFIG SET maxmemory-policy noeviction, there and in its configuration file; "
-        "give locks a server of their own",
+        f"maxmemory-policy is {policy}: the server deletes held locks and fence counters {when}, and no "
+        "client can detect that (A2)",
+        "run CONFIG SET maxmemory-policy noeviction, and set it in the configuration file, too; use a "
+        "server for locks only",
     )
 
 
@@ -157,21 +157,23 @@ def _persistence(node: NodeFacts, info: Mapping[str, str]) -> Finding:
             f"not needed: the restart quarantine of {node.quarantine:g} s covers restarts",
         )
     if node.incarnation is None:
-        covered = "not judged before its first use or `init`: then a restart quarantine may cover restarts"
+        covered = (
+            "not checked before its first use or `init`: from then on a restart quarantine may cover restarts"
+        )
         return ok(node, "persistence", covered)
     advice = (
-        "set a restart_quarantine; or appendonly yes with appendfsync always; or keep it down for the "
-        "longest ttl before it returns"
+        "set a restart_quarantine; or set appendonly yes and appendfsync always; or keep a stopped node "
+        "down for the longest ttl"
     )
     if info.get("aof_enabled") != "1":
-        message = "a restart forgets granted locks (A2): it has no append-only file"
+        message = "a restart loses granted locks (A2): the server has no append-only file"
         return bad(node, "persistence", "warning", message, advice)
     if isinstance(node.config, Silence):
         return unchecked(node, "persistence", node.config, "+config|get")
     fsync = node.config.get("appendfsync")
     if fsync == "always":
-        return ok(node, "persistence", "append-only file, written through")
-    message = f"a restart may forget locks granted last (A2): appendfsync is {fsync}"
+        return ok(node, "persistence", "append-only file, synced at every write")
+    message = f"a restart may lose the most recently granted locks (A2): appendfsync is {fsync}"
     return bad(node, "persistence", "warning", message, advice)
 
 
@@ -186,7 +188,7 @@ def _clients(node: NodeFacts, info: Mapping[str, str]) -> Finding:
     if int(connected) < CROWDED * int(limit):
         return ok(node, "clients", message)
     advice = "raise maxclients, or find out what opens so many connections"
-    return bad(node, "clients", "warning", f"{message}: soon no client can connect any more", advice)
+    return bad(node, "clients", "warning", f"{message}: new connections will soon be refused", advice)
 
 
 def _version(node: NodeFacts, info: Mapping[str, str]) -> Finding:
@@ -197,10 +199,14 @@ def _version(node: NodeFacts, info: Mapping[str, str]) -> Finding:
     message = f"Valkey {valkey}" if valkey else f"Redis {info['redis_version']}"
     if version >= OLDEST:
         return ok(node, "version", message)
-    less = "has no RESP3, so that waiters poll, and no users with rights of their own"
+    less = "has no RESP3, so waiters poll, and no ACL users"
     if version < OLDEST_WITH_FENCES:
-        less = "is too old for fences and quarantines: its scripts may not write once they know the time"
-    return bad(node, "version", "warning", f"{message} {less}", "update it: Redis 6.0 or newer, or Valkey")
+        less = (
+            "is too old for fences and quarantines: its scripts may not write after they have read the time"
+        )
+    return bad(
+        node, "version", "warning", f"{message} {less}", "update it to Redis 6.0 or newer, or to Valkey"
+    )
 
 
 def check_access(node: NodeFacts) -> Finding:
@@ -210,22 +216,22 @@ def check_access(node: NodeFacts) -> Finding:
     if "nopass" not in node.default_user or "off" in node.default_user:
         return ok(node, "access", "the default user needs a password")
     if NO_COMMANDS in node.default_user:
-        return ok(node, "access", "without a password nothing is allowed")
+        return ok(node, "access", "without a password no command is allowed")
     if node.host is not None and not _loopback(node.host):
         how = f"it is reached at {node.host}"
     elif isinstance(node.config, Silence):
         return unchecked(node, "access", node.config, "+config|get")
     elif not _listens_to_others(node.config, {} if isinstance(node.info, Silence) else node.info):
-        return ok(node, "access", "no password, but reachable from its own machine only")
+        return ok(node, "access", "no password, but only its own machine can connect")
     else:
-        how = f"bind is {node.config.get('bind', '')!r} and the protected mode does not apply"
+        how = f"bind is {node.config.get('bind', '')!r} and protected mode does not apply"
     return bad(
         node,
         "access",
         "error",
-        f"any client that reaches it can delete or take locks: no password, and {how}",
-        "give its default user a password (ACL SETUSER default resetpass >…) or turn it off, and keep "
-        "strangers out with a firewall",
+        f"any client that can connect may take or delete locks: there is no password, and {how}",
+        "give its default user a password (ACL SETUSER default resetpass >…) or disable that user, and "
+        "restrict access with a firewall",
     )
 
 
@@ -251,16 +257,18 @@ def _loopback(host: str) -> bool:
 def check_latency(node: NodeFacts, node_timeout: float) -> Finding:
     """Report a node whose answers are likely to come too late."""
     if node.round_trip is None:
-        return bad(node, "latency", "warning", "could not be measured", "see what else is reported of it")
-    message = f"{node.round_trip * 1000:.1f} ms there and back"
+        return bad(
+            node, "latency", "warning", "could not be measured", "see the other findings about this node"
+        )
+    message = f"{node.round_trip * 1000:.1f} ms round trip"
     if node.round_trip <= node_timeout / 2:
         return ok(node, "latency", message)
     return bad(
         node,
         "latency",
         "warning",
-        f"{message}, more than half of node_timeout ({node_timeout:g} s): its vote is easily lost",
-        "raise node_timeout, or bring node and clients nearer to each other; on the node, look at SLOWLOG",
+        f"{message}, more than half of node_timeout ({node_timeout:g} s): its votes may come too late",
+        "raise node_timeout, or place the node and the clients closer together; on the node, check SLOWLOG",
     )
 
 
@@ -271,15 +279,19 @@ def check_notices(node: NodeFacts, prefix: bytes) -> Finding | None:
     if deaf is NOT_ASKED or why in (reason for _, reason in node.failures):
         return None
     if not why and not node.mute and not node.uncounted:
-        polls = "" if deaf is None else "; a client hears of none, so that its manager's waiters poll"
+        polls = (
+            ""
+            if deaf is None
+            else "; a redis.asyncio client given as a node receives none, so its manager's waiters poll"
+        )
         return None if node.failures else ok(node, "notices", f"releases are published{polls}")
     faults, advice = [], []
     if why:
-        faults.append(f"it does not tell us of releases ({why})")
+        faults.append(f"it sends us no release notifications ({why})")
     if node.mute:
-        faults.append("it does not tell others of ours (PUBLISH is refused)")
+        faults.append("it does not pass our release notifications to others (PUBLISH is refused)")
     if node.uncounted:
-        faults.append("it does not say how many wait for a release (PUBSUB NUMSUB is refused)")
+        faults.append("it does not report how many clients wait for a release (PUBSUB NUMSUB is refused)")
     if why and not denied(why):
         advice.append(explained(why, "notices", prefix)[1])
     lacks = (("+publish", node.mute), (COUNT_RIGHT, node.uncounted))
@@ -289,9 +301,9 @@ def check_notices(node: NodeFacts, prefix: bytes) -> Finding | None:
         has_channels = deaf is None or not (node.mute or denied(why))
         channels = "" if has_channels else f", and {channel_rule(prefix)} unless it has all channels"
         advice.append(f"give its user the rights {rights}{channels}")
-    costs = "waiters poll, and get the lock later"
+    costs = "waiters poll, so they get a released lock later"
     if not why and not node.mute:
-        costs = "of many processes that wait for one lock, all ask whenever it is released"
+        costs = "all processes that wait for a lock retry at each of its releases"
     return bad(node, "notices", "warning", f"{' and '.join(faults)}: {costs}", "; ".join(advice))
 
 

@@ -17,17 +17,17 @@ class Dispensable(NamedTuple):
 
 PING: Final = "ping"
 TYPE: Final = "type"
-IN_FULL: Final = "send a script anew"
+IN_FULL: Final = "send a script again"
 READ_WRITE: Final = "read-write locks"
 SEMAPHORES: Final = "semaphores"
 FAIR: Final = "fair locks"
 
 DISPENSABLE: Final = {
-    PING: Dispensable("+ping", "which is a sign of life, too"),
-    IN_FULL: Dispensable("+eval", "so that after SCRIPT FLUSH it grants nothing until we reconnect"),
-    TYPE: Dispensable("+type", "so that no error tells what is under a key in the place of a lock"),
-    READ_WRITE: Dispensable(READER_RIGHTS, "which other locks do without"),
-    SEMAPHORES: Dispensable(SLOT_RIGHTS, "which other locks do without"),
-    FAIR: Dispensable(f"{READER_RIGHTS} {LINE_RIGHTS}", "which other locks do without"),
+    PING: Dispensable("+ping", "the refusal itself shows that the node is alive"),
+    IN_FULL: Dispensable("+eval", "after SCRIPT FLUSH it grants nothing until clients reconnect"),
+    TYPE: Dispensable("+type", "errors cannot say what a key holds in place of a lock"),
+    READ_WRITE: Dispensable(READER_RIGHTS, "other locks do not need this"),
+    SEMAPHORES: Dispensable(SLOT_RIGHTS, "other locks do not need this"),
+    FAIR: Dispensable(f"{READER_RIGHTS} {LINE_RIGHTS}", "other locks do not need this"),
 }
 """Of what a diagnosis tries, what locks do without; to send scripts anew only on nodes by URL."""

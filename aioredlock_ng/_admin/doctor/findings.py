@@ -57,13 +57,13 @@ def unchecked(node: NodeFacts, check: str, silence: Silence, right: str) -> Find
 
 def missing(node: NodeFacts, check: str, fact: str) -> Finding:
     """Say that a server leaves out what a check is about."""
-    message = f"could not be checked: the server's INFO does not tell {fact}"
+    message = f"could not be checked: the server's INFO does not contain {fact}"
     return bad(node, check, "warning", message, BY_HAND)
 
 
 def allow(right: str) -> str:
     """Return the advice to grant a right."""
-    return f"allow it with {right} and under its own name, or diagnose as a user with that right"
+    return f"grant {right} and do not rename the command, or run the diagnosis as a user with that right"
 
 
 # -- why a node does not do what it is asked ---------------------------------------------------------
@@ -91,22 +91,22 @@ _KINDS: Final = (
         "start all clients with that prefix, or use servers with cluster-enabled no",
     ),
     _Kind(
-        r"no Redis Sentinel tells",
+        r"no Redis Sentinel reported",
         None,
-        "see that the Redis Sentinels of the node's URL run and know its service, and that their "
-        "password is one of its options: redis+sentinel://user:password@host:26379/service?sentinel_password=…",
+        "check that the Redis Sentinels in the node's URL run and know its service; give their password "
+        "as an option of the URL: redis+sentinel://user:password@host:26379/service?sentinel_password=…",
     ),
     _Kind(r"older than Redis", "version", "use Redis 6.0 or newer, or Valkey"),
     _Kind(
         UNKNOWN.pattern,
         "mode",
-        "use an ordinary Redis or Valkey server (not a Redis Sentinel) that has these commands under their "
-        "names",
+        "use an ordinary Redis or Valkey server (not a Redis Sentinel) on which these commands are not "
+        "renamed",
     ),
     _Kind(
         r"WRONGPASS|NOAUTH|authentication required|invalid username-password|AUTH .*without any password",
         None,
-        "correct user and password in the node's URL, or give it some: redis://user:password@host",
+        "correct the user and the password in the node's URL, or add them: redis://user:password@host",
     ),
     _Kind(
         r"protected mode",
@@ -116,13 +116,13 @@ _KINDS: Final = (
     _Kind(
         r"not a master|READONLY|read only replica|MASTERDOWN|link with master is down",
         "role",
-        "name an independent master in the node list instead; REPLICAOF NO ONE makes this server one",
+        "name an independent master in the node list instead, or make this server one with REPLICAOF NO ONE",
     ),
     _Kind(
         r"MOVED|^\d+ \S+:\d+$|CROSSSLOT|CLUSTERDOWN|hash slot|same slot",
         "mode",
-        "use independent servers with cluster-enabled no; or one Redis Cluster as one node: a prefix with a "
-        "hash tag, such as '{locks}:', and a redis.asyncio.RedisCluster client",
+        "use independent servers with cluster-enabled no; or use one Redis Cluster as one node, with a "
+        "prefix with a hash tag, such as '{locks}:', and a redis.asyncio.RedisCluster client",
     ),
     _Kind(
         r"MISCONF",
@@ -132,7 +132,7 @@ _KINDS: Final = (
     _Kind(
         r"\bOOM\b|maxmemory",
         "writes",
-        "free memory on it or raise maxmemory; give locks a server of their own",
+        "free memory on it or raise maxmemory; use a server for locks only",
     ),
     _Kind(
         r"NOREPLICAS", "writes", "set min-replicas-to-write 0: a node of a quorum has no replicas to wait for"
@@ -140,7 +140,7 @@ _KINDS: Final = (
     _Kind(
         re.escape(INCARNATION_CHANGED),
         "incarnation",
-        "diagnose it again: it has lost its data just now, or `aioredlock-ng init` was run meanwhile",
+        "run the diagnosis again: the node has just lost its data, or `aioredlock-ng init` has just been run",
     ),
     _Kind(r"LOADING|loading the dataset", "writes", "wait until it has loaded its data"),
     _Kind(
@@ -154,18 +154,19 @@ _KINDS: Final = (
     _Kind(
         r"too many connections",
         None,
-        "give this client a pool with more connections (max_connections), or the manager its URL instead",
+        "give this client a larger connection pool (max_connections), or give the manager its URL instead",
     ),
     _Kind(
         "RESP2",
         None,
-        "let it answer HELLO 3: no protocol=2 in its URL, the right +hello, no proxy that does not know it",
+        "make HELLO 3 work: remove protocol=2 from the node's URL, grant +hello, avoid proxies that do "
+        "not support it",
     ),
     _Kind(
         # No such file, over a network: one of those that TLS needs.
         r"SSL|certificate|Error 2 connecting to \S+:\d+\.",
         None,
-        "make the URL's scheme and options fit the server: rediss:// for TLS, ssl_ca_certs=… for its issuer",
+        "match the URL's scheme and options to the server: rediss:// for TLS, ssl_ca_certs=… for its issuer",
     ),
     _Kind(
         r"name or service|name resolution|getaddrinfo|nodename|no address|Error -\d+ connecting",
@@ -180,14 +181,14 @@ _KINDS: Final = (
     _Kind(
         r"no answer|timed? ?out|unreachable|no route",
         None,
-        "see whether the server hangs or its machine is overloaded, and whether a firewall drops packets; "
-        "raise connect_timeout or node_timeout for one that is far away",
+        "check whether the server hangs, its machine is overloaded, or a firewall drops packets; for a "
+        "distant server raise connect_timeout or node_timeout",
     ),
     _Kind(
         r"closed|reset|broken pipe|connection lost",
         None,
-        "read the server's log; a server closes what is beyond its maxclients, and plain connections when it "
-        "expects TLS (rediss://)",
+        "read the server's log; a server closes connections beyond its maxclients, and connections "
+        "without TLS where it expects TLS (rediss://)",
     ),
 )
 

@@ -119,7 +119,7 @@ async def _ask(
     reply: Reply = plain(await ask(session, node, question(verb, *args), timeout))
     if isinstance(reply, Silence) or fits(reply):
         return reply
-    return Silence(f"an answer of type {type(reply).__name__} makes no sense")
+    return Silence(f"unexpected reply of type {type(reply).__name__}")
 
 
 def _is_text(reply: object) -> bool:

@@ -24,19 +24,20 @@ CLOCK_WARNING: Final = 5.0
 CLOCK_ERROR: Final = RAISE_AHEAD_MS / 1000
 """Seconds from which on a node may be unable to agree with the others on a fence (R10)."""
 
-_SLEW: Final = "let NTP keep all nodes' clocks, slewing them instead of stepping"
+_SLEW: Final = "synchronise the clocks of all nodes with NTP, by slewing instead of stepping"
 
-_INIT: Final = "wait for it; if no lock can be alive, `aioredlock-ng init` ends it"
+_INIT: Final = "wait until it ends; if no lock can be alive, `aioredlock-ng init` ends it at once"
 """The advice on a quarantine that goes on."""
 
 _COMPARE: Final = (
-    "give all clients the same nodes: compare their lists (docs/how-to/operating.md says how to change them)"
+    "give all clients the same nodes: compare their lists "
+    "(docs/how-to/operating.md#changing-the-list-of-nodes says how to change them)"
 )
 """The advice where a node is known by another size, and an `init` would stop the clients that know it so."""
 
-_FIRST_USE: Final = "from its first use on it has no vote for the restart quarantine, if there is one"
+_FIRST_USE: Final = "once used, it has no vote for the restart quarantine, if one is set"
 
-_ALIKE: Final = "set restart_quarantine alike in all clients: the longest one holds for all"
+_ALIKE: Final = "set the same restart_quarantine in all clients: the longest one applies to all"
 
 
 def judge(facts: Facts) -> tuple[Finding, ...]:
@@ -71,17 +72,24 @@ def _quorum(facts: Facts) -> Finding:
     waiting = sum(node.without_vote and node.waits and not node.failures for node in facts.nodes)
     needed = majority(size)
     if voting < needed <= voting + waiting:
-        message = f"{voting} of {size} nodes can grant a lock now, {needed} are needed: {waiting} more will"
+        message = (
+            f"{voting} of {size} nodes can grant a lock now, {needed} are needed: {waiting} more will be "
+            "able to"
+        )
         advice = _advice_on_waiting(facts)
         return bad(None, "quorum", "warning", f"{message}, at once or after the restart quarantine", advice)
     if voting < needed:
-        message = f"{voting} of {size} nodes can grant a lock, {needed} are needed: none can be acquired"
-        return bad(None, "quorum", "error", message, "see below what keeps the others from it")
+        message = f"{voting} of {size} nodes can grant a lock, {needed} are needed: no lock can be acquired"
+        return bad(None, "quorum", "error", message, "see below what prevents the others")
     if size < FEW:
-        message = f"{size} node{'s' * (size > 1)}: none may fail, and an empty restart can make two holders"
+        message = (
+            f"{size} node{'s' * (size > 1)}: none may fail, and a restart without data can lead to two "
+            "holders"
+        )
         return bad(None, "quorum", "warning", message, "use three or five independent servers")
     if size % 2 == 0:
-        message = f"{size} nodes survive {size - needed} failures, as {size - 1} would"
+        lost = size - needed
+        message = f"{size} nodes tolerate {lost} failure{'s' * (lost > 1)}, no more than {size - 1} would"
         return bad(None, "quorum", "warning", message, "use an odd number of nodes")
     spare = voting - needed if voting == size else f"{voting - needed or 'no'} more"
     return ok(None, "quorum", f"{voting} of {size} nodes can grant locks; {spare} may fail")
@@ -91,7 +99,7 @@ def _identity(facts: Facts) -> Iterator[Finding]:
     known = [node for node in facts.nodes if node.run_id is not None]
     twice = [(one, two) for one, two in combinations(known, 2) if one.run_id == two.run_id]
     for one, two in twice:
-        message = f"nodes {one.name} and {two.name} are one server, which would vote twice (A4)"
+        message = f"nodes {one.name} and {two.name} are the same server, which would vote twice (A4)"
         yield bad(None, "identity", "error", message, "name N different servers in the node list")
     for node in facts.nodes:
         if node.other_run_ids:
@@ -124,14 +132,14 @@ def _quarantine(facts: Facts) -> Iterator[Finding]:
         message = f"the restart quarantine is {longest:g} s, this client asks for {facts.quarantine:g} s"
         yield warning(message, _ALIKE)
     elif longest:
-        yield ok(None, "quarantine", f"a node that has lost its memory has no vote for {longest:g} s")
+        yield ok(None, "quarantine", f"a node that has lost its data has no vote for {longest:g} s")
     elif len(facts.nodes) < FEW:
-        yield ok(None, "quarantine", "off, as by default with fewer than three nodes")
+        yield ok(None, "quarantine", "off, which is the default with fewer than three nodes")
     else:
         yield warning(
-            "the restart quarantine is off: a node that restarts empty votes at once, so that two clients "
-            "may hold one lock (A2)",
-            "set restart_quarantine to the longest ttl or more, alike in all clients",
+            "the restart quarantine is off: a node that restarts empty votes at once, so two clients may "
+            "hold the same lock (A2)",
+            "set the same restart_quarantine in all clients, to the longest ttl or more",
         )
 
 
@@ -154,28 +162,38 @@ def _incarnation(node: NodeFacts, facts: Facts) -> Finding | None:
     level: Level = "warning"
     incarnation, size, advice = node.readable_incarnation, len(facts.nodes), _advice_on_waiting(facts)
     if node.incarnation is None:
-        message = f"it has none: not used yet, restarted empty, or flushed; {_FIRST_USE}"
+        message = f"no incarnation record: not used so far, restarted without data, or flushed; {_FIRST_USE}"
     elif incarnation is None:
-        message = "it was written by another version of this package, or by something else, and is left alone"
-        advice = "use one version in all clients; delete what is not ours while none of them runs"
+        message = (
+            "the incarnation record was written by another version of this package or by another "
+            "program, and is left as it is"
+        )
+        advice = (
+            "expected while clients of another version run (docs/explanation/upgrades.md); if another "
+            "program wrote it, stop all clients, then delete it"
+        )
     elif incarnation.size != size:
         level = "error"
         nodes = "1 node" if incarnation.size == 1 else f"{incarnation.size} nodes"
-        message = f"it belongs to a quorum of {nodes}, here are {size}: no lock can be acquired (A4)"
+        message = (
+            f"the node belongs to a quorum of {nodes}, this client has {size}: no lock can be acquired (A4)"
+        )
         message = f"{message}; {incarnation.claim}"
     elif node.of_another_server:
-        message = f"another server's: restarted with old data, or failed over; {_FIRST_USE}"
+        message = (
+            f"another server's incarnation record: restarted with old data, or failed over; {_FIRST_USE}"
+        )
     elif node.votes_in is not None:
         closed = node.belongs_elsewhere and not _strays(facts)
-        which = "a node of this quorum was another's: no new lock"
+        which = "a node of this quorum was in use by clients with another node list: no new lock"
         what = which if closed else "restart quarantine: the node has no vote"
         message = f"{what} for another {node.votes_in:.1f} s"
     elif incarnation.identity == UNKNOWN_IDENTITY or isinstance(node.info, Silence):
-        message = "the server does not tell its identity"
-        message = f"{message}: a restart with old data, or a failover, goes unnoticed (A2)"
+        message = "the server does not report its identity"
+        message = f"{message}: a restart with old data, or a failover, cannot be detected (A2)"
         advice = allow("+info")
     else:
-        return ok(node, "incarnation", "the node would be known again after a restart, flush or failover")
+        return ok(node, "incarnation", "a restart, flush or failover of the node will be detected")
     return bad(node, "incarnation", level, message, advice)
 
 
@@ -191,21 +209,21 @@ def _middle_clock(facts: Facts) -> ClockReading | None:
 def _clock(node: NodeFacts, middle: ClockReading | None, *, fencing: bool) -> Finding:
     """Compare a node's clock with the middle one of all."""
     if node.distrusted:
-        message = "it seems to have jumped: the node has no vote for now"
+        message = "the node's clock seems to have jumped: the node has no vote for now"
         return bad(node, "clock", "warning", message, _SLEW)
     if isinstance(node.clock, Silence):
         return unchecked(node, "clock", node.clock, "+time")
     assert middle is not None, "there is one reading at least"
     apart = node.clock.offset - middle.offset
     unsure = node.clock.uncertainty + (0.0 if node.clock is middle else middle.uncertainty)
-    message = f"{apart:+.3f} s (± {unsure:.3f} s) from the middle of the nodes' clocks"
+    message = f"{apart:+.3f} s (± {unsure:.3f} s) from the median of the nodes' clocks"
     least = abs(apart) - unsure
     if least < CLOCK_WARNING:
         return ok(node, "clock", message)
     if fencing and least >= CLOCK_ERROR:
-        message += ": nodes so far apart may be unable to agree on a fence, and then it has no vote"
+        message += ": nodes this far apart may be unable to agree on a fence, and then this node has no vote"
         return bad(node, "clock", "error", message, _SLEW)
-    why = "one that is so far off is likely to be set, and a step forward ends locks early (A1)"
+    why = "a clock this far off is likely to be set, and a step forward ends locks early (A1)"
     if fencing:
-        why += f"; from {CLOCK_ERROR:g} s on nodes may be unable to agree on a fence"
+        why += f"; from {CLOCK_ERROR:g} s on, nodes may be unable to agree on a fence"
     return bad(node, "clock", "warning", f"{message}: {why}", _SLEW)

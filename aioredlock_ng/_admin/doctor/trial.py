@@ -76,9 +76,7 @@ def trial(session: Session) -> Sequence[Step]:
         Step("acquire", one.acquire(mine, TRIAL_TTL, fence), one.read_acquire, votes=True),
         Step("acquire two at once", two.acquire(other, TRIAL_TTL, fence), two.read_acquire, votes=True),
         Step("extend", two.extend(other, TRIAL_TTL_EXTENDED, fence), two.kind.extend.read, votes=True),
-        Step(
-            "give back what a node lost", two.repair(other, TRIAL_TTL_EXTENDED, fence), two.kind.repair.read
-        ),
+        Step("repair", two.repair(other, TRIAL_TTL_EXTENDED, fence), two.kind.repair.read),
         Step(PING, heartbeat(names[0].encode())),
         Step(TYPE, question(b"TYPE", keys=two.keys[:1])),
         Step("look", look, read_one),
@@ -110,18 +108,18 @@ def _trial_of_read_write(session: Session, name: str, owner: bytes, fence: int) 
         "refuse a writer beside readers", writes.acquire(writer, TRIAL_TTL, fence), _refusal_by(writes)
     )
     if fence:
-        yield voted("raise a read lock", reads.raise_(owner, fence), reads.kind.raise_.read)
+        yield voted("raise the fence of a read lock", reads.raise_(owner, fence), reads.kind.raise_.read)
     yield voted("extend a read lock", reads.extend(beside, TRIAL_TTL, fence), reads.kind.extend.read)
     # What needs no vote adds the reader, too: without one it was not acquired.
     added = reads.repair(owner, TRIAL_TTL_EXTENDED, fence)
-    yield Step("give back a read lock", added, reads.kind.repair.read, part=part)
-    yield Step("look at a read lock", look_for(session.options.prefix, reads.keys[0]), read_one, part=part)
+    yield Step("repair a read lock", added, reads.kind.repair.read, part=part)
+    yield Step("inspect a read lock", look_for(session.options.prefix, reads.keys[0]), read_one, part=part)
     yield voted("release one of two", reads.release(beside, TRIAL_TTL, fence), reads.kind.release.read)
     released = reads.release(owner, TRIAL_TTL_EXTENDED, fence)
     yield Step("release a read lock", released, reads.kind.release.read, part=part)
     # The name is free again; a writer that was let in too early goes now, too.
     yield voted("write lock", writes.acquire(writer, TRIAL_TTL, fence), writes.read_acquire)
-    yield voted("release it", writes.release(writer, TRIAL_TTL, fence), writes.kind.release.read)
+    yield voted("release a write lock", writes.release(writer, TRIAL_TTL, fence), writes.kind.release.read)
     if fence:
         yield _forget(reads, owner)
 
@@ -131,8 +129,8 @@ def _trial_of_permits(session: Session, name: str, owner: bytes, fence: int) -> 
     part, lock = SEMAPHORES, _over(SEMAPHORE, session, (name,))
     yield Step("permit", lock.acquire(owner, TRIAL_TTL, fence), lock.read_acquire, votes=True, part=part)
     added = lock.at(0).repair(owner, TRIAL_TTL_EXTENDED, fence)
-    yield Step("give back a permit", added, lock.kind.repair.read, part=part)
-    yield Step("look at a permit", look_for(session.options.prefix, lock.keys[0]), read_one, part=part)
+    yield Step("repair a permit", added, lock.kind.repair.read, part=part)
+    yield Step("inspect a permit", look_for(session.options.prefix, lock.keys[0]), read_one, part=part)
     released = lock.release(owner, TRIAL_TTL_EXTENDED, fence)
     yield Step("release a permit", released, lock.kind.release.read, part=part)
     if fence:
@@ -146,10 +144,12 @@ def _trial_of_line(session: Session, name: str, owner: bytes, fence: int) -> Ite
     voted = functools.partial(_voted, FAIR, owner)
     second = lock.acquire(beside, TRIAL_TTL, fence, seat=seat)
     yield voted("fair lock", lock.acquire(owner, TRIAL_TTL, fence), lock.read_acquire)
-    yield voted("stand in line", second, _refusal_by(lock))
-    yield voted("look at the line", look_for_line(session.options.prefix, lock.keys[0]), keep)
-    yield voted("release it to the next", lock.release(owner, TRIAL_TTL, fence), lock.kind.release.read)
-    yield voted("fair lock in turn", second, lock.read_acquire)
+    yield voted("enter the queue", second, _refusal_by(lock))
+    yield voted("inspect the queue", look_for_line(session.options.prefix, lock.keys[0]), keep)
+    yield voted(
+        "hand a fair lock to the next waiter", lock.release(owner, TRIAL_TTL, fence), lock.kind.release.read
+    )
+    yield voted("fair lock of the next waiter", second, lock.read_acquire)
     yield voted(
         "release a fair lock", lock.release(beside, TRIAL_TTL, fence, seat=seat), lock.kind.release.read
     )
@@ -173,7 +173,7 @@ def _refusal_by(lock: Primitive) -> Callable[[Reply], Answer]:
 def _refusal(answer: Answer) -> Answer:
     if answer.vote is Vote.SILENT:
         return answer
-    return GRANTED if answer.vote is Vote.REFUSED else Answer(Vote.REFUSED, "it was let in")
+    return GRANTED if answer.vote is Vote.REFUSED else Answer(Vote.REFUSED, "it was granted")
 
 
 def _over(kind: Kind, session: Session, names: tuple[str, ...]) -> Primitive:
