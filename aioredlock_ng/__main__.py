@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="aioredlock-ng",
         description="Distributed locks over independent Redis or Valkey masters.",
-        epilog="`aioredlock-ng COMMAND --help` tells more about each.",
+        epilog="`aioredlock-ng COMMAND --help` describes each of them.",
     )
     parser.add_argument("-V", "--version", action="version", version=f"%(prog)s {__version__}")
     parser.set_defaults(run=None)

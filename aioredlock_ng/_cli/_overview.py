@@ -62,9 +62,11 @@ def _notes(overview: Overview) -> list[Line]:
         notes.append(Line(printable(overview.problem), "error"))
     elif overview.answered < overview.quorum:
         text = f"{overview.answered} of {len(overview.nodes)} nodes answered, {overview.quorum} are needed"
-        notes.append(Line(f"{text} to be sure: there may be other locks than these", "error"))
+        notes.append(Line(f"{text} for a complete list: there may be more locks", "error"))
     if overview.up < overview.quorum and overview.unavailable_for == 0:
-        notes.append(Line("these nodes have not been used yet: the first lock can be acquired at once", "ok"))
+        notes.append(
+            Line("these nodes have not been used so far: the first lock can be acquired at once", "ok")
+        )
     elif overview.unavailable_for > 0:
         text = f"{overview.up} of {len(overview.nodes)} nodes are up: no lock can be acquired"
         if math.isfinite(overview.unavailable_for):
@@ -78,14 +80,14 @@ def _notes(overview: Overview) -> list[Line]:
     if survey is not None:
         notes += _queue_notes(overview.queues.values(), {each.node for each in survey.silent})
     if survey is not None and survey.truncated:
-        notes.append(Line("there may be more locks: the search was ended at its limit", "warning"))
+        notes.append(Line("there may be more locks: the search stopped at its limit", "warning"))
     return notes
 
 
 def _queue_notes(queues: Iterable[QueueInspection], silent: Container[str]) -> list[Line]:
     """Say which nodes did not tell of a line, but of all else: a right is missing, say."""
     return [
-        Line(f"{printable(each.node)} does not tell its line: {printable(each.reason)}", "warning")
+        Line(f"node {printable(each.node)} does not report its queue: {printable(each.reason)}", "warning")
         for queue in queues
         for each in queue.silent
         if each.node not in silent

@@ -59,17 +59,16 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--nodes",
         metavar="URLS",
-        help="node URLs (redis://..., redis+sentinel://host,host/service), separated by commas; default: the "
-        "environment variable REDLOCK_URLS, "
-        "which is the better place for passwords",
+        help="node URLs (redis://..., redis+sentinel://host,host/service), separated by commas; default: "
+        "the environment variable REDLOCK_URLS, which is safer for passwords",
     )
-    group.add_argument("--prefix", default="redlock:", help="begins every key (default: %(default)s)")
+    group.add_argument("--prefix", default="redlock:", help="prefix of every key (default: %(default)s)")
     group.add_argument(
         "--node-timeout",
         type=duration,
         default=0.1,
         metavar="TIME",
-        help="how long one node's answer is waited for (default: %(default)s s)",
+        help="how long to wait for the answer of one node (default: %(default)s s)",
     )
 
 

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from .common import Subcommands
 
 _DESCRIPTION: Final = """\
-Serves a web page that shows the nodes and all locks, live, until it is interrupted: who holds what, since
-when and for how long yet, who waits in line, and what happens to one lock.
+Serves a live web page, until it is interrupted.  The page shows the nodes and all locks: holders, since
+when they hold, the time left, queues, and what happens to one lock.
 
-Browsers of this machine alone can see it, unless --bind says otherwise, which needs a token.  With a token
-the page asks for it first.  With --allow-release, locks can be released on the page; that needs a token,
-too, and is logged."""
+Only browsers on this machine can open it, unless --bind allows others, which needs a token.  With a token
+users must sign in first.  With --allow-release, locks can be released on the page; this needs a token, too,
+and each release is logged."""
 
 _PORT: Final = 8377
 
@@ -61,25 +61,27 @@ def add(commands: Subcommands) -> None:
         type=duration,
         default=2.0,
         metavar="TIME",
-        help="time between two looks while a page is open; longer where a look would take more than a "
-        "twentieth of a processor (default: %(default)s s)",
+        help="polling interval while a page is open; longer if polling would use more than 5 %% of a CPU "
+        "(default: %(default)s s)",
     )
     parser.add_argument(
-        "--token-file", type=Path, metavar="FILE", help="the token that opens the page: 16 characters "
-        "or more, in a file that its owner alone may read"
+        "--token-file", type=Path, metavar="FILE", help="file with the access token of "
+        "the page, 16 characters or more; only its owner may have the right to read it"
     )  # fmt: skip
-    parser.add_argument("--allow-release", action="store_true", help="let the page release locks")
+    parser.add_argument("--allow-release", action="store_true", help="allow releasing locks on the page")
     parser.add_argument(
         "--allow-host",
         action="append",
         default=[],
         metavar="NAME",
-        help="a further name by which browsers may call the page, behind a proxy, say; may be repeated",
+        help="another host name under which browsers may open the page, for example behind a proxy; may "
+        "be repeated",
     )
     parser.add_argument(
         "--trust-proxy",
         action="store_true",
-        help="believe X-Forwarded-Proto and X-Forwarded-For: of a proxy that alone reaches this server",
+        help="trust X-Forwarded-Proto and X-Forwarded-For; only if a proxy is the only client that can "
+        "reach this server",
     )
     add_node_options(parser)
     parser.set_defaults(run=_run)
@@ -104,7 +106,7 @@ def _run(arguments: argparse.Namespace) -> int:
     token = None if arguments.token_file is None else _token(arguments.token_file)
     host, _ = arguments.bind
     if token is None and not _is_loopback(host):
-        raise UsageError(f"dashboard: others than this machine can reach {host}: give --token-file")
+        raise UsageError(f"dashboard: other machines can reach {host}: give --token-file")
     if token is None and arguments.allow_release:
         raise UsageError("dashboard: --allow-release needs a token: give --token-file")
     try:
@@ -164,7 +166,7 @@ def _token(path: Path) -> str:
         token = content.strip().decode()
         if len(content) <= _LONGEST_TOKEN and token.isprintable():
             return token
-    raise UsageError(f"--token-file: {path} is no line of text of at most {_LONGEST_TOKEN} bytes")
+    raise UsageError(f"--token-file: {path} is not one line of text of at most {_LONGEST_TOKEN} bytes")
 
 
 async def _serve(manager: LockManager, site: Site, bind: tuple[str, int]) -> int:

@@ -16,10 +16,11 @@ def add(commands: Subcommands) -> None:
     """Add the parser."""
     parser = commands.add_parser(
         "demo",
-        help="watch a lock over five real local nodes survive what happens to them",
-        description="Starts five local nodes and several processes that add to one counter in a plain file "
-        "under one lock; kills, freezes and restarts nodes and freezes a holder meanwhile; then counts. "
-        "Takes some 12 seconds. Exit code 0 when no increment was lost and no two holders overlapped.",
+        help="show how a lock survives failures of five real local nodes",
+        description="Starts five local nodes and several processes that increment one counter in a plain "
+        "file under one lock. Meanwhile kills, freezes and restarts nodes, and freezes a holder; then "
+        "checks the counter. Takes about 12 seconds. Exit code 0 when no increment was lost and no "
+        "two holders overlapped.",
     )
     parser.set_defaults(run=_run)
 

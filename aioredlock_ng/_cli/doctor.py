@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .common import Subcommands
 
 _FURTHER: Final = (
-    "What goes on: status, watch, trace NAME, dashboard. Metrics: contrib.prometheus, contrib.opentelemetry."
+    "See also: status, watch, trace NAME, dashboard. For metrics: contrib.prometheus, contrib.opentelemetry."
 )
 
 
@@ -37,16 +37,16 @@ def add(commands: Subcommands) -> None:
     """Add the parser."""
     parser = commands.add_parser(
         "doctor",
-        help="check the nodes for what silently voids a quorum, and say what to do",
-        description="Asks all nodes for their state and configuration, and takes, extends and releases "
-        "locks of random names on each of them, as clients with the same nodes do. Each check is ok, a "
-        "warning or an error; what is not ok comes with what to do about it. Exit code 69 when no majority "
-        "could grant a lock now, else 1 when there is an error, else 0.",
+        help="check for settings that make the quorum unsafe, and say what to do about them",
+        description="Checks the state and the configuration of all nodes, and acquires, extends and releases "
+        "locks with random names on each of them, as clients with the same nodes do. Each check is "
+        "ok, a warning or an error; for warnings and errors it says what to do. Exit code 69 when no "
+        "majority could grant a lock now, else 1 when there is an error, else 0.",
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="leave out what is ok")
+    parser.add_argument("-q", "--quiet", action="store_true", help="show only warnings and errors")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_node_options(parser)
-    add_quarantine_option(parser, f"default: {QUARANTINE_VARIABLE}, else whatever the nodes have")
+    add_quarantine_option(parser, f"default: {QUARANTINE_VARIABLE}, else the one on the nodes")
     parser.set_defaults(run=_run)
 
 

@@ -30,20 +30,19 @@ if TYPE_CHECKING:
 _DESCRIPTION = """\
 States that no lock can be alive under the prefix, so that all nodes may vote at once.
 
-A node that has no memory of locks, or not that of its present server, keeps still for the restart
-quarantine: a lock that it has forgotten may still be held.  That there is no such lock on nodes that were
-never used before, only you know.  Run it
+A node without data, or with the data of another server, has no vote for the restart quarantine: it may
+have lost a lock that is still held.  Only you know that new nodes have lost no such lock.  Run it
 
   - before the first use of fresh nodes, or of a new prefix;
   - with --force after a change of the list of nodes, when all clients have been stopped for the longest
-    ttl: a client that is given another number of nodes than it finds written there refuses to work.
+    ttl: until then a client refuses to work when its number of nodes differs from the one on the nodes.
 
-Locks that are still on the nodes are looked for first (SCAN), and nodes that belong to a quorum of another
-size; when there is one, or when that cannot be seen, nothing is changed.  Locks that the nodes have
-forgotten cannot be seen: if one is alive, two clients may hold it at once.  Fences go on growing in any case.
+It first looks for locks on the nodes (SCAN), and for nodes that belong to a quorum of another size.  When it
+finds one, or cannot find out, it changes nothing.  It cannot see locks that the nodes have lost: if one is
+alive, two clients may hold it at once.  Fences continue to grow in any case.
 
-Exit code 0 when all nodes were initialised; 69 when some were not: run it again for them when they can
-be reached; 1 when nothing was changed; 2 when the nodes cannot be those of one quorum."""
+Exit code 0 when all nodes were initialised; 69 when some were not: run it again when they can be reached;
+1 when nothing was changed; 2 when the nodes cannot form one quorum."""
 
 
 def add(commands: Subcommands) -> None:
@@ -57,7 +56,7 @@ def add(commands: Subcommands) -> None:
     parser.add_argument(
         "--force",
         action="store_true",
-        help="do not look for locks, nor for another quorum: you know that none of them counts",
+        help="skip the checks for locks and for another quorum: you know that none of them is in use",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_node_options(parser)

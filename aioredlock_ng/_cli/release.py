@@ -19,18 +19,20 @@ if TYPE_CHECKING:
     from .common import Subcommands
 
 _DESCRIPTION: Final = """\
-Shows the holder of the lock NAME, or all its readers, asks, and deletes it on all nodes.
+Shows the holder of the lock NAME, or all its readers, asks for confirmation, and deletes the lock on all
+nodes.
 
-For locks that nothing will release: one without expiry, or one with a long ttl whose holder is dead.  A
-holder that is alive is not asked.  It works on until its next extension is refused, and meanwhile another
-one may have the lock.  Fences go on growing: a resource that checks them refuses the earlier holder.
+Use it for locks that are never released: one without expiry, or one with a long ttl whose holder is dead.
+A holder that is alive is not notified.  It continues until its next extension is refused, and meanwhile
+another client may acquire the lock.  Fences continue to grow: a resource that checks them refuses the
+earlier holder.
 
-When the lock changes hands between the question and the answer, or has other readers, it is left alone.
+When the lock has another holder, or other readers, by the time you answer, it is not deleted.
 
-Exit code 0 when a majority of the nodes has deleted it, or when it was free; 1 when it was left alone;
+Exit code 0 when a majority of the nodes has deleted it, or when it was free; 1 when it was not deleted;
 69 when too few nodes answered."""
 
-_QUESTION: Final = "The holder is not asked. Delete the lock on all nodes? [y/N] "
+_QUESTION: Final = "The holder is not notified. Delete the lock on all nodes? [y/N] "
 _YES: Final = ("y", "yes")
 
 _UNCHANGED: Final = "nothing was changed"
@@ -40,11 +42,11 @@ def add(commands: Subcommands) -> None:
     """Add the parser."""
     parser = commands.add_parser(
         "release",
-        help="delete a lock, whatever its holders do: shows them and asks first",
+        help="delete a lock, even if it is held: shows its holders and asks first",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_node_options(parser)
     parser.add_argument("name", metavar="NAME", help="the name of the lock")
@@ -55,7 +57,9 @@ def _run(arguments: argparse.Namespace) -> int:
     from ._terminal import output, quiet, write
 
     if not (arguments.yes or (sys.stdin is not None and sys.stdin.isatty())):
-        raise UsageError("release: the standard input is no terminal, so you cannot be asked: give --yes")
+        raise UsageError(
+            "release: the standard input is not a terminal, so there is no way to ask: give --yes"
+        )
     with quiet():
         outcome = _release(arguments)
     if outcome.error is not None:
@@ -135,7 +139,9 @@ def _release(arguments: argparse.Namespace) -> _Outcome:
         # The question may have been open for hours: what was agreed to is the end of this holder's lock.
         (now,) = _look(arguments)[1].locks
         if not Agreed.of(lock).covers(now):
-            return _Outcome(lock=lock, code=FAILED, error=f"it has changed hands meanwhile: {_UNCHANGED}")
+            return _Outcome(
+                lock=lock, code=FAILED, error=f"the lock has changed hands meanwhile: {_UNCHANGED}"
+            )
     nodes = asyncio.run(_delete(make_manager(arguments), arguments.name))
     code = 0 if sum(map(gone, nodes)) >= seen.quorum else UNAVAILABLE
     return _Outcome(lock=lock, code=code, nodes=nodes)

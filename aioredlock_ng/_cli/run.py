@@ -37,45 +37,46 @@ USAGE_LINE: Final = (
 )
 
 EPILOG: Final = f"""\
-The command runs in a process group of its own.  Signals (HUP, INT, QUIT, TERM, USR1, USR2, CONT, WINCH)
-are passed on to it; the first six also end the waiting for the lock.  It finds REDLOCK_NAME, REDLOCK_TTL
-(seconds) and, where locks have fences, REDLOCK_FENCE in its environment; with --shared REDLOCK_MODE=read,
-with --exclusive REDLOCK_MODE=write, with --permits REDLOCK_SLOT.
+The command runs in its own process group.  Signals (HUP, INT, QUIT, TERM, USR1, USR2, CONT, WINCH) are
+forwarded to it; before that the first six end the wait for the lock.  Its environment contains REDLOCK_NAME,
+REDLOCK_TTL (seconds) and, where locks have fences, REDLOCK_FENCE; with --shared also REDLOCK_MODE=read, with
+--exclusive REDLOCK_MODE=write, with --permits REDLOCK_SLOT.
 
 {TIMES}
 
 exit code:
-  the command's; 128 + N when signal N ended it, or ended the waiting
-  1 (-E)  the lock is taken            75  the lock was lost, and the command ended
+  the command's; 128 + N when signal N ended the command, or the wait for the lock
+  1 (-E)  the lock is taken            75  the lock was lost, and the command was ended
   2       wrong usage                 126  the command cannot be executed
   69      too few nodes answer        127  the command was not found
-  71      no process can be started
+  71      cannot start a process
 
-When the lock cannot be extended any more, the command gets SIGTERM at least --kill-after and a margin
-(a twentieth of the ttl, at most 1 s) before its validity ends, and SIGKILL the margin before.  A small
-process, the guard, sees to that, also when this one is killed, frozen, or busy.  Processes that the command
-leaves behind are ended, too, before the lock is released; elsewhere than on Linux, those in its group.
+When the lock cannot be extended any more, the command gets SIGTERM and, if it still runs, SIGKILL.  SIGKILL
+comes before the validity of the lock ends, by a margin of a twentieth of the ttl (at most 1 s); SIGTERM
+comes at least --kill-after earlier.  A small process, the guard, does this, even if this process is killed,
+frozen or busy.  Processes that the command leaves behind are ended, too, before the lock is released; on
+systems other than Linux only those in its process group.
 
-What no lock can do: a process that takes a session of its own (setsid, a daemon) is not ended; nor is one
-that belongs to another user (sudo), that hangs in the kernel, or whose whole machine is paused.  The
-command also runs on while its guard and this process are both frozen; when both are killed (SIGKILL),
-Linux kills the command, but not what that has started; when the guard alone is killed or frozen, what has
-left the command's process group (timeout, job control) is not found.  If the command outlived the lock, a
-line says by how many seconds.
+Limits: a process that starts its own session (setsid, a daemon) is not ended, nor one that belongs to
+another user (sudo), that hangs in the kernel, or whose machine is paused.  The command also continues while
+its guard and this process are both frozen.  When both are killed (SIGKILL), Linux kills the command, but not
+its children.  When only the guard is killed or frozen, processes that have left the command's process group
+(timeout, job control) are not found.  If the command ran longer than the lock was valid, a line says by how
+many seconds.
 A deleted lock (release, DEL, FLUSHALL) can have another holder before the command is ended.
-Where that matters, let the resource that the command writes to check a fence.
+Where that matters, let the resource to which the command writes check a fence.
 
 examples:
   aioredlock-ng run -n -E 0 --at-least 60 nightly -- /usr/local/bin/report
-                                      in the crontab of many hosts: one runs it, the others end
+                                      in the crontab of many hosts: one runs it, the others exit
   aioredlock-ng run -w 60 deploy -- sh -c './migrate && ./restart'
   aioredlock-ng run --shared catalogue -- ./serve-copy
   aioredlock-ng run --exclusive catalogue -- ./rebuild
-                                      many serve at once, and none of them while one rebuilds
+                                      many serve at the same time, but none while one rebuilds
   aioredlock-ng run --permits 4 gpu -- sh -c 'CUDA_VISIBLE_DEVICES=$REDLOCK_SLOT exec ./train'
-                                      four at once, each on a device of its own
+                                      four at the same time, each on its own device
   aioredlock-ng run --fair printer -- lp report.pdf
-                                      one after the other, in the order in which they were started
+                                      one after the other, in the order of their start
 """
 
 
@@ -94,7 +95,7 @@ def add(commands: Subcommands) -> None:
         "-n", "--nonblock", action="store_true", help="try once: do not wait for a lock that is taken"
     )
     waiting.add_argument(
-        "-w", "--wait", type=duration, metavar="TIME", help="wait so long at most (default: for ever)"
+        "-w", "--wait", type=duration, metavar="TIME", help="wait at most this long (default: for ever)"
     )
     _add_modes(parser)
     parser.add_argument(
@@ -103,23 +104,23 @@ def add(commands: Subcommands) -> None:
         type=_exit_code,
         default=FAILED,
         metavar="CODE",
-        help="exit code when the lock is taken (default: %(default)s); with 0 that is not reported either",
+        help="exit code when the lock is taken (default: %(default)s); with 0 nothing is reported, either",
     )
     parser.add_argument(
         "--at-least",
         type=duration,
         default=0.0,
         metavar="TIME",
-        help="keep the lock taken for so long since it was asked for, also when the command ends sooner, so "
-        "that a cron job is not run again by a host whose clock is behind (default: 0)",
+        help="keep the lock for at least this long, counted from the request, even if the command ends "
+        "sooner; so a host whose clock is behind does not run a cron job again (default: 0)",
     )
     parser.add_argument(
         "--ttl",
         type=duration,
         default=TTL,
         metavar="TIME",
-        help="time after which the lock ends when it is not extended, because this host is "
-        f"dead or cut off (default: {TTL:g} s); it is extended for as long as the command runs",
+        help="time after which the lock expires if it is not extended, because this host is dead or cut "
+        f"off (default: {TTL:g} s); it is extended for as long as the command runs",
     )
     parser.add_argument(
         "--kill-after",
@@ -142,7 +143,7 @@ def _add_modes(parser: argparse.ArgumentParser) -> None:
         dest="mode",
         action="store_const",
         const="read",
-        help="hold a read lock, as flock -s: commands that are --shared run at the same time",
+        help="hold a read lock, as flock -s: commands with --shared run at the same time",
     )
     mode.add_argument(
         "-x",
@@ -150,21 +151,21 @@ def _add_modes(parser: argparse.ArgumentParser) -> None:
         dest="mode",
         action="store_const",
         const="write",
-        help="hold a write lock: the command runs alone, as it does without this, but those that are "
-        "--shared and come later wait behind it",
+        help="hold a write lock: the command runs alone, as it does without this option, but commands "
+        "with --shared that come later wait behind it",
     )
     mode.add_argument(
         "--permits",
         type=_permits,
         metavar="N",
-        help="hold one of N permits: so many commands run at the same time, 256 at most, each with a slot of "
-        "its own from 0 on",
+        help="hold one of N permits (at most 256): up to N commands run at the same time, each with its "
+        "own slot, numbered from 0",
     )
     parser.add_argument(
         "--fair",
         action="store_true",
-        help="stand in line: those that are --fair run one after the other, first come, first served; "
-        "`aioredlock-ng status NAME` shows the line",
+        help="wait in a queue: commands with --fair run one after the other, first come, first served; "
+        "`aioredlock-ng status NAME` shows the queue",
     )
 
 
@@ -188,18 +189,18 @@ def _plan(arguments: argparse.Namespace) -> Plan:
     ttl = max(arguments.ttl, arguments.at_least) if arguments.ttl > 0 else arguments.ttl
     kill_after = arguments.ttl * KILL_AFTER_SHARE if arguments.kill_after is None else arguments.kill_after
     if not arguments.child:
-        raise UsageError("run: no command: give it behind --, as in: aioredlock-ng run NAME -- COMMAND")
+        raise UsageError("run: no command: give it after --, as in: aioredlock-ng run NAME -- COMMAND")
     if ttl > 0 and kill_after >= ttl / 2:
         raise UsageError(
             f"run: --kill-after must be less than half of the ttl ({ttl:g} s), got {kill_after:g} s: "
             "give a longer --ttl"
         )
     if (arguments.mode is not None or arguments.permits) and arguments.at_least:
-        raise UsageError("run: --at-least goes with none of --shared, --exclusive and --permits")
+        raise UsageError("run: --at-least cannot be combined with --shared, --exclusive or --permits")
     if arguments.fair and (arguments.mode is not None or arguments.permits or arguments.at_least):
         raise UsageError(
-            "run: --fair is for a lock that one has at a time: it goes with none of --shared, --exclusive, "
-            "--permits and --at-least"
+            "run: --fair is for a lock with one holder: it cannot be combined with --shared, "
+            "--exclusive, --permits or --at-least"
         )
     return Plan(
         name=arguments.name,
@@ -237,7 +238,7 @@ def _run(arguments: argparse.Namespace) -> int:
     except ConfigurationError as error:
         raise UsageError(f"run: {error}") from None
     except OSError as error:  # as without descriptors; a traceback's 1 would say that the lock is taken
-        say(f"cannot go on: {error.strerror or error}")
+        say(f"cannot continue: {error.strerror or error}")
         return OS_ERROR
     if job.interrupted:
         _interrupt_our_group()

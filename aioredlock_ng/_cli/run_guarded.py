@@ -77,7 +77,7 @@ class GuardedRun:
                 margin=plan.margin,
             )
         except OSError as error:
-            say(f"no process can be started: {error.strerror}")
+            say(f"cannot start a process: {error.strerror}")
             return OS_ERROR
         self._lease, self._command = lease, command
         self._share_terminal()
@@ -122,10 +122,10 @@ class GuardedRun:
             if words[0] == "failed":
                 return self._not_started(int(words[1]))
             if words[0] == "unable":
-                say(f"no process can be started: {os.strerror(int(words[1]))}")
+                say(f"cannot start a process: {os.strerror(int(words[1]))}")
                 return OS_ERROR
             if words[0] == "late":
-                say(f"lock {self._shown} was lost, or as good as over, before the command could be started")
+                say(f"lock {self._shown} was lost, or about to expire, before the command could be started")
                 return LOST
             self._hear(words)
         if command.pid is None:
@@ -133,7 +133,7 @@ class GuardedRun:
             return LOST if lease.lost.is_set() else OS_ERROR
         await command.killed()
         if not self._killed:
-            say("the guard process was killed, and therefore the command, too")
+            say("the guard process was killed, so the command was killed, too")
         return self._judge(lease, Ended(code=-signal.SIGKILL, lost=lease.lost.is_set(), gone=clock.now()))
 
     def _judge(self, lease: Lease, ended: Ended) -> int:
@@ -143,7 +143,7 @@ class GuardedRun:
             say(f"lock {self._shown}: no majority of the nodes extended it in time")
         if over > 0:
             say(
-                f"the command outlived the validity of lock {self._shown} by {over:.3f} s: "
+                f"the command ran for {over:.3f} s after the validity of lock {self._shown} had ended: "
                 "another holder may have run meanwhile"
             )
         elif self._refused:
@@ -167,15 +167,13 @@ class GuardedRun:
         """Pass on to people what the guard reports."""
         match words[0]:
             case "stopped":
-                say("not suspended: the lock would run out meanwhile")
+                say("not suspended: the lock would expire meanwhile")
             case "waits":
                 say("the command waits for the terminal: bring it to the foreground (fg)")
             case "left":
-                say(
-                    "the command has left processes behind, which are being ended before the lock is released"
-                )
+                say("the command left processes behind; they are ended before the lock is released")
             case "denied":
-                say("signals to the command are not permitted: it may outlive a lost lock")
+                say("no permission to send signals to the command: it may continue after the lock is lost")
             case "killed":
                 self._killed = True
 
@@ -190,4 +188,4 @@ class GuardedRun:
             wait = lease.valid_until - self._plan.margin / 2 - clock.now()
         if not self._killed and command.kill():
             self._killed = True
-            say("the guard process does not answer, and is killed with the command")
+            say("the guard process does not answer: killing it and the command")

@@ -121,9 +121,16 @@ class Job:
         nodes = await manager.inspect(self._plan.name)
         seen = Counter(self._in_the_way(node) for node in nodes if node.held)
         if self._plan.fair and not seen:
-            return f"lock {self._shown} is left to those that wait in line; the command was not started"
+            return (
+                f"lock {self._shown} is reserved for the next waiter in its queue; the command was not "
+                "started"
+            )
         (by, _), *_ = seen.most_common(1) or [("taken", 0)]
-        rest = "" if retry_after is None else f", and free in {retry_after:.1f} s unless that extends it"
+        rest = (
+            ""
+            if retry_after is None
+            else f", and expires in {retry_after:.1f} s unless its holder extends it"
+        )
         return f"lock {self._shown} is {by}{rest}; the command was not started"
 
     def _in_the_way(self, node: NodeInspection) -> str:
@@ -133,7 +140,7 @@ class Job:
         if not node.readers:
             return f"held by {ascii(node.holder)[1:-1]}" if node.holder else "taken"
         if self._plan.mode == "read":
-            return "left to a writer that waits"
+            return "reserved for a waiting writer"
         number = f"{len(node.readers)}{' or more' if node.more_readers else ''}"
         return f"held by {number} reader{'' if number == '1' else 's'}"
 

@@ -19,14 +19,14 @@ def add(commands: Subcommands) -> None:
     parser = commands.add_parser(
         "status",
         help="show the nodes and the locks, each with its holder and since when",
-        description="Shows the nodes, and every lock under the prefix: its kind, its holder, since when by "
-        "the holder's own clock, how long it will live unless it is extended, and on how many nodes. "
-        "Where readers share a lock, each of them has a line; of more than 100 the others are not named. "
-        "Of a lock that is named, those that wait in line for it (fair locks) are shown, in their order. "
-        "Finding the locks walks through all keys of the nodes (SCAN). "
-        "Exit code 0, or 69 when no majority of the nodes answered, or none could grant a lock now.",
+        description="Shows the nodes, and every lock under the prefix: its kind, its holder, since when it "
+        "is held (by the holder's clock), how long it lives unless it is extended, and on how many "
+        "nodes. Readers that share a lock have a line each, the first 100 of them. For fair locks "
+        "that are named, the queue is shown in its order. To find the locks, all keys of the nodes "
+        "are searched (SCAN). Exit code 0, or 69 when no majority of the nodes answered, or none "
+        "could grant a lock now.",
     )
-    parser.add_argument("names", metavar="NAME", nargs="*", help="show these locks only, free or not")
+    parser.add_argument("names", metavar="NAME", nargs="*", help="show only these locks, also free ones")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_node_options(parser)
     parser.set_defaults(run=_run)

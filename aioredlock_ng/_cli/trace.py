@@ -28,23 +28,23 @@ def add(commands: Subcommands) -> None:
     """Add the parser."""
     parser = commands.add_parser(
         "trace",
-        help="follow one lock, and say what happens to it",
+        help="follow one lock and print what happens to it",
         description="Follows one lock and prints a line for each thing that happens: granted, extended, "
-        "handed over, released (a forced release looks alike), expired; processes that join or leave the "
-        "line; nodes that are silent, or differ. It looks again and again, and judges by what a majority of "
-        "the nodes shows: what lives shorter than an interval may be missed, and so may be what tasks of one "
-        "process hand off. Ends with Ctrl-C (exit code 130), or after --for (0).",
+        "handed over, released (a forced release looks the same), expired; processes that join or leave the "
+        "queue; nodes that are silent, or differ. It polls the nodes and reports what a majority of "
+        "them shows: changes shorter than the polling interval, and hand-offs between tasks of one "
+        "process, may be missed. Ends with Ctrl-C (exit code 130), or after --for (0).",
     )
     parser.add_argument("name", metavar="NAME", help="the lock, whether it is held or not")
-    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     parser.add_argument(
         "--interval",
         type=duration,
         default=0.2,
         metavar="TIME",
-        help="time between two looks, two questions to each node (default: %(default)s s)",
+        help="polling interval; each time every node gets two requests (default: %(default)s s)",
     )
-    parser.add_argument("--for", dest="seconds", type=duration, metavar="TIME", help="end after this time")
+    parser.add_argument("--for", dest="seconds", type=duration, metavar="TIME", help="stop after this time")
     add_node_options(parser)
     parser.set_defaults(run=_run)
 

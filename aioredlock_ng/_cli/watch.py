@@ -22,17 +22,17 @@ def add(commands: Subcommands) -> None:
     """Add the parser."""
     parser = commands.add_parser(
         "watch",
-        help="the same as status, again and again",
-        description="Shows what `status` shows, again and again, until it is interrupted. "
-        "On a terminal a lock that readers share has one line for all of them, and so has a fair lock with "
-        "how many wait in line for it (of the first 16 fair locks by name; each costs a round trip).",
+        help="show the status repeatedly",
+        description="Shows what `status` shows, repeatedly, until it is interrupted. On a terminal a lock "
+        "that readers share has one line for all of them. A fair lock has one line with the number of its "
+        "waiters (for the first 16 fair locks by name; each costs a round trip).",
     )
     parser.add_argument(
         "--interval",
         type=duration,
         default=1.0,
         metavar="TIME",
-        help="time between two looks (default: %(default)s s)",
+        help="polling interval (default: %(default)s s)",
     )
     add_node_options(parser)
     parser.set_defaults(run=_run)

@@ -122,7 +122,7 @@ class Story:
         self.say(f"{SLOW} was inside for {seconds:.2f} s; its lease was extended {times} times")
         await self.count()
         self.nodes.resume(1)
-        self.say("node 2 goes on: 4 of 5")
+        self.say("node 2 continues: 4 of 5")
         await self.count(0.6)
 
     async def a_holder_is_frozen(self) -> None:
@@ -147,9 +147,9 @@ class Story:
         self.crew.processes[HOLDER].send_signal(signal.SIGCONT)
         await self.until(lambda: self.crew.of(HOLDER), "the holder has left its critical section")
         if self.crew.of(HOLDER)[0].wrote:
-            self.say(f"it goes on (SIGCONT) AND WRITES {value + 1}: {missed} increments are undone")
+            self.say(f"it continues (SIGCONT) AND WRITES {value + 1}: {missed} increments are undone")
         else:
-            self.say("it goes on (SIGCONT), is told to write, and calls lease.check() first: LockLostError")
+            self.say("it continues (SIGCONT), is told to write, and calls lease.check() first: LockLostError")
             self.say(f"    its write of {value + 1} would have undone {missed} increments")
 
     async def a_node_forgets(self) -> None:

@@ -143,9 +143,9 @@ def test_a_token_is_read_and_told_to_nobody(token_file: Path, shared_nodes: Node
         (b"correct horse battery staple", 0o604, "chmod 600"),
         (b"short", 0o600, "a token needs at least 16 characters, got 5"),
         (b"", 0o600, "got 0"),
-        (b"two lines\nof a long file", 0o600, "no line of text"),
-        (b"x" * 5000, 0o600, "no line of text"),
-        (b"\xe4" * 24, 0o600, "no line of text"),
+        (b"two lines\nof a long file", 0o600, "not one line of text"),
+        (b"x" * 5000, 0o600, "not one line of text"),
+        (b"\xe4" * 24, 0o600, "not one line of text"),
     ],
 )
 def test_a_bad_token_is_refused(content: bytes, mode: int, why: str, tmp_path: Path, cli: Cli) -> None:

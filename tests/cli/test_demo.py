@@ -98,7 +98,7 @@ def test_it_ends_well_in_plain_lines(start: Any) -> None:
         "node 1 killed",
         "node 2 frozen",
         "extended 3 times",
-        "node 2 goes on",
+        "node 2 continues",
         "frozen before its write",
         "the lock passed on to worker",
         "LockLostError",

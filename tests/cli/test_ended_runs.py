@@ -20,7 +20,8 @@ from aioredlock_ng.testing import MemoryNode
 VALID_UNTIL = 100.0
 WE = "aioredlock-ng run: "
 OUTLIVED = (
-    WE + "the command outlived the validity of lock 'job' by {} s: another holder may have run meanwhile"
+    WE + "the command ran for {} s after the validity of lock 'job' had ended: "
+    "another holder may have run meanwhile"
 )
 GONE = WE + "lock 'job' was gone while the command ran: another holder may have run meanwhile"
 EARLIER = WE + "lock 'job' was lost; the command ended {} s before its validity did"
@@ -102,7 +103,7 @@ def test_ctrl_c_is_passed_on_where_the_command_had_the_terminal(
 @pytest.mark.parametrize(
     ("word", "said"),
     [("stopped", "not suspended"), ("waits", "(fg)"), ("left", "left processes behind"),
-     ("denied", "not permitted")],
+     ("denied", "no permission")],
 )  # fmt: skip
 def test_what_the_guard_reports_is_told(word: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     """One line for each."""

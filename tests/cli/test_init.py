@@ -90,13 +90,13 @@ async def test_a_list_of_nodes_that_has_grown(
     assert await asyncio.to_thread(init, urls[:3]) == 0
     async with manager_of(urls[:3]) as manager:
         before = max([await fence(manager) for _ in range(20)])
-    with pytest.raises(ConfigurationError, match="quorum of 3 nodes, here are 5") as refusal:
+    with pytest.raises(ConfigurationError, match="quorum of 3 nodes, this client has 5") as refusal:
         await manager_of(urls).__aenter__()
     assert "aioredlock-ng init" not in str(refusal.value), "it may be this list that is wrong"
     known = [ask(url, "GET", SENTINEL) for url in urls]
     assert await asyncio.to_thread(init, urls) == 2
     err = capsys.readouterr().err
-    assert "it belongs to a quorum of 3 nodes, here are 5 configured; stated by `init` of " in err
+    assert "it belongs to a quorum of 3 nodes, this client has 5; initialised by `init` of " in err
     assert "nothing was changed: if the list of nodes has changed" in err
     assert "--force" in err
     assert [ask(url, "GET", SENTINEL) for url in urls] == known
@@ -105,7 +105,9 @@ async def test_a_list_of_nodes_that_has_grown(
         assert await fence(manager) > before
         assert manager.statistics().certified == 1
     assert len({incarnation.floor for incarnation in incarnations(urls)}) == 1
-    with pytest.raises(ConfigurationError, match="quorum of 5 nodes, here are 3"):  # one that was not told
+    with pytest.raises(
+        ConfigurationError, match="quorum of 5 nodes, this client has 3"
+    ):  # one that was not told
         await manager_of(urls[:3]).__aenter__()
 
 
@@ -189,7 +191,7 @@ SESSION = "redis.call('SET', 'redlock:session', 'x', 'PX', 60000)"
     [
         pytest.param(LIST + COUNTER, "", "", id="what is no lock"),
         pytest.param(LIST + SESSION, "", "lock 'session' is alive", id="what cannot be told from one"),
-        pytest.param(CROWD, "", "it cannot be seen whether a lock is alive: there are more keys", id="crowd"),
+        pytest.param(CROWD, "", "it is not known whether a lock is alive: more keys", id="crowd"),
         pytest.param("", "-scan", "NOPERM", id="no right to search, on however few nodes"),
     ],
 )

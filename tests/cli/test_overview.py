@@ -125,13 +125,13 @@ def test_all_there_is_to_the_letter() -> None:
             "warning",
         ),
         Line("  maybe  mutex  me      2025-11-20 12:00:05 (0 s)    9.0 s     2/4 unknown", "warning"),
-        Line("2 of 4 nodes answered, 3 are needed to be sure: there may be other locks than these", "error"),
+        Line("2 of 4 nodes answered, 3 are needed for a complete list: there may be more locks", "error"),
         Line(
             "2 of 4 nodes are up: no lock can be acquired for another 7.5 s; "
             "`aioredlock-ng init` if no lock can be alive",
             "error",
         ),
-        Line("there may be more locks: the search was ended at its limit", "warning"),
+        Line("there may be more locks: the search stopped at its limit", "warning"),
     ]
 
 
@@ -215,7 +215,7 @@ def with_line(seen: LockInspection, queue: QueueInspection | None, **options: An
                 "        place 0  web-1       2025-11-20 11:58:30 (1.5 min)  -         3/3",
                 "        place 1  -           2025-11-20 12:00:01 (0 s)      -         2/3",
                 "                 … and more",
-                "a does not tell its line: NOPERM",
+                "node a does not report its queue: NOPERM",
             ],
             "  it    fair (2+ wait)  me      2025",
             id="a line",
@@ -379,7 +379,7 @@ def test_names_and_holders_are_cut_on_a_screen_alone() -> None:
         (1, [9.0], 1, 9.0, "1 of 3 nodes are up: no lock can be acquired for another 9.0 s"),
         (0, [9.0], 2, math.inf, "0 of 3 nodes are up: no lock can be acquired"),
         (2, [9.0], 0, 0.0, ""),
-        (0, [0.0], 2, 0.0, "these nodes have not been used yet: the first lock can be acquired at once"),
+        (0, [0.0], 2, 0.0, "these nodes have not been used so far: the first lock can be acquired at once"),
     ],
 )
 def test_how_long_no_lock_can_be_had(up: int, waits: list[float], lost: int, wait: float, words: str) -> None:

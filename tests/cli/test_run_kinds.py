@@ -46,7 +46,7 @@ def end(runs: Runs, *started: Run) -> list[list[str]]:
     return [run.out.split() for run in started]
 
 
-HELD = r"and free in \d+\.\d s unless that extends it"
+HELD = r"and expires in \d+\.\d s unless its holder extends it"
 
 
 def test_commands_that_share_run_at_the_same_time(runs: Runs) -> None:
@@ -71,7 +71,7 @@ def test_a_command_that_is_exclusive_comes_before_readers_that_come_later(runs: 
     code, said = 0, ""
     while code == 0:  # between two tries of a writer that is slow its mark may end
         code, _, said = runs.finish("-n", "-E", "7", "-s", "job", "--", *TELL)
-    assert (code, "lock 'job' is left to a writer that waits" in said) == (7, True)
+    assert (code, "lock 'job' is reserved for a waiting writer" in said) == (7, True)
     later = runs.start("-s", "job", "--", *TELL)
     told = end(runs, reader, writer, later)
     assert [one[0] for one in told] == ["read", "write", "read"]
@@ -175,4 +175,4 @@ def test_one_that_does_not_wait_leaves_a_free_lock_to_the_line(runs: Runs) -> No
     keys = [mark_key(b"redlock:", mark, b"redlock:job") for mark in (TICKETS, SEATS)]
     for url in runs.nodes.urls:
         ask(url, "EVAL", seats, 2, *keys)
-    refused(runs, "left to those that wait in line", "--fair")
+    refused(runs, "reserved for the next waiter in its queue", "--fair")

@@ -79,8 +79,8 @@ def test_a_taken_lock_is_said_to_be_whose(runs: Runs) -> None:
     code, out, err = runs.finish("-n", "job", "--", "echo", "started")
     assert (code, out) == (1, "")
     assert re.fullmatch(
-        rf"aioredlock-ng run: lock 'job' is held by \S+:{holder.process.pid}, and free in \d\.\d s "
-        r"unless that extends it; the command was not started\n",
+        rf"aioredlock-ng run: lock 'job' is held by \S+:{holder.process.pid}, and expires in \d\.\d s "
+        r"unless its holder extends it; the command was not started\n",
         err,
     )
 

@@ -12,9 +12,9 @@ NOWHERE = "redis://127.0.0.1:1"
 """Where no server listens."""
 
 LESS = "less than half"
-ALONE = "--at-least goes with none of"
-IN_LINE = "--fair is for a lock that one has at a time: it goes with none of"
-OPEN = "others than this machine can reach"
+ALONE = "--at-least cannot be combined with"
+IN_LINE = "--fair is for a lock with one holder: it cannot be combined with"
+OPEN = "other machines can reach"
 INTERVAL = "between 0.05 and 60 seconds"
 
 
@@ -132,7 +132,7 @@ def test_one_server_given_twice_is_2(
     monkeypatch.setenv("REDLOCK_URLS", f"{url},{url.replace('127.0.0.1', 'localhost')},{other}")
     code, out, err = cli(*line.split())
     assert (code, out) == (2, "")
-    assert "one server" in err
+    assert "the same server" in err
     assert url in err
     assert [ask(one, "GET", "redlock:{meta}") for one in (url, other)] == before
 
@@ -153,8 +153,8 @@ def test_a_name_that_is_something_elses_is_2(runs: Runs) -> None:
         ask(url, "XADD", "redlock:job", "*", "field", "value")
     code, out, err = runs.finish("job", "--", "echo", "started")
     assert (code, out) == (2, "")
-    assert "lock 'job' is wanted as a mutex" in err
-    assert "holds a stream, which is no lock of this package" in err
+    assert "lock 'job' is requested as a mutex" in err
+    assert "holds a stream, which is not a lock of this package" in err
 
 
 def test_the_help_of_run_names_the_defaults(cli: Cli) -> None:
@@ -166,7 +166,7 @@ def test_the_help_of_run_names_the_defaults(cli: Cli) -> None:
         "75",
         "126",
         "setsid",
-        "elsewhere than on Linux",
+        "systems other than Linux",
         "both frozen",
         "both are killed",
         "hold a read lock, as flock -s",

@@ -149,5 +149,5 @@ def test_one_server_twice_is_shown_and_watched_on(nodes3: LocalNodes, start: Cal
     """It may be another one tomorrow: a restart of the node list's owner is not needed to see that."""
     urls = [nodes3.urls[0], nodes3.urls[0].replace("127.0.0.1", "localhost"), nodes3.urls[1]]
     watch = start(urls, WITH_RICH)
-    then(watch, r"nodes up: 3 of 3.*are one server.*nodes up: 3 of 3.*are one server")
+    then(watch, r"nodes up: 3 of 3.*are the same server.*nodes up: 3 of 3.*are the same server")
     assert watch.finish(signal.SIGINT) == 0

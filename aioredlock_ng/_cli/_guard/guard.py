@@ -85,7 +85,7 @@ class Guard:
         else:
             self._report(f"ended {child.code} {int(self._lost)} {gone!r} {int(self._lent)}")
         if self._deaf and self._lost:  # said last: to write may block, as into a pipe without a reader
-            say("the process that held the lock is gone, and therefore the command, too")
+            say("the process that held the lock is gone, so the command was ended")
 
     @property
     def _term_at(self) -> float:
