@@ -64,7 +64,9 @@ class Access:
         if token is not None and len(token) < MIN_TOKEN:
             raise ValueError(f"a token needs at least {MIN_TOKEN} characters, got {len(token)}")
         if may_release and token is None:
-            raise ValueError("releasing locks needs a token: whatever reaches the page could do it")
+            raise ValueError(
+                "releasing locks needs a token: otherwise any client that reaches the page could do it"
+            )
         self.needs_token = token is not None
         self.may_release = may_release
         self._token = _digest(token or "")

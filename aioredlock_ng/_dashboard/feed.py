@@ -188,8 +188,8 @@ class Feed:
         except (ConfigurationError, LockError) as error:
             return before.problem(self._number, str(error))
         except Exception as error:  # noqa: BLE001 (a page that stands still would be taken for locks that do)
-            report(logging.ERROR, "the dashboard could not look at the nodes", exc_info=error)
-            return before.problem(self._number, "the nodes could not be looked at: the log says why")
+            report(logging.ERROR, "the dashboard could not poll the nodes", exc_info=error)
+            return before.problem(self._number, "the nodes could not be polled: the log says why")
 
     def _may_be_ours(self, name: str) -> bool:
         try:

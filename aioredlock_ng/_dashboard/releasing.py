@@ -59,7 +59,7 @@ async def release(
     except LockError as error:
         return HTTPStatus.SERVICE_UNAVAILABLE, {"detail": str(error)}
     except ValueError as error:
-        return HTTPStatus.UNPROCESSABLE_ENTITY, {"detail": f"{error}: it is no lock of this library"}
+        return HTTPStatus.UNPROCESSABLE_ENTITY, {"detail": f"{error}: this is not a lock of this library"}
     if seen.survey is None:
         return HTTPStatus.SERVICE_UNAVAILABLE, {"detail": seen.problem}
     if seen.answered < seen.quorum:
@@ -67,7 +67,7 @@ async def release(
         return HTTPStatus.SERVICE_UNAVAILABLE, {"detail": f"{answered}: nothing was changed"}
     (lock,) = seen.survey.locks
     if lock.state == "free" or not shown.covers(lock):
-        why = "it is free" if lock.state == "free" else "it has changed hands meanwhile"
+        why = "the lock is free" if lock.state == "free" else "the lock has changed hands meanwhile"
         now = in_full(lock, seen.survey.at, None)
         return HTTPStatus.CONFLICT, {"detail": f"{why}: nothing was changed", "lock": now}
     try:
@@ -75,7 +75,10 @@ async def release(
     except (ConfigurationError, LockError) as error:
         return HTTPStatus.SERVICE_UNAVAILABLE, {"detail": str(error)}
     except asyncio.CancelledError:
-        log = "lock %s may have been released from the dashboard by %s: the server stopped meanwhile"
+        log = (
+            "lock %s may have been released from the dashboard by %s: the server stopped before the "
+            "nodes answered"
+        )
         report(logging.WARNING, log, ascii(name), address, lock=(name,), kind=lock.kind)
         raise
     deleted = sum(map(gone, nodes))

@@ -166,19 +166,21 @@ class Site:
     async def answer(self, request: Request) -> Answer:
         """Answer a request."""
         if not self._access.knows_host(request.headers):
-            return _error(HTTPStatus.MISDIRECTED_REQUEST, "this page has another name: see --allow-host")
+            return _error(HTTPStatus.MISDIRECTED_REQUEST, "this host name is not allowed: see --allow-host")
         if self._trusts_proxy:
             request = request.as_its_proxy_saw_it()
         if request.method in ("GET", "HEAD"):
             return self._get(request)
         if request.method != "POST":
-            answer = _error(HTTPStatus.METHOD_NOT_ALLOWED, "GET, HEAD or POST")
+            answer = _error(HTTPStatus.METHOD_NOT_ALLOWED, "use GET, HEAD or POST")
             return dataclasses.replace(answer, headers={**answer.headers, "Allow": "GET, HEAD, POST"})
         if not self._access.is_own(request.headers):
-            return _error(HTTPStatus.FORBIDDEN, "not from this page")
+            return _error(HTTPStatus.FORBIDDEN, "the request does not come from this page")
         body = await _read(request)
         if not isinstance(body, dict):
-            return _error(HTTPStatus.BAD_REQUEST, f"the body is no JSON object of at most {MAX_BODY} bytes")
+            return _error(
+                HTTPStatus.BAD_REQUEST, f"the body must be a JSON object of at most {MAX_BODY} bytes"
+            )
         return await self._post(request, body)
 
     # -- GET -----------------------------------------------------------------------------------------
@@ -205,11 +207,11 @@ class Site:
         if not allowed():
             return _error(HTTPStatus.UNAUTHORIZED, "sign in first")
         if self._access.is_foreign(request.headers):
-            return _error(HTTPStatus.FORBIDDEN, "not from this page")
+            return _error(HTTPStatus.FORBIDDEN, "the request does not come from this page")
         lock = request.query.get("lock")
         name = None if lock is None else _name(lock)
         if name is None and lock is not None:
-            return _error(HTTPStatus.BAD_REQUEST, "lock is no JSON text")
+            return _error(HTTPStatus.BAD_REQUEST, "lock must be a JSON string")
         try:
             events = Events(self._feed.open(name, request.query.get("heard", "")), allowed)
         except TooManyError as error:
@@ -236,7 +238,7 @@ class Site:
         secret = self._access.sign_in(str(body.get("token", "")), request.address)
         if secret is None:
             report(logging.WARNING, "dashboard: a wrong token from %s", request.client_address)
-            return _error(HTTPStatus.UNAUTHORIZED, "this is not the token")
+            return _error(HTTPStatus.UNAUTHORIZED, "wrong token")
         return self._with_cookie(request, secret)
 
     @staticmethod
@@ -250,10 +252,12 @@ class Site:
         if not self._access.signed_in(request.secret):
             return _error(HTTPStatus.UNAUTHORIZED, "sign in first")
         if not self._access.may_release_now(request.secret):
-            return _error(HTTPStatus.FORBIDDEN, "this page releases no locks: see --allow-release")
+            return _error(
+                HTTPStatus.FORBIDDEN, "releasing locks is not allowed on this page: see --allow-release"
+            )
         asked = releasing.asked(body)
         if asked is None:
-            return _error(HTTPStatus.BAD_REQUEST, "it is not said which lock, and what of it was shown")
+            return _error(HTTPStatus.BAD_REQUEST, "the request must name the lock and what was shown of it")
         status, said = await releasing.release(self._manager, *asked, address=request.client_address)
         return _json(said, status)
 

@@ -201,7 +201,7 @@ async def test_a_lock_is_released_after_a_question(manager, complaints):
     async with browsing(manager, complaints, "#lock=%22stuck%22", **options) as page:
         await page.locator("#token").fill("not the token at all")
         await page.keyboard.press("Enter")
-        await shows(page.locator("#sign-in-error"), "not the token")
+        await shows(page.locator("#sign-in-error"), "Wrong token")
         await page.locator("#token").fill(TOKEN)
         await page.keyboard.press("Enter")
         first = await manager.lock("stuck").acquire()

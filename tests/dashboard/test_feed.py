@@ -194,7 +194,7 @@ async def test_what_was_seen_stays_while_nothing_can_be():
 
                 patch.setattr(feeds, "look", fail)
                 await hear(page, stream)
-                assert page.problem == "the nodes could not be looked at: the log says why"
+                assert page.problem == "the nodes could not be polled: the log says why"
                 with watched(w, feed=feed) as later:
                     await hear(*later)
                     assert later[0].events == ["state", "problem"]

@@ -49,7 +49,8 @@ async def test_a_server_that_stops_meanwhile_tells_the_log(caplog):
             await task
         (record,) = caplog.records
         assert record.getMessage() == (
-            "lock 'a' may have been released from the dashboard by 1.2.3.4: the server stopped meanwhile"
+            "lock 'a' may have been released from the dashboard by 1.2.3.4: "
+            "the server stopped before the nodes answered"
         )
         assert not any(w.holders("a"))
 

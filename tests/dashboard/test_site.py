@@ -221,7 +221,7 @@ async def test_a_lock_is_released_as_it_was_shown(framework, browse, manager, ca
         assert "'stuck', held by 'the shop', was released from the dashboard by 127.0.0.1" in record.message
         assert record.lock == "stuck"
         status, answer = await send(client, "release", request)
-        assert (status, answer["detail"]) == (409, "it is free: nothing was changed")
+        assert (status, answer["detail"]) == (409, "the lock is free: nothing was changed")
         report = await lease.release()
         assert report.count(ReleaseOutcome.NOT_HELD) == len(report.nodes)
         pool = manager.semaphore("gpu", permits=3)

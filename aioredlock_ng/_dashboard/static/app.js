@@ -31,7 +31,7 @@ const stream = new Stream({
   lock: tookLock,
   problem: ({ detail }) => setProblem(detail),
   signedOut: () => toSignIn("You have been signed out."),
-  lost: (detail) => setLost(detail ? `Stream lost (${detail}), trying again` : "Stream lost, trying again"),
+  lost: (detail) => setLost(detail ? `Stream lost (${detail}), retrying` : "Stream lost, retrying"),
   mayOpen,
 });
 
@@ -58,7 +58,7 @@ function took() {
 function outdated() {
   const version = String(store.head.version);
   if (sessionStorage.getItem("version") === version) {
-    setProblem("The server is of another version than this page: reload it.");
+    setProblem("The server runs another version than this page: reload the page.");
   } else {
     sessionStorage.setItem("version", version);
     location.reload();
@@ -138,7 +138,7 @@ const mustSignIn = () => session.needs_token && !session.signed_in;
 async function start(notKept = "") {
   session = await getSession();
   if (session === null) {
-    setLost("The server does not answer, trying again");
+    setLost("The server does not answer, retrying");
     setTimeout(start, SESSION_PAUSE, notKept);
     return;
   }
@@ -148,7 +148,7 @@ async function start(notKept = "") {
 }
 
 async function signedIn() {
-  await start("The browser has not kept the cookie of the session.");
+  await start("The browser did not store the session cookie.");
   if (document.body.dataset.view === "overview") byId("main").focus({ preventScroll: true });
 }
 
@@ -159,7 +159,7 @@ async function mayOpen() {
   session = found;
   renderReleaseButton();
   if (!mustSignIn()) return true;
-  toSignIn("Your session is over.");
+  toSignIn("Your session has ended.");
   return false;
 }
 
@@ -254,7 +254,7 @@ byId("sign-out").addEventListener("click", signOut);
 byId("release").addEventListener("click", () => openRelease(current, lastLock));
 
 startSignIn(signedIn);
-startRelease(() => toSignIn("Your session is over."));
+startRelease(() => toSignIn("Your session has ended."));
 startTicking(() => {
   stream.watch();
   const late = store.head !== null && serverNow() - store.head.at > 3 * store.head.interval + 5;

@@ -105,7 +105,7 @@ export const COLUMNS = [
     order: (row) => row.waiting,
     show(cell, row) {
       number(cell, waitingText(row), !row.waiting);
-      setAttribute(cell, "title", row.waiting ? `${counted(row.waiting, "waiter")} in line` : null);
+      setAttribute(cell, "title", row.waiting ? `${counted(row.waiting, "waiter")} in the queue` : null);
     },
   },
   {

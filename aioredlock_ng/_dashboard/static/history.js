@@ -78,9 +78,9 @@ function sentence(event) {
     case "expired":
       return ["Expired: ", name(holder), " did not release it", more(event)];
     case "waits":
-      return [name(holder), place === 0 ? " waits in line, and is next" : ` waits in line at place ${place}`];
+      return [name(holder), place === 0 ? " joined the queue, and is next" : ` joined the queue at place ${place}`];
     case "left":
-      return [name(holder), " left the line"];
+      return [name(holder), " left the queue"];
     case "silent":
       return ["Node ", name(node), " does not answer", ...because(reason)];
     case "differs":

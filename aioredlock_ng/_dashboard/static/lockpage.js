@@ -25,7 +25,7 @@ export function openLock(name, row) {
 export function renderRow(row) {
   looks += 1;
   const waits = looks <= LOOKS;
-  setText(byId("lock-asking"), waits ? "Asking the nodes…" : "No lock of this library has such a name.");
+  setText(byId("lock-asking"), waits ? "Asking the nodes…" : "No lock of this library can have this name.");
   show(byId("lock-asking"), true);
   renderSummary(row ?? null);
 }
@@ -183,9 +183,9 @@ function renderQueue({ queue, nodes }) {
     ["known-to", (td, { known_to: known }) => setText(td, `${known}/${nodes}`)],
   ]);
   const notes = [
-    waiters.length ? "" : "Nothing waits in line.",
-    queue.more_waiters ? "There are more in line." : "",
+    waiters.length ? "" : "The queue is empty.",
+    queue.more_waiters ? "More waiters are not listed." : "",
   ];
-  for (const { node, reason } of silent) notes.push(`${node} did not tell its line: ${reason}.`);
+  for (const { node, reason } of silent) notes.push(`${node} did not report its queue: ${reason}.`);
   setName(byId("queue-note"), notes.filter(Boolean).join(" ") || " ");
 }

@@ -45,10 +45,10 @@ function update(view, [, node]) {
   setAttribute(
     view.clock,
     "title",
-    off ? "The node's clock is that far ahead of the server's, or behind (−)" : null,
+    off ? "How far the node's clock is ahead of the server's clock (+) or behind it (−)" : null,
   );
   reason(view.reason, node.reason, "");
-  reason(view.silent, node.silent === node.reason ? null : node.silent, "not all was read: ");
+  reason(view.silent, node.silent === node.reason ? null : node.silent, "read in part: ");
 }
 
 function reason(node, text, prefix) {

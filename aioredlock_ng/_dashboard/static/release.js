@@ -113,7 +113,7 @@ function react(answer) {
 // It is another lock by now, in a way: what is shown must be agreed to anew.
 function changed(lock) {
   ask(lock);
-  const now = lock.state === "free" ? "It has been released meanwhile" : "It changed hands meanwhile";
+  const now = lock.state === "free" ? "The lock has been released meanwhile" : "The lock has changed hands meanwhile";
   message(`${now}: nothing was deleted.`);
   byId("release-cancel").focus();
   byId("release-confirm").disabled = true;

@@ -19,7 +19,7 @@ export function startSignIn(onSignedIn) {
     } else if (answer.status === 429) {
       pause(Math.max(1, Math.ceil(answer.retryAfter)));
     } else {
-      tell(answer.status === 401 ? "This is not the token." : `Not signed in: ${detailOf(answer)}`);
+      tell(answer.status === 401 ? "Wrong token." : `Not signed in: ${detailOf(answer)}`);
       busy(false);
       field.select();
       field.focus();

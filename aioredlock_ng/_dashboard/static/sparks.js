@@ -7,7 +7,7 @@ import { count } from "./text.js";
 const HEIGHT = 30;
 
 const SPARKS = [
-  { key: "waiting", title: "Waiting in line", look: "line" },
+  { key: "waiting", title: "Waiting in queues", look: "line" },
   { key: "granted", title: "Granted, handed over", look: "line" },
   { key: "expired", title: "Expired, not released", look: "loss" },
   { key: "managerWaiting", title: "This process: waiting", look: "line", manager: true },
@@ -59,7 +59,7 @@ function update(view, points, look, interval) {
   const last = points.at(-1) ?? null;
   const most = Math.max(0, ...points);
   setText(view.number, last === null ? "–" : count(last));
-  setText(view.most, most ? `at most ${count(most)}` : "none lately");
+  setText(view.most, most ? `at most ${count(most)}` : "none recently");
   setAttribute(view.path, "data-level", look === "loss" && most > 0 ? "warning" : null);
   setAttribute(view.number, "data-level", look === "loss" && last > 0 ? "warning" : null);
   setAttribute(view.picture, "aria-label", `${view.title}: now ${last ?? "unknown"}, at most ${most}`);

@@ -49,7 +49,7 @@ function marginText({ margin, nodes }) {
 function leftOut(head) {
   const shown =
     head.shown < head.total ? `${count(head.shown)} of ${count(head.total)} locks are listed.` : "";
-  return `${shown} ${head.truncated ? "There may be more locks than were looked at." : ""}`.trim();
+  return `${shown} ${head.truncated ? "There may be more locks than were searched." : ""}`.trim();
 }
 
 // What the title of the window says.

@@ -141,7 +141,7 @@ export class LockTable {
     show(byId("locks-empty"), found === 0);
     const { answered, quorum } = this.#store.head ?? {};
     const none = answered < quorum ? "Too few nodes answered: locks may be held." : "No lock is held.";
-    setText(byId("locks-empty"), filtered ? "No lock is like that." : none);
+    setText(byId("locks-empty"), filtered ? "No lock matches the filters." : none);
     byId("page-previous").disabled = this.#page === 0;
     byId("page-next").disabled = this.#page >= pages - 1;
     for (const id of ["page-previous", "page-next"]) show(byId(id), pages > 1);
