@@ -84,9 +84,15 @@ class OpenTelemetryHooks(Hooks):
         self._held: dict[int, Span] = {}  # by the number of the lease
         self._acquires = meter.create_histogram("redlock.acquire.duration", "s", "Calls of acquire")
         self._holds = meter.create_histogram("redlock.hold.duration", "s", "Leases that ended")
-        self._refused = meter.create_counter("redlock.tries.refused", "{try}", "Tries that were no win")
+        self._refused = meter.create_counter(
+            "redlock.tries.refused", "{try}", "Attempts that did not get the lock"
+        )
         self._waits = meter.create_counter("redlock.waits", "{call}", "Calls that had to wait")
-        self._handed_off = meter.create_counter("redlock.handed_off", "{lease}", "Acquires without the nodes")
+        self._handed_off = meter.create_counter(
+            "redlock.handed_off",
+            "{lease}",
+            "Acquires by hand-off within the process, without asking the nodes",
+        )
         self._extensions = meter.create_counter("redlock.extensions", "{extension}", "Extensions of leases")
         self._losses = meter.create_counter("redlock.losses", "{lease}", "Leases that were lost")
         self._steps = meter.create_counter("redlock.clock.steps", "{step}", "Jumps of clocks")
@@ -97,7 +103,7 @@ class OpenTelemetryHooks(Hooks):
             (
                 "redlock.quorum.margin",
                 "{node}",
-                "Nodes that may fail until nothing can be locked",
+                "How many more nodes may fail before no lock can be acquired",
                 self._margin,
             ),
         ):
@@ -232,9 +238,14 @@ _OF_NODES: Final[tuple[tuple[str, str, str, Callable[[NodeStatistics], float | N
     (
         "redlock.node.quarantined",
         "1",
-        "Whether a node is without a vote",
+        "Whether a node has no vote because of a quarantine",
         lambda node: int(node.state == "quarantined"),
     ),
-    ("redlock.node.round_trip", "s", "The last heartbeat of a node", lambda node: node.round_trip),
+    (
+        "redlock.node.round_trip",
+        "s",
+        "Round trip of the last heartbeat of a node",
+        lambda node: node.round_trip,
+    ),
     ("redlock.node.clock_offset", "s", "How far a node's clock is ahead", lambda node: node.clock),
 )

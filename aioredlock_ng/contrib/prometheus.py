@@ -112,12 +112,14 @@ class PrometheusHooks(Hooks):
         self._acquires = histogram(
             "acquire_duration_seconds", "Calls of acquire, by how they ended", *of, "outcome"
         )
-        self._refused = counter("refused", "Tries that were not a win", *of, "reason")
+        self._refused = counter("refused", "Attempts that did not get the lock", *of, "reason")
         self._waits = counter("waits", "Calls of acquire that had to wait", *of, "behind")
-        self._handed_off = counter("handed_off", "Acquires for which no node was asked", *of)
+        self._handed_off = counter(
+            "handed_off", "Acquires by hand-off within the process, without asking the nodes", *of
+        )
         self._ahead = Gauge(
             "calls_ahead",
-            "Calls before the last one that was refused, in line for a fair lock",
+            "Calls ahead of the last refused call in the queue of a fair lock",
             ("label",),
             namespace=namespace,
             registry=registry,
@@ -127,7 +129,7 @@ class PrometheusHooks(Hooks):
         self._extensions = counter("extensions", "Extensions of leases", *of, "outcome")
         self._losses = counter("losses", "Leases that were lost", *of, "reason")
         self._steps = counter("clock_steps", "Jumps of clocks", "node")
-        self._stalls = counter("loop_stalls", "Times that the event loop stood still")
+        self._stalls = counter("loop_stalls", "Stalls of the event loop")
         self._of: dict[tuple[object, ...], Counter | Gauge | Histogram] = {}
         now = _Now(namespace, self._managers, self._labels)
         if MULTIPROCESS_VARIABLE in os.environ:
@@ -238,7 +240,7 @@ class _Now(Collector):
         waiting = gauge("waiting", "Calls of acquire that wait now")
         waiting.add_metric((), sum(each.waiting for each in told))
         yield waiting
-        margin = gauge("quorum_margin", "Nodes that may fail until nothing can be locked")
+        margin = gauge("quorum_margin", "How many more nodes may fail before no lock can be acquired")
         if told:
             margin.add_metric((), min(each.quorum_margin for each in told))
         yield margin
@@ -254,8 +256,12 @@ class _Now(Collector):
 
 _OF_NODES: Final[tuple[tuple[str, str, Callable[[NodeStatistics], float | None]], ...]] = (
     ("node_up", "Whether a node may vote", lambda node: node.state == "up"),
-    ("node_quarantined", "Whether a node is without a vote", lambda node: node.state == "quarantined"),
-    ("node_round_trip_seconds", "The last heartbeat of a node", lambda node: node.round_trip),
+    (
+        "node_quarantined",
+        "Whether a node has no vote because of a quarantine",
+        lambda node: node.state == "quarantined",
+    ),
+    ("node_round_trip_seconds", "Round trip of the last heartbeat of a node", lambda node: node.round_trip),
     ("node_clock_offset_seconds", "How far a node's clock is ahead", lambda node: node.clock),
     (
         "node_pending_releases",
