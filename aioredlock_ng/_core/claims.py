@@ -32,7 +32,7 @@ class Claim:
         return b"%d:%b:%b" % (self.born_ms, self.how, self.label)
 
     def __str__(self) -> str:
-        how = "stated by `init` of" if self.how == BY_INIT else "first used by"
+        how = "initialised by `init` of" if self.how == BY_INIT else "first used by"
         label = ascii(self.label.decode(errors="replace")[:_MAX_LABEL])[1:-1] or "an unknown client"
         return f"{how} {label} at {_moment(self.born_ms)}"
 

@@ -144,7 +144,7 @@ class Receiver(Protocol):
         """
 
 
-WRITER_WAITS: Final = "a writer waits for it"
+WRITER_WAITS: Final = "a writer is waiting for it"
 """What keeps a reader out where nothing that is held does (R22)."""
 
 

@@ -23,6 +23,6 @@ def tagged(prefix: bytes) -> str:
 def no_tag(prefix: bytes) -> str:
     """Say why a Redis Cluster cannot be used under a prefix without a hash tag."""
     return (
-        "a Redis Cluster keeps all that belongs to a lock on one server only under a prefix with a hash tag: "
-        f"give all clients prefix={tagged(prefix)!r} instead of {prefix.decode(errors='replace')!r}"
+        "a Redis Cluster keeps all keys of a lock on one server only under a prefix with a hash tag: use "
+        f"prefix={tagged(prefix)!r} in all clients instead of {prefix.decode(errors='replace')!r}"
     )

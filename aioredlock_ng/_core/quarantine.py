@@ -43,7 +43,7 @@ FORMAT: Final = b"1"
 UNKNOWN_IDENTITY: Final = b"-"
 """Stands for the identity of a server that does not tell it."""
 
-INCARNATION_CHANGED: Final = "the node's incarnation record has changed: it may have lost its memory"
+INCARNATION_CHANGED: Final = "the node's incarnation record has changed: it may have lost its data"
 """Why a node does not grant what comes with another incarnation record than it has."""
 
 _FIELDS: Final = 6
@@ -156,7 +156,9 @@ def eligibility(
     if role not in ("", "master"):
         return Eligibility(reason=f"the server is a {role}, not a master")
     if not incarnation:
-        return Eligibility(reason="no incarnation record: not used yet, restarted empty, or flushed")
+        return Eligibility(
+            reason="no incarnation record: not used so far, restarted without data, or flushed"
+        )
     found = _eligible_by(incarnation, identity=identity, now_ms=now_us // 1000, size=size)
     return found if parse(incarnation) else replace(found, unknown_format=True)
 
@@ -165,11 +167,12 @@ def _eligible_by(incarnation: bytes, *, identity: bytes, now_ms: int, size: int)
     known = parse_any(incarnation)
     if known is None:
         return Eligibility(
-            reason="its incarnation record is unreadable: another version or program wrote it; it is kept"
+            reason="its incarnation record is unreadable: another version or program wrote it; it is left "
+            "as it is"
         )
     if known.size != size:
         nodes = "1 node" if known.size == 1 else f"{known.size} nodes"
-        reason = f"it belongs to a quorum of {nodes}, here are {size} configured"
+        reason = f"it belongs to a quorum of {nodes}, this client has {size}"
         written = parse(incarnation)
         return Eligibility(reason=f"{reason}; {written.claim}" if written else reason, conflict=True)
     if UNKNOWN_IDENTITY != identity != known.identity:

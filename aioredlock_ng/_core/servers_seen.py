@@ -10,13 +10,13 @@ MAX_SERVERS: Final = 16
 """Servers of one name that are remembered; restarts and failovers make new ones."""
 
 SEVERAL_SERVERS: Final = (
-    "its name leads to different servers from one connection to the next, which do not know each other's "
-    "locks: two clients can hold the same one (A4)"
+    "its name leads to different servers on successive connections; they do not know each other's locks, "
+    "so two clients can hold the same lock (A4)"
 )
 
 ONE_SERVER_EACH: Final = (
-    "name each server by an address of its own (in Kubernetes that of its pod, not of the service), and let "
-    "no balancer spread connections over several"
+    "give each node the address of one server (in Kubernetes that of its pod, not of the service), "
+    "without a load balancer in front of several servers"
 )
 """What to do about it."""
 

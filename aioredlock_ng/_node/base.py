@@ -75,7 +75,10 @@ class BaseNode(Node):
             return ""
         closed = self._closed_for
         taken = (
-            f"a node of this quorum was another's: no new lock for another {closed:.1f} s" if closed else ""
+            "a node of this quorum was in use by clients with another node list: no new lock for another "
+            f"{closed:.1f} s"
+            if closed
+            else ""
         )
         return self._greeting.eligibility.reason or taken
 

@@ -89,7 +89,7 @@ class ClientNode(BaseNode):
         elif not self._calls.has_room(command.purpose):
             if release:
                 self._ledger.record(command, self.env.clock.now(), receiver, index)
-            receiver.on_reply(index, Silence("too many calls under way", sent=False))
+            receiver.on_reply(index, Silence("too many calls in flight", sent=False))
         else:
             call = self._calls.start(command)
             self._calls.spawn(self._answer(command, receiver, index, call))

@@ -181,7 +181,8 @@ class UrlEndpoint:
             reason = type(refusal).__name__ if self._is_given_away_by(refusal) else why(refusal)
             report(
                 logging.WARNING,
-                "node %s does not speak RESP3 (%s), so it cannot push release notices: waiters will poll",
+                "node %s does not speak RESP3 (%s), so it cannot push release notifications: waiters "
+                "will poll",
                 self.name,
                 reason,
                 node=self.name,

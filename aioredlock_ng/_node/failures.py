@@ -62,7 +62,8 @@ def in_our_words(reason: str) -> str:
     if reason.startswith(MOVED):
         return (
             f"{reason}: the keys are on another server of its Redis Cluster, whose masters are not "
-            "independent nodes; give a redis.asyncio.RedisCluster as one node, or servers of no Cluster"
+            "independent nodes; use a redis.asyncio.RedisCluster as one node, or servers outside of a "
+            "Cluster"
         )
     if "non deterministic commands" in reason:
         return "the server is older than Redis 5.0, too old for fences and quarantines: update it"

@@ -39,7 +39,7 @@ NO_EVICTION: Final = "noeviction"
 MAX_LOGGED_FINDINGS: Final = 32
 """How many different lines are logged about one node: each is kept, so that it is not logged twice."""
 
-_UNHEARD: Final = Eligibility(reason="it has not been greeted yet: whether it may vote is unknown")
+_UNHEARD: Final = Eligibility(reason="it has not been checked so far: whether it may vote is unknown")
 
 
 @final
@@ -110,7 +110,7 @@ class Greeting:
         """Whether the node may vote."""
         # Suspected of a jump; or it jumped, and the greeting that begins its quarantine is not answered.
         if self.distrusted or self._restart_of:
-            return Eligibility(reason="its clock has jumped: its vote does not count until that is settled")
+            return Eligibility(reason="its clock has jumped: its votes do not count until this is resolved")
         if self._view.conflict:
             # Another quorum may grant what we hold: no vote, not for extensions either (R12a).
             return replace(self._eligibility, expected=NO_INCARNATION)
@@ -277,8 +277,8 @@ class Greeting:
         """Log what an operator should know about the node, each finding once."""
         if self._identity == UNKNOWN_IDENTITY:
             self._warn(
-                "it denies INFO, so that restarts with old data go unnoticed: allow +info, and "
-                "leave the command its name"
+                "it denies INFO, so restarts with old data cannot be detected: allow +info, and do not "
+                "rename the command"
             )
         if found.unknown_format:
             self._warn("its incarnation record was written by another version; it is left as it is")
@@ -286,15 +286,16 @@ class Greeting:
             self._log_once(
                 logging.INFO,
                 f"its restart quarantine is {found.quarantine_ms / 1000:g} s, longer than this client's, "
-                "and holds: set restart_quarantine alike everywhere",
+                "and applies: set the same restart_quarantine in all clients",
             )
 
     def tell_eviction(self, policy: str | None) -> None:
         """Log that a server may evict locks and counters: no incarnation record shows that (A2, R11)."""
         if policy not in (None, NO_EVICTION):
             self._warn(
-                f"its maxmemory-policy is {policy}: when its memory is full it may delete locks that are "
-                f"held, and counters of fences, unnoticed; CONFIG SET maxmemory-policy {NO_EVICTION}"
+                f"its maxmemory-policy is {policy}: when its memory is full it may delete held locks and "
+                "fence counters, and no client can detect that; run CONFIG SET maxmemory-policy "
+                f"{NO_EVICTION}"
             )
 
     def _warn(self, what: str) -> None:

@@ -144,7 +144,8 @@ def _asking(command: str) -> Iterator[None]:
     except RedisConnectionError as error:
         if type(error) is RedisConnectionError and _HUNG_UP.search(str(error)):
             error.add_note(
-                f"it hung up at {command}: a proxy without that command, or a server that goes down"
+                f"it hung up at {command}: it is a proxy that does not know the command, or a server that "
+                "is shutting down"
             )
         raise
 
@@ -191,7 +192,7 @@ def _bound(connection: Connection) -> None:
         data = await read(n)
         left -= len(data)
         if left < 0:
-            raise RedisConnectionError(f"more than {MAX_HANDSHAKE} bytes came in the handshake")
+            raise RedisConnectionError(f"it sent more than {MAX_HANDSHAKE} bytes in the handshake")
         return data
 
     reader.read = bounded  # type: ignore[method-assign]
@@ -205,7 +206,7 @@ async def _expect_resp3(connection: Connection) -> None:
     await connection.send_command("HELLO", RESP3)
     facts = await connection.read_response(disconnect_on_error=False)
     if not isinstance(facts, dict) or facts.get(b"proto") != RESP3:
-        raise ResponseError("it answers HELLO 3 and goes on in RESP2")
+        raise ResponseError("it accepts HELLO 3 but continues in RESP2")
 
 
 def discard(connection: Connection) -> None:

@@ -211,7 +211,9 @@ class Pipe:
             except (hiredis.ProtocolError, TypeError) as error:  # TypeError: a map's key that cannot be a key
                 raise DesynchronisedError(f"the server's answer is not RESP: {error}") from error
             except MemoryError:
-                raise DesynchronisedError("the server announces a reply that memory cannot hold") from None
+                raise DesynchronisedError(
+                    "the server announces a reply that does not fit into memory"
+                ) from None
             if reply is _NOTHING:
                 break
             unfinished = 0
@@ -239,7 +241,9 @@ class Pipe:
                 self._misfit(entry, reply)
         self._unfinished = unfinished
         if unfinished > MAX_REPLY:
-            raise DesynchronisedError(f"a reply of more than {MAX_REPLY} bytes answers none of our commands")
+            raise DesynchronisedError(
+                f"a reply has more than {MAX_REPLY} bytes, more than any of our commands can return"
+            )
 
     def _confirms(self, push: list[object]) -> bool:
         """Whether a push is the answer to the oldest command; any other push is handled here."""

@@ -196,8 +196,12 @@ class RedisNode(BaseNode):
                 link, identity = await self._endpoint.connect(timeout, self._on_failure)
             except TimeoutError as error:
                 where = "".join(f" {note}" for note in notes_of(error))
-                hint = "; is TLS spoken there?" if self.name.startswith(("rediss:", "valkeys:")) else ""
-                reason = f"no answer to connect and login within {timeout:.3g} s{where}{hint}"
+                hint = (
+                    "; does the server use TLS on this port?"
+                    if self.name.startswith(("rediss:", "valkeys:"))
+                    else ""
+                )
+                reason = f"no answer to connecting and login within {timeout:.3g} s{where}{hint}"
                 self._become(NodeState.DOWN, reason)
             except Exception as error:  # noqa: BLE001 (a peer that is no Redis may raise anything here)
                 self._become(NodeState.DOWN, why(error))
@@ -306,7 +310,7 @@ class RedisNode(BaseNode):
             other, _ = await self._endpoint.connect(self.env.connect_timeout, lambda *_: None)
             other.give_up("it was only to try RESP3")
             if other.resp3:
-                link.give_up("RESP3 works by now: release notices need it")
+                link.give_up("RESP3 works now: release notifications need it")
 
     async def _try_after_pause(self, link: Link, away: float) -> None:
         """Ask for a sign of life at once, after this process stood still for `away` seconds.

@@ -72,7 +72,7 @@ class RedisSentinels:
                 self._hosts.insert(0, (host, port))
                 return address
         raise RedisConnectionError(
-            f"no Redis Sentinel tells where the master of {self._name!r} is: {'; '.join(reasons)}"
+            f"no Redis Sentinel reported the master of {self._name!r}: {'; '.join(reasons)}"
         )
 
     def _reason(self, error: Exception) -> str:
@@ -93,7 +93,7 @@ class RedisSentinels:
 
     def _read(self, answer: object) -> Address:
         if answer is None:
-            raise ResponseError(f"it knows no service {self._name!r}")
+            raise ResponseError(f"it does not know the service {self._name!r}")
         if isinstance(answer, Sequence) and len(answer) == _PAIR:
             host, port = answer
             if isinstance(host, bytes) and isinstance(port, bytes) and port.isdigit():

@@ -142,7 +142,7 @@ class NodeUrl:
 
     def _invalid(self) -> ConfigurationError:
         return ConfigurationError(
-            f"node {self.name}: not a valid node URL; mind the port, and %-escape what is special"
+            f"node {self.name}: not a valid node URL; check the port, and %-escape special characters"
         )
 
     @property
@@ -163,7 +163,7 @@ class NodeUrl:
             nearest = get_close_matches(option, known, 1)
             hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
             if option in _options_of(SSLConnection):
-                hint = ": it is for rediss://, valkeys:// and the like"
+                hint = ": it works only with rediss://, valkeys:// and other TLS schemes"
             raise ConfigurationError(f"node {self.name}: unknown option{shown} in the URL{hint}")
 
 

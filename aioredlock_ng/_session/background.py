@@ -22,8 +22,8 @@ from .quarantine_log import QuarantineLog
 from .session import Session
 
 _COMPARE: Final = (
-    "every client must be given the same nodes: compare their lists (docs/how-to/operating.md says how to "
-    "change them)"
+    "every client must be given the same nodes: compare their lists "
+    "(docs/how-to/operating.md#changing-the-list-of-nodes says how to change them)"
 )
 
 
@@ -144,8 +144,8 @@ class Background:
         if seconds > 0:
             report(
                 logging.ERROR,
-                "node %s: its clock jumped ahead by %.3f s or more and ended locks before their time: "
-                "let its clock be slewed, not set",
+                "node %s: its clock jumped ahead by %.3f s or more, so locks there expired too early: "
+                "slew this clock instead of setting it",
                 node.name,
                 seconds,
                 node=node.name,
@@ -163,7 +163,8 @@ class Background:
     def _report_own_step(self, seconds: float) -> None:
         report(
             logging.WARNING,
-            "half of the nodes or more seem to have jumped alike: so this machine's clock has, by %.3f s",
+            "this machine's clock seems to have jumped by %.3f s (half of the nodes or more shifted by "
+            "the same amount)",
             seconds,
         )
         self._session.hooks.tell(ClockStepped(node=None, seconds=seconds))
@@ -211,7 +212,7 @@ class Background:
             self._quarantine_log.check()
 
     def _taken_back(self, node: Node, taken_from: str) -> None:
-        reason = f"node {node.name} was another quorum's and is taken back: {taken_from}"
+        reason = f"node {node.name} was in use by clients with another node list; reclaimed: {taken_from}"
         report(logging.ERROR, "%s; %s", reason, _COMPARE)
         self._session.hooks.tell(Misconfigured(reason=reason))
 
@@ -309,7 +310,10 @@ def same_server(nodes: Sequence[Node]) -> str | None:
         if run_id is None:
             continue
         if run_id in seen:
-            return f"nodes {seen[run_id]} and {node.name} are one server: a quorum needs N different ones"
+            return (
+                f"nodes {seen[run_id]} and {node.name} are the same server: a quorum needs N different "
+                "servers"
+            )
         seen[run_id] = node.name
     return None
 

@@ -59,8 +59,8 @@ def count_in(background: Background, nodes: Sequence[Node]) -> None:
     if count := _crowds.add(background, names):
         report(
             logging.WARNING,
-            "%d lock managers of this process run over the same nodes (%s), each with connections of its "
-            "own: make one, share it, and close it when the process ends",
+            "%d lock managers of this process use the same nodes (%s), each with its own connections: "
+            "make one, share it, and close it when the process ends",
             count,
             ", ".join(names),
         )

@@ -202,8 +202,8 @@ class Lifecycle:
         nodes = self._make_nodes()
         if same := [node.name for node in nodes if node in self.nodes]:
             raise RuntimeError(
-                f"node {same[0]} belongs to another event loop, and is an object that cannot be made anew: "
-                "give its URL, or one LockManager per loop"
+                f"node {same[0]} belongs to another event loop, and this object cannot be recreated: give "
+                "its URL, or use one LockManager per loop"
             )
         self.session = self._background = self._ready_session = None
         self.nodes = nodes
@@ -243,7 +243,8 @@ class Lifecycle:
         if background is None or not background.running or sys.is_finalizing():
             return
         warnings.warn(
-            f"{self!r} was dropped without aclose(): its connections stay; make one manager and share it",
+            f"{self!r} was dropped without aclose(): its connections stay open; make one manager and "
+            "share it",
             ResourceWarning,
             stacklevel=2,
             source=self,

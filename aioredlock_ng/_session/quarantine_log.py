@@ -79,9 +79,9 @@ def told(nodes: Sequence[Node], waiting: Collection[Node], unavailable_for: floa
     elif math.isfinite(unavailable_for):
         locks = f"no lock can be acquired for another {unavailable_for:.1f} s"
     else:
-        locks = "no lock can be acquired, since too few of the others are up"
+        locks = "no lock can be acquired, because too few of the others are up"
     if any(status.belongs_elsewhere for status in statuses):
-        why = "a node of this quorum was another's"
+        why = "a node of this quorum was in use by clients with another node list"
     else:
-        why = f"locks may be forgotten that are alive ({CAUSES}); {WAY_OUT}"
+        why = f"locks that are still held may have been lost ({CAUSES}); {WAY_OUT}"
     return f"quarantine: {subject} no vote for another {wait:.1f} s, and {locks}: {why}"

@@ -158,8 +158,8 @@ class Session(AcquireSession):
             )
         if self.loop.is_closed():
             raise RuntimeError(
-                "the event loop of this lease is closed: it can be neither extended nor released any more, "
-                "and keys that it has left end with their ttl"
+                "the event loop of this lease is closed: it can no longer be extended or released, and "
+                "its keys on the nodes end with their ttl"
             )
         if self.loop is not running_loop():
             raise RuntimeError("this LockManager belongs to another event loop: make one per loop")
@@ -238,7 +238,7 @@ class Session(AcquireSession):
         else:
             report(
                 logging.WARNING,
-                "the event loop stood still for %.2f s and extended no lease: look for blocking code",
+                "the event loop stood still for %.2f s and extended no lease: look for code that blocks it",
                 seconds,
             )
         self.hooks.tell(LoopStalled(seconds=seconds, suspended=suspended))

@@ -66,7 +66,7 @@ async def test_the_reason_names_each_address_that_failed(monkeypatch, hole, sche
     leads_to(monkeypatch, hole)
     async with LockManager([f"{scheme}://{NAME}:1"], connect_timeout=0.2) as manager:
         assert manager.statistics().nodes[0].state is NodeState.DOWN
-        assert f"no answer to connect and login within 0.2 s at 127.0.0.1:{hole[1]}" in reason(manager)
+        assert f"no answer to connecting and login within 0.2 s at 127.0.0.1:{hole[1]}" in reason(manager)
 
 
 async def test_redis_sentinels_are_found_by_any_of_their_addresses(monkeypatch, tmp_path, nodes3, hole):

@@ -250,9 +250,9 @@ async def test_one_server_under_two_addresses_is_no_quorum(one):
     if not sys.platform.startswith("linux"):
         pytest.skip("127.0.0.2 is an address of this machine on Linux only")
     ask(one.urls[0], "CONFIG SET", "bind", "127.0.0.1 127.0.0.2")
-    with pytest.raises(ConfigurationError, match="one server"):
+    with pytest.raises(ConfigurationError, match="the same server"):
         await manager.start()
-    with pytest.raises(ConfigurationError, match="one server"):
+    with pytest.raises(ConfigurationError, match="the same server"):
         await manager.lock("res").acquire()
     await manager.aclose()
 

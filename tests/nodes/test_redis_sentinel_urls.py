@@ -206,7 +206,7 @@ async def test_a_password_that_a_sentinel_repeats_is_not_shown():
     ("fault", "words"),
     [
         ("nothing there", "onnect"),
-        ("another service", "it knows no service 'main'"),
+        ("another service", "it does not know the service 'main'"),
         ("no Sentinel", "unknown command"),
         ("no address", "its reply is malformed"),
     ],
@@ -226,7 +226,7 @@ async def test_why_there_is_no_master(run, nodes3, fault, words):
         with pytest.raises(QuorumUnavailableError) as caught:
             await manager.lock("res", blocking=False).acquire()
         reason = caught.value.votes[0].reason
-        assert reason.startswith(f"no Redis Sentinel tells where the master of 'main' is: 127.0.0.1:{port}: ")
+        assert reason.startswith(f"no Redis Sentinel reported the master of 'main': 127.0.0.1:{port}: ")
         assert words in reason
         (finding,) = [one for one in await manager.diagnose() if one.node is not None]
         assert "Redis Sentinels" in finding.advice

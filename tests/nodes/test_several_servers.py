@@ -88,4 +88,4 @@ async def test_a_server_that_returns_behind_a_name_is_told_once(nodes5, caplog):
             await reconnect(manager, balancer)
     (message,) = told(caplog)
     assert balancer.url in message
-    assert "name each server by an address of its own" in message
+    assert "give each node the address of one server" in message

@@ -216,7 +216,7 @@ class World(searching.World):
         if stated or self.stated:
             self.counts["stated"] += 1
             error = await self._refusal(ours[0])
-            if not stated or "stated by `init` of" not in error:
+            if not stated or "initialised by `init` of" not in error:
                 raise ViolationError(Rule.STATEMENT, error)
             for manager in strays:
                 await manager.aclose()  # the operator stops them, as `init` wants

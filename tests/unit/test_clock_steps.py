@@ -305,7 +305,7 @@ async def test_when_half_of_the_nodes_jump_alike_our_own_clock_did(
         assert [node.get(META) for node in w.nodes] == before
         assert states(w) == [UP] * number
         assert w.manager.statistics().steps == 0
-        assert levels(caplog, "alike") == [logging.WARNING]
+        assert levels(caplog, "this machine's clock") == [logging.WARNING]
         if alike == number:
             async with w.manager.lock("a", blocking_timeout=5):
                 pass

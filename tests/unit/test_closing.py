@@ -94,7 +94,7 @@ async def test_a_win_that_counts_one_server_twice_is_no_win():
         await asyncio.sleep(LATENCY / 2)  # asked, and not answered yet
         session = manager._life.session
         assert session is not None
-        session.availability.conflict = "nodes left and right are one server"
+        session.availability.conflict = "nodes left and right are the same server"
         end = await task
         assert isinstance(end.error, ConfigurationError)
         session.availability.conflict = None

@@ -322,7 +322,7 @@ async def test_no_client_connects_through_a_cut_way(direction: str) -> None:
         await asyncio.sleep(1.0)
         standing = manager.statistics().nodes[0]
         assert standing.state is NodeState.DOWN
-        assert "no answer to connect and login within 1 s" in standing.reason
+        assert "no answer to connecting and login within 1 s" in standing.reason
         await asyncio.sleep(LONG)
         assert node._connections == []
         wire.mend()

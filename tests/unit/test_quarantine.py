@@ -162,7 +162,7 @@ async def test_a_flush_is_noticed_by_the_next_acquire(mode):
         assert isinstance(error, QuorumUnavailableError)
         for vote in error.votes[:2]:
             assert vote.vote is Vote.SILENT
-            assert "may have lost its memory" in vote.reason
+            assert "may have lost its data" in vote.reason
         assert error.votes[2].vote in (Vote.REFUSED, Vote.SILENT)
         assert [count(node, "acquire") for node in w.nodes] == [2] * 3, "they were asked"
         await asyncio.sleep(2 * LATENCY)
@@ -266,7 +266,7 @@ async def test_clients_with_another_number_of_nodes_have_no_business_here():
             with pytest.raises(ConfigurationError) as caught:
                 await stranger.start()
             for words in (
-                f"quorum of 3 nodes, here are {len(nodes)} ",
+                f"quorum of 3 nodes, this client has {len(nodes)}; ",
                 w.nodes[0].name,
                 "compare their lists",
             ):
@@ -293,7 +293,7 @@ async def test_a_conflict_does_not_stick(caplog):
             w.nodes[1].set(META, bytes(replace(ours, size=5)))
             await asyncio.sleep(2 * NOTICED)
             assert states(w) == [UP, OUT, UP]
-            assert "quorum of 5 nodes, here are 3 configured" in str(await refused(w.manager))
+            assert "quorum of 5 nodes, this client has 3" in str(await refused(w.manager))
             assert len(hook.reasons) == number
             assert w.manager.statistics().conflict == hook.reasons[-1]
             assert f"node {w.nodes[1].name}: it belongs to a quorum of 5" in hook.reasons[-1]
@@ -517,7 +517,9 @@ async def test_what_a_newer_version_says_holds():
     async with opened(nodes, **FENCED) as manager:
         first, *others = [node.reason for node in manager.statistics().nodes]
         assert "no vote for another" in first
-        unknown = "its incarnation record is unreadable: another version or program wrote it; it is kept"
+        unknown = (
+            "its incarnation record is unreadable: another version or program wrote it; it is left as it is"
+        )
         assert others == [unknown] * 2
         assert isinstance(await refused(manager), QuorumUnavailableError)
     for node in nodes:

@@ -87,7 +87,7 @@ async def test_one_node_alone(lines):
         for node in w.nodes[1:]:
             node.crash()
         await asyncio.sleep(FOUND)
-    words = "no lock can be acquired, since too few of the others are up: "
+    words = "no lock can be acquired, because too few of the others are up: "
     assert words in lines(logging.WARNING)[-1]
 
 
@@ -98,7 +98,7 @@ async def test_a_stray_use_is_not_answered_by_an_init(lines):
         async with make(w.nodes[:1], seed=99):
             await asyncio.sleep(FOUND)
         (line,) = [line for line in lines(logging.WARNING) if line.startswith("quarantine: ")]
-        assert line.endswith("a node of this quorum was another's")
+        assert line.endswith("a node of this quorum was in use by clients with another node list")
         assert "no lock can be acquired for another 6" in line
         await asyncio.sleep(QUARANTINE * 1.01 + 2 + FOUND)
         assert "the quarantine is over: 3 of 3 nodes may vote" in lines(logging.INFO)

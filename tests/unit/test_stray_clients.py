@@ -68,7 +68,7 @@ async def test_a_client_that_is_refused_has_written_nothing():
         async with strays(w.nodes[:3]) as stray:
             for _ in range(3):
                 error = await refused(stray)
-                assert "quorum of 5 nodes, here are 3 configured; first used by us at 2023-11-14" in error
+                assert "quorum of 5 nodes, this client has 3; first used by us at 2023-11-14" in error
                 await asyncio.sleep(NOTICED)
         assert [node.get(META) for node in w.nodes] == before
         assert before[0] is None
@@ -111,7 +111,7 @@ async def test_a_stray_first_use_is_taken_back(caplog):
             assert states(w) == [NodeState.QUARANTINED] * 5
             assert not w.manager.available
             await ours.extend()
-            assert "quorum of 5 nodes, here are 1 configured; first used by us" in await refused(stray)
+            assert "quorum of 5 nodes, this client has 1; first used by us" in await refused(stray)
             with pytest.raises(QuorumUnavailableError):
                 await theirs.extend()
         assert w.manager.unavailable_for == pytest.approx(theirs.valid_until - sim().time() + 6, abs=4)
@@ -121,8 +121,10 @@ async def test_a_stray_first_use_is_taken_back(caplog):
         assert claims(w.nodes[0]) == 1
         (reason,) = hook.reasons
         name = w.nodes[0].name
-        assert reason.startswith(f"node {name} was another quorum's and is taken back: it belongs to")
-        assert "a quorum of 1 node, here are 5 configured; first used by stray at 2023-11-14" in reason
+        assert reason.startswith(
+            f"node {name} was in use by clients with another node list; reclaimed: it belongs to"
+        )
+        assert "a quorum of 1 node, this client has 5; first used by stray at 2023-11-14" in reason
         assert sum(reason in record.getMessage() for record in caplog.records) == 1
         assert w.manager.statistics().conflict is None
 
@@ -196,7 +198,7 @@ async def test_what_a_node_has_said_holds_while_it_is_out_of_reach():
         others = [MemoryNode(latency=LATENCY) for _ in range(3)]
         async with strays([w.nodes[0], *others], **WAITING) as stray:
             before = await refused(stray)
-            assert "quorum of 3 nodes, here are 4 configured" in before
+            assert "quorum of 3 nodes, this client has 4" in before
             w.nodes[0].crash(keep_data=True)
             await asyncio.sleep(QUARANTINE)
             assert await refused(stray) == before
@@ -207,7 +209,7 @@ async def test_what_a_node_has_said_holds_while_it_is_out_of_reach():
             await gets(stray)
         await asyncio.sleep(NOTICED)
         before = await refused(w.manager)
-        assert "quorum of 4 nodes, here are 3 configured; stated by `init` of stray" in before
+        assert "quorum of 4 nodes, this client has 3; initialised by `init` of stray" in before
         w.nodes[0].crash()
         await asyncio.sleep(QUARANTINE)
         assert await refused(w.manager) == before
@@ -245,7 +247,7 @@ async def test_two_lists_that_do_not_meet():
             assert theirs.held
             w.nodes[0].restart()
             await asyncio.sleep(10)  # all connect again
-            assert "quorum of 3 nodes, here are 4 configured" in await refused(stray)
+            assert "quorum of 3 nodes, this client has 4" in await refused(stray)
             assert ours.held
             assert not theirs.held
 
@@ -287,8 +289,8 @@ async def test_a_claim_by_init_stops_clients():
             await gets(stray)
         await asyncio.sleep(NOTICED)
         error = await refused(w.manager)
-        assert f"node {w.nodes[0].name}: it belongs to a quorum of 1 node, here are 5 configured" in error
-        assert "stated by `init` of stray at 2023-11-14 22:30" in error
+        assert f"node {w.nodes[0].name}: it belongs to a quorum of 1 node, this client has 5" in error
+        assert "initialised by `init` of stray at 2023-11-14 22:30" in error
         await asyncio.sleep(11)
         assert not lease.held
         await asyncio.sleep(200)
@@ -307,7 +309,7 @@ async def test_init_refuses_where_a_node_is_another_quorums(nodes: int) -> None:
         async with strays(w.nodes[:nodes]) as stray:
             with pytest.raises(ConfigurationError, match="nothing was changed") as caught:
                 await stray.init()
-            words = f"it belongs to a quorum of 5 nodes, here are {nodes} configured; first used by us at"
+            words = f"it belongs to a quorum of 5 nodes, this client has {nodes}; first used by us at"
             assert words in str(caught.value)
             assert [node.get(META) for node in w.nodes] == before
             assert len(await stray.init(force=True)) == nodes
@@ -324,7 +326,7 @@ async def test_init_wants_enough_nodes_that_remember():
         assert states(w) == [NodeState.UP] * 2 + [NodeState.QUARANTINED] * 3
         async with w.process(**WAITING) as other:
             with pytest.raises(
-                QuorumUnavailableError, match="only 2 of the nodes can be reached and have not lost"
+                QuorumUnavailableError, match="only 2 of the nodes can be reached and still have"
             ):
                 await other.init()
             assert lease.held

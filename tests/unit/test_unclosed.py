@@ -26,7 +26,7 @@ def nodes(world: str) -> list[MemoryNode]:
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return the warnings of too many managers."""
-    return [words for words in caplog.messages if "run over the same nodes" in words]
+    return [words for words in caplog.messages if "use the same nodes" in words]
 
 
 @virtual
@@ -41,7 +41,7 @@ async def test_many_managers_over_the_same_nodes(caplog: pytest.LogCaptureFixtur
         await manager.aclose()
     (words,) = told(caplog)
     assert words.startswith(
-        f"{MANY} lock managers of this process run over the same nodes (same-0, same-1, same-2)"
+        f"{MANY} lock managers of this process use the same nodes (same-0, same-1, same-2)"
     )
     assert "make one" in words
 

@@ -17,7 +17,7 @@ UNKNOWN = "unknown option '{}' in the URL"
         ("rediss://h?ssl_ca_cert=x", UNKNOWN.format("ssl_ca_cert") + "; did you mean 'ssl_ca_certs'?"),
         ("unix:///s?usernam=x", UNKNOWN.format("usernam") + "; did you mean 'username'?"),
         ("redis+sentinel://h/s?sentinel_passwort=x", UNKNOWN.format("sentinel_passwort") + "; did you"),
-        ("redis://h?ssl_ca_certs=x", UNKNOWN.format("ssl_ca_certs") + ": it is for rediss://"),
+        ("redis://h?ssl_ca_certs=x", UNKNOWN.format("ssl_ca_certs") + ": it works only with rediss://"),
         ("redis://u:WXY@h?xyz=1", "node redis://h: " + UNKNOWN.format("xyz")),
         ("redis://h?password=WXY&ZQJ=1", "node redis://h: unknown option in the URL"),
     ],
