@@ -268,7 +268,7 @@ class Attempt:
                     known[node] = GRANTED if grants[node].fence == fence else ABOVE_FENCE
             # Refused, silent, or its clock has jumped: it does not count for the certificate.
             elif answer is not None:
-                known[node] = Answer(Vote.SILENT, answer.reason or "its grant does not count")
+                known[node] = Answer(Vote.SILENT, answer.reason or "it refused, or its clock has jumped")
             # No answer so far, and the kind does not let such a node count (R21).
             elif (unheard := self.primitive.kind.unheard) is not None:
                 known[node] = unheard

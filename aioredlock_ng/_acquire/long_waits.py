@@ -145,7 +145,7 @@ class LongWaits:
         if self._lines == MAX_LINES:
             report(
                 logging.INFO,
-                "%d acquires wait by now; no more of them are logged for up to %.0f s",
+                "%d calls of acquire are waiting now; further long waits are not logged for up to %.0f s",
                 self._calls,
                 LINES_WITHIN,
             )
@@ -157,11 +157,11 @@ class LongWaits:
     def _reason(self, error: LockNotAcquiredError | None) -> tuple[int, str]:
         # It waits for a place among the attempts in flight, say, and has made no attempt.
         if error is None:
-            return logging.INFO, "the nodes have not been asked yet"
+            return logging.INFO, "no attempt has been sent to the nodes so far"
         # Waiting for a holder is normal: no warning.
         if isinstance(error, LockTakenError):
             left = error.retry_after
-            until = "" if left is None else f", for {left:.1f} s unless it is extended"
+            until = "" if left is None else f"; it expires in {left:.1f} s unless it is extended"
             return logging.INFO, f"{error.args[0]}{until}"
         # No quorum: an operator may have to act.
         wait = self._unavailable_for()

@@ -53,12 +53,14 @@ async def other_kind(
         return None
     counted = Counter(each for found in seen for each in found or ())
     kind = primitive.kind
-    wanted = f"lock {printable(primitive.names)} is wanted as a {kind.noun}"
+    wanted = f"lock {printable(primitive.names)} is requested as a {kind.noun}"
     there = "; ".join(
         f"on {count} of {size} nodes the key {ascii(found.key)[1:]} holds {_called(found)}"
         for found, count in counted.most_common()
     )
-    return ConfigurationError(f"{wanted}, but {there or 'under its keys is what is no lock of this package'}")
+    return ConfigurationError(
+        f"{wanted}, but {there or 'its keys hold something that is not a lock of this package'}"
+    )
 
 
 async def _look(
@@ -105,5 +107,9 @@ def _called(found: _Found) -> str:
     type_ = "sorted set" if found.type == b"zset" else ascii(found.type.decode(errors="replace"))[1:-1]
     # The key of a lock of another kind, or another program's: the type alone cannot tell.
     if found.part == "lock" and found.type in KINDS_OF:
-        return f"a {type_}, of {KINDS_OF[found.type]} or of another program: a name is of one kind"
-    return f"a {type_}, which is no {found.part} of this package"
+        return (
+            f"a {type_}, which belongs to {KINDS_OF[found.type]} or to another program: give each kind of "
+            "lock its own name"
+        )
+    part = "queue" if found.part == "mark" else found.part
+    return f"a {type_}, which is not a {part} of this package"

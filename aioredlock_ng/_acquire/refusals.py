@@ -56,8 +56,8 @@ def knows_why(acquire_round: Round, undo: Round) -> bool:
 def without_fence(names: tuple[str, ...], acquire_round: Round) -> QuorumUnavailableError:
     """Return the error for an attempt that a majority granted, without a certificate for its fence (R10)."""
     msg = (
-        f"lock {printable(names)}: a majority granted it, but the nodes did not agree on a fence; "
-        "after a loss of their memory that may take two seconds"
+        f"lock {printable(names)}: a majority granted it, but the nodes did not agree on a fence; after "
+        "nodes have lost their data this may take two seconds"
     )
     return QuorumUnavailableError(msg, names=names, votes=acquire_round.votes())
 
@@ -90,11 +90,12 @@ def refusal_by_nodes(
     msg = f"lock {printable(names)} is held by {holder or 'another client'}"
     # A reader was refused because a writer waits: only readers hold the lock.
     if holder is None and sum(vote.reason == WRITER_WAITS for vote in votes) >= quorum:
-        msg = f"lock {printable(names)}: {WRITER_WAITS}, and comes first"
+        msg = f"lock {printable(names)}: {WRITER_WAITS} and comes first"
     # A fair lock: it may be free, and kept for the calls ahead.
     if ahead:
         held = f"held by {holder}" if holder else "taken"
-        msg = f"lock {printable(names)} is {held}, and {ahead} waiting elsewhere come first"
+        queued = "1 process is" if ahead == 1 else f"{ahead} processes are"
+        msg = f"lock {printable(names)} is {held}; {queued} ahead in the queue"
     wait = free_after(waits, quorum)
     return LockTakenError(msg, names=names, votes=votes, retry_after=wait, holder=holder)
 
@@ -132,7 +133,7 @@ def _holder(acquire_round: Round, undo: Round) -> str | None:
 
 def not_asked(names: tuple[str, ...], nodes: Sequence[Node], most: int) -> QuorumUnavailableError:
     """Return the error for a call that has made no attempt, because `most` attempts were in flight."""
-    reason = f"not asked: {most} tries of this process were under way, and others before this one"
+    reason = f"not attempted: this process has {most} attempts in flight and others queued ahead"
     votes = tuple(NodeVote(node.name, Vote.SILENT, reason) for node in nodes)
     return QuorumUnavailableError(f"lock {printable(names)}: {reason}", names=names, votes=votes)
 
@@ -143,7 +144,7 @@ def report_key_without_expiry(once: Once, lock: Primitive, node: str) -> None:
     if once.first(lock.keys[0]):
         report(
             logging.WARNING,
-            "%s: a key without expiry is in the way of lock %s (%s); force_release() deletes it, or "
+            "node %s: a key without expiry blocks lock %s (%s); delete it with force_release() or "
             "`aioredlock-ng release`",
             node,
             printable(lock.names),
@@ -184,13 +185,13 @@ class LocalRefusals:
             # Of three permits this task holds two: the third may become free, and it may wait.  If all three
             # are its own, it would wait for itself.
             if mine and kind.full(mine):
-                why = "not asked for with reentrant=True"
+                why = "requested without reentrant=True"
                 # It holds "a", and wants "a" and "b"; or it reads "a", and wants to write it.
                 if reentrant:
                     wanted = f"{printable(names)} as a {kind.noun}"
-                    why = f"reentrant, but no lease of its own covers all of {wanted}"
+                    why = f"reentrant, but none of its leases covers all of {wanted}"
                 if kind.permits:
-                    why = f"all of its {kind.permits} permits are its own"
+                    why = f"it holds {kind.permits} of {kind.permits} permits itself"
                 runner = "task" if isinstance(runners[0], asyncio.Task) else "thread"
                 msg = f"this {runner} holds {printable((name,))} and would wait for itself ({why})"
                 raise WouldDeadlockError(msg, names=names)
@@ -202,8 +203,8 @@ class LocalRefusals:
             # A mutex and a semaphore, say: their keys have different types, and nodes would refuse for ever.
             if other.key_types.isdisjoint(primitive.kind.key_types):
                 raise ConfigurationError(
-                    f"lock {printable((name,))} is wanted as a {primitive.kind.noun}, but this process "
-                    f"has it as a {other.noun}: give each a name of its own"
+                    f"lock {printable((name,))} is requested as a {primitive.kind.noun}, but this process "
+                    f"already uses this name for a {other.noun}: give each its own name"
                 )
 
     def cooling(self, names: tuple[str, ...]) -> LockTakenError | None:
@@ -212,7 +213,7 @@ class LocalRefusals:
         # No name does: the usual case; or none of these.
         if not cooldowns.until or not (left := cooldowns.left(names, self.clock.now())):
             return None
-        msg = f"lock {printable(names)} was released, but stays taken for {left:.3f} s yet (at_least)"
+        msg = f"lock {printable(names)} was released but stays taken for another {left:.3f} s (at_least)"
         return LockTakenError(msg, names=names, retry_after=left, holder=self.holder)
 
     def held_here(self, names: tuple[str, ...], held: Held) -> LockTakenError:
@@ -249,5 +250,5 @@ class LocalRefusals:
         if acquire_round is None or acquire_round.pending or acquire_round.answered >= acquire_round.quorum:
             msg = f"another task of this process is acquiring {printable(names)}"
             return LockTakenError(msg, names=names)
-        msg = f"lock {printable(names)}: too few nodes have answered yet"
+        msg = f"lock {printable(names)}: too few nodes have answered so far"
         return QuorumUnavailableError(msg, names=names, votes=acquire_round.votes())

@@ -49,10 +49,10 @@ class Ancestors:
             if self._warned.first(names):
                 report(
                     logging.WARNING,
-                    "a task waits for lock %s, which it has acquired itself, or a task that started it: if "
-                    "that waits for this task, neither goes on.  Release the lock before it is acquired "
-                    "again; hand its lease to tasks that work under it; reentrant=True is for the task that "
-                    "holds the lock alone",
+                    "a task waits for lock %s, which it or a task that started it has acquired: if the "
+                    "holder waits for this task, neither can continue.  Release the lock before "
+                    "acquiring it again, or pass its lease to tasks that work under it; reentrant=True "
+                    "works only for the task that holds the lock",
                     printable(names),
                     lock=names,
                     kind=lock.kind.name,

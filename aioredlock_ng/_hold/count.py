@@ -37,7 +37,7 @@ class Count:
         others.remove(asked)
         if any(kind is not weaker for kind in others):
             raise RuntimeError(
-                "a write lease is not downgraded while its task has another lease of the lock that was "
-                "asked for to write: release that one first"
+                "a write lease cannot be downgraded while its task has another lease of the lock that "
+                "was requested for writing: release that one first"
             )
         self.asked = [*others, weaker]

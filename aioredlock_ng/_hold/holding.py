@@ -421,7 +421,7 @@ class Holding:
                 node = self._session.outbox.nodes[index].name
                 report(
                     logging.INFO,
-                    "node %s had lost lock %s and is given it back",
+                    "node %s had lost lock %s; restoring it there",
                     node,
                     printable(self.names),
                     lock=self.names,

@@ -96,7 +96,7 @@ LINES: Final[dict[type[Event], Line]] = {
         lambda event, _: (
             printable(event.names),
             event.waited,
-            f"at try {event.attempts}" if event.attempts else "from another task of this process",
+            f"at attempt {event.attempts}" if event.attempts else "from another task of this process",
         ),
     ),
     GaveUp: Line(
@@ -104,7 +104,7 @@ LINES: Final[dict[type[Event], Line]] = {
         lambda event, error: (printable(event.names), event.waited, error),
     ),
     Extended: Line(
-        "lock %s was extended for the time number %d, valid for %.3f s",
+        "lock %s was extended (extension number %d), valid for %.3f s",
         lambda event, _: (printable(event.names), event.extensions, event.remaining),
     ),
     NotExtended: Line(
@@ -221,21 +221,21 @@ def _listed(hooks: Iterable[object]) -> Iterable[object]:
     if isinstance(hooks, Iterable) and not isinstance(hooks, Hooks):
         return hooks
     if hooks is None:
-        raise TypeError("hooks is a list of hook objects, got None: leave it out, or write hooks=[]")
+        raise TypeError("hooks must be a list of hook objects, got None: leave it out, or write hooks=[]")
     what = f"the class {hooks.__name__}" if isinstance(hooks, type) else f"one {type(hooks).__name__}"
-    raise TypeError(f"hooks is a list of hook objects, got {what}: write hooks=[…] around it")
+    raise TypeError(f"hooks must be a list of hook objects, got {what}: write hooks=[…] around it")
 
 
 def _check_names(hook: object) -> None:
     """Refuse what would never be called: a class, and a method whose name no event has."""
     if isinstance(hook, type):
-        raise TypeError(f"a hook is an object, got the class {hook.__name__}")
+        raise TypeError(f"a hook must be an object, got the class {hook.__name__}")
     for name in dir(hook):
         if name.startswith("on_") and name not in _NAMES:
             near = difflib.get_close_matches(name, _NAMES, n=1, cutoff=0.0)[0]
             raise TypeError(
-                f"the hook {type(hook).__name__} has {name!r}, which no event would call: {near!r} is the "
-                "nearest of the hooks' methods; those are listed at events.Hooks"
+                f"the hook {type(hook).__name__} has {name!r}, which no event would call: did you mean "
+                f"{near!r}? events.Hooks lists all methods"
             )
 
 
@@ -246,7 +246,9 @@ def _method(hook: object, name: str) -> Callable[[Any], object] | None:
     if method is None or getattr(method, "__func__", None) is getattr(Hooks, name):
         return None
     if inspect.iscoroutinefunction(method):
-        raise TypeError(f"hooks are called in the loop and not awaited, got the async {method!r}")
+        raise TypeError(
+            f"hooks are called in the event loop and not awaited, so {method!r} must not be async"
+        )
     if not callable(method):
         raise TypeError(f"{name} of the hook {type(hook).__name__} must be a method, got {method!r}")
     return method  # type: ignore[no-any-return]  # the event that it takes is its own business

@@ -10,7 +10,7 @@ _WHY = {
     LossReason.EXPIRED: "was lost: its validity ended before a majority extended it",
     LossReason.REFUSED: "was lost: a majority of the nodes does not hold it any more",
     LossReason.EXTENSIONS_EXHAUSTED: (
-        "was lost after {extensions} extensions, which is ExtensionPolicy.max_extensions"
+        "was lost after {extensions} extensions, the limit set by ExtensionPolicy.max_extensions"
     ),
     LossReason.MANAGER_CLOSED: "was given up: its manager was closed",
     LossReason.LOOP_CLOSED: "was lost: its event loop was closed before it was released",

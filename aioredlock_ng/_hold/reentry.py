@@ -85,8 +85,8 @@ def _count_one_more(holding: Holding, asked: Kind) -> None:
         holding.count = Count([holding.kind], blocks=1)
     if holding.count.full:
         raise RuntimeError(
-            f"a task has at most {MAX_DEPTH} leases of a lock at once, and this one has as many of "
-            f"{printable(holding.names)}: is there an end to the recursion?"
+            f"this task already has {MAX_DEPTH} leases of lock {printable(holding.names)}, the most that "
+            "a task may have: does the recursion end?"
         )
     holding.count.asked.append(asked)
 
@@ -189,8 +189,8 @@ class Block(Body):
         # The right to enter is that of the task alone, and not of the tasks that it has started.
         if outer is not None and holding.task not in current_runners():
             raise RuntimeError(
-                f"another task is inside of lock {printable(holding.names)}, and it alone enters its leases: "
-                "what works for it calls check()"
+                f"another task holds lock {printable(holding.names)}, and only that task may enter its "
+                "leases: tasks that work for it call check()"
             )
         self._holding = holding
         self._count = count

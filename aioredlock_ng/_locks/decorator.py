@@ -89,7 +89,7 @@ def locked(
 
     def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
         if not inspect.iscoroutinefunction(function):
-            raise TypeError(f"locked() wants an async function, got {function!r}")
+            raise TypeError(f"locked() needs an async function, got {function!r}")
         name_of = name_filler(template, function)
         make(sample)  # options that cannot work fail here, too
 

@@ -229,7 +229,8 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
         if extension_verdict(round_) is not Extension.EXTENDED:
             await round_.wait(all_answered)  # for the votes: a round without a quorum ends at once
             raise QuorumUnavailableError(
-                f"lock {printable(self.names)}: too few nodes answered; held {self.remaining:.3f} s",
+                f"lock {printable(self.names)}: too few nodes answered; it is still held for "
+                f"{self.remaining:.3f} s",
                 names=self.names,
                 votes=round_.votes(),
             )
@@ -258,7 +259,9 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
         if self._holding.still_held:
             return NodeRelease(vote.node, ReleaseOutcome.STILL_HELD, vote.reason)
         if vote.vote is Vote.GRANTED and self._holding.stays:
-            return NodeRelease(vote.node, ReleaseOutcome.KEPT, f"taken for {self._holding.stays:.3f} s yet")
+            return NodeRelease(
+                vote.node, ReleaseOutcome.KEPT, f"taken for another {self._holding.stays:.3f} s"
+            )
         return NodeRelease(vote.node, _OUTCOMES[vote.vote], vote.reason)
 
     # -- async with ----------------------------------------------------------------------------
@@ -278,7 +281,7 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
         """Arm the lease as the deadline of the current task (R7).  Used by `Lock`; no await inside."""
         holding = self._holding
         if holding.body is not None:
-            raise RuntimeError(f"a lease has one body, and {self!r} has one already")
+            raise RuntimeError(f"a lease can be entered by one block only, and {self!r} already was")
         holding.body = body = holding.new_body(holding.cancels, self._session.loop)
         # Lost in the grace, before it had a body: the block begins, and is cancelled at its first await.
         if holding.loss is not None:
@@ -329,7 +332,8 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
     def __reduce__(self) -> NoReturn:
         """Refuse to be copied or pickled: a copy that is collected would release what is still held."""
         raise TypeError(
-            "a Lease is one holding of a lock: it can be neither copied nor pickled; give its fence instead"
+            "a Lease cannot be copied or pickled, since it stands for one holding of a lock: pass on its "
+            "fence instead"
         )
 
     def __del__(self) -> None:

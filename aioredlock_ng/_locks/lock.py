@@ -83,8 +83,8 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         def __await__(self) -> NoReturn:
             """Raise an error that says what to write instead of ``await manager.lock(…)``."""
             raise TypeError(
-                "a Lock is not awaited: write `async with manager.lock(…) as lease:`, or "
-                "`lease = await manager.lock(…).acquire()` and release it"
+                "a Lock cannot be awaited: write `async with manager.lock(…) as lease:`, or `lease = "
+                "await manager.lock(…).acquire()` and release it"
             )
 
     async def acquire(self) -> Lease[Fence_co, Slot_co]:

@@ -102,6 +102,6 @@ class ReadWriteLock(Uncopied, Generic[Fence_co]):
             raise ValueError(f"since must be a read lease of {printable(self.names)}, got {since!r}")
         if since.fence is None or not self._write.fenced:
             raise ValueError(
-                f"since needs fences, which fencing=False leaves out: got {since!r} for {self!r}"
+                f"since needs fences, and this manager has none (fencing=False): got {since!r} for {self!r}"
             )
         return Lock(self._life, self._write, request, since=since.fence)

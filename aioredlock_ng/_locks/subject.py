@@ -67,7 +67,7 @@ def subject_of(name: str, ttl: float, options: Options) -> Subject:
     if not options.fencing or options.incarnation is None:
         raise ConfigurationError(
             f"election {name!r}: its terms are fences, and this manager was made with fencing=False: "
-            "leave that out"
+            "leave that option out"
         )
     key = options.key(name)
     announced = mark_key(options.prefix, LEADER, key)

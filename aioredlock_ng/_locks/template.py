@@ -30,7 +30,7 @@ def template_fields(template: str) -> tuple[str, ...]:
         ValueError: when the template is malformed or has a field without a name.
     """
     if not isinstance(template, str):
-        raise TypeError(f'locked() wants a template, such as locked("report:{{id}}"), got {template!r}')
+        raise TypeError(f'locked() needs a template, such as locked("report:{{id}}"), got {template!r}')
     fields: list[str] = []
     for _, field, spec, _ in string.Formatter().parse(template):
         if field is None:
@@ -53,13 +53,13 @@ def name_filler(template: str, function: Callable[..., object]) -> Callable[...,
     """Return a function that makes a lock's name from the arguments of a call of `function`.
 
     Raises:
-        ValueError: when a field of the template is no parameter of the function.
+        ValueError: when a field of the template is not a parameter of the function.
     """
     signature = inspect.signature(function)
     for field in template_fields(template):
         if field not in signature.parameters:
             called = getattr(function, "__qualname__", repr(function))
-            raise ValueError(f"template {template!r}: {field!r} is no parameter of {called}{signature}")
+            raise ValueError(f"template {template!r}: {field!r} is not a parameter of {called}{signature}")
 
     def fill(*args: Any, **kwargs: Any) -> str:
         call = signature.bind(*args, **kwargs)
@@ -120,8 +120,8 @@ class _Filler(string.Formatter):
     def _refuse(self, value: object) -> NoReturn:
         raise TypeError(
             f"template {self._template!r}: {{{self._field}}} is of type {type(value).__qualname__}, whose "
-            "text is not the same in each process; so each would have a lock of its own: name a stable part "
-            f"of it, such as {{{self._field}.id}}"
+            "text differs between processes, so each would have its own lock: use a stable attribute of "
+            f"it, such as {{{self._field}.id}}"
         )
 
 

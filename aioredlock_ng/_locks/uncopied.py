@@ -13,6 +13,6 @@ class Uncopied:
     def __reduce__(self) -> NoReturn:
         """Refuse: `copy`, `deepcopy` and `pickle` come here."""
         raise TypeError(
-            f"a {type(self).__name__} rests on the connections of this process: it can be neither copied nor "
-            "pickled; make one where it is used, in each process, from the same node URLs and names"
+            f"a {type(self).__name__} depends on the connections of this process and cannot be copied or "
+            "pickled: make one in each process that uses it, from the same node URLs and names"
         )

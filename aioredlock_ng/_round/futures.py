@@ -33,5 +33,6 @@ def running_loop() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
     except RuntimeError:
         raise RuntimeError(
-            "a LockManager works on asyncio only, and no asyncio event loop runs here; trio's is none"
+            "a LockManager works only with asyncio, and no asyncio event loop is running here (trio's "
+            "does not count)"
         ) from None

@@ -14,10 +14,10 @@ from .asked import ReleaseRound
 from .outbox import NOT_HELD, Outbox
 from .round import NOTHING_KNOWN, Round, all_answered
 
-HANDED_OFF: Final = Answer(Vote.GRANTED, "a task of this process has it now", wait=0.0)
+HANDED_OFF: Final = Answer(Vote.GRANTED, "another task of this process has the lock now", wait=0.0)
 """Stands for every node's answer after a hand-off, for which no node is asked (R43)."""
 
-STILL_HELD: Final = Answer(Vote.GRANTED, "its task has the lock by another lease yet", wait=0.0)
+STILL_HELD: Final = Answer(Vote.GRANTED, "its task still has another lease of the lock", wait=0.0)
 """The same for a reentrant lock that another lease still needs (R27)."""
 
 

@@ -12,7 +12,7 @@ from .._kinds.primitive import Primitive
 from .asked import GrantRound
 from .round import Asks
 
-ORPHANED: Final = Answer(Vote.REFUSED, "granted another slot, which goes back")
+ORPHANED: Final = Answer(Vote.REFUSED, "granted another slot, which is released again")
 """Replaces the grant of another slot than the one that was won."""
 
 

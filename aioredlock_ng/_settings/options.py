@@ -160,7 +160,8 @@ def checked_ttl(value: Seconds, node_timeout: float) -> float:
     ttl = positive("ttl", value)
     if ttl < MIN_TTL:
         raise ValueError(
-            f"ttl must be at least {MIN_TTL:g} s, got {value!r}; drift leaves too little of a shorter one"
+            f"ttl must be at least {MIN_TTL:g} s, got {value!r}; clock drift leaves too little of a "
+            "shorter one"
         )
     if ttl > MAX_TTL:
         raise ValueError(
@@ -210,7 +211,9 @@ def checked_blocking(blocking: bool, blocking_timeout: Seconds | None) -> float 
     if result < 0:
         raise ValueError(f"blocking_timeout must not be negative, got {blocking_timeout!r}")
     if not blocking and result > 0:
-        raise ValueError(f"blocking=False does not wait, got blocking_timeout={blocking_timeout!r} with it")
+        raise ValueError(
+            f"blocking=False does not wait, so it cannot have blocking_timeout={blocking_timeout!r}"
+        )
     return result
 
 
@@ -314,7 +317,7 @@ def refuse_longer(
     if 0 < quarantine < value:
         raise ValueError(
             f"{what} must not be longer than the restart quarantine, got {what}={value:g} and "
-            f"{name}={quarantine:g}: make the quarantine longer, for all clients alike"
+            f"{name}={quarantine:g}: make the quarantine longer, in all clients"
         )
 
 

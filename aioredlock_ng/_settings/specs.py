@@ -66,7 +66,8 @@ def make_nodes(specs: Sequence[NodeSpec]) -> tuple[Node, ...]:
         address = getattr(node, "address", id(spec))
         if address in seen:
             raise ConfigurationError(
-                f"node {node.name} is given twice (also as {seen[address].name}): N nodes are N servers"
+                f"node {node.name} is given twice (also as {seen[address].name}): N nodes must be N "
+                "different servers"
             )
         seen[address] = node
     return nodes
@@ -104,7 +105,7 @@ def _why_no_node(spec: object) -> str:
     if isinstance(spec, (redis.Redis, redis.RedisCluster)):
         name = type(spec).__name__
         return (
-            f"a redis.{name} would block the event loop: give a redis.asyncio.{name} with the same "
+            f"a redis.{name} would block the event loop: use a redis.asyncio.{name} with the same "
             "arguments, or its URL"
         )
     kind = f"a {type(spec).__name__}"

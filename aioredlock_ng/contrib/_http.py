@@ -95,7 +95,7 @@ def refusal(error: LockError | ConfigurationError, *, taken: Taken = LOCKED) -> 
         return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, MISCONFIGURED, None)
     if isinstance(error, QuorumUnavailableError) and error.retry_after is not None:
         wait = math.ceil(error.retry_after)
-        why = "nodes may have forgotten locks (restart quarantine)"
+        why = "nodes may have lost locks (restart quarantine)"
         detail = f"locking is unavailable for another {wait} s: {why}"
         return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, detail, wait)
     if isinstance(error, (QuorumUnavailableError, ManagerClosedError)):

@@ -107,8 +107,8 @@ def _with_options_of(method: Callable[..., object]) -> Callable[[F], F]:
 def _refuse_cancel(options: Mapping[str, Any]) -> None:
     if options.get("on_lost") not in (None, "raise"):
         raise TypeError(
-            f"on_lost={options['on_lost']!r}: a thread cannot be cancelled; leave on_lost out, a loss raises "
-            "LockLostError at lease.check() and at the end of the block"
+            f"on_lost={options['on_lost']!r}: a thread cannot be cancelled; leave on_lost out: a loss "
+            "raises LockLostError at lease.check() and at the end of the block"
         )
 
 
@@ -231,7 +231,7 @@ class SyncLockManager(Renamed, Uncopied, Generic[Fence_co]):
 
         def decorate(function: Callable[P, R]) -> Callable[P, R]:
             if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-                raise TypeError(f"locked() of a SyncLockManager wants an ordinary function, got {function!r}")
+                raise TypeError(f"locked() of a SyncLockManager needs an ordinary function, got {function!r}")
             name_of = name_filler(template, function)
             lock_of(self.manager, sample, sort, options)  # options that cannot work fail here, too
 

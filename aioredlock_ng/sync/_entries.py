@@ -78,7 +78,7 @@ def leaving(blocks: Sequence[Entry], frame: FrameType) -> Entry:
         RuntimeError: there is none.
     """
     if not blocks:
-        raise RuntimeError("a lock was left that was not entered, or was left before")
+        raise RuntimeError("__exit__ of a lock that was not entered, or was already left")
     caller, thread = _caller(frame), threading.get_ident()
     own = [block for block in blocks if block.frame is frame]
     callers = [block for block in blocks if block.caller is caller]

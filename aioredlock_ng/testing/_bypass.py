@@ -48,7 +48,7 @@ RETRY_AFTER: Final = 5.0
 
 _LEFT_MS: Final = int(RETRY_AFTER * 1000)
 
-_SILENCE: Final = Silence("no node answers: all locks are bypassed, and refused for want of a quorum")
+_SILENCE: Final = Silence("no node answers: all locks are bypassed, and refused for lack of a quorum")
 
 Refuse: TypeAlias = bool | str | Collection[str]
 """What happens to locks: granted, taken, or not to be had because no node answers; or which are taken."""

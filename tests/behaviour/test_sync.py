@@ -318,14 +318,14 @@ def test_what_cannot_be_decorated() -> None:
         yield a
 
     for function in (later, some):
-        with pytest.raises(TypeError, match="wants an ordinary function"):
+        with pytest.raises(TypeError, match="needs an ordinary function"):
             locked("x:{a}")(function)
     for options, refusal in (({"ttl": -1}, "ttl must be positive"), ({"mode": "both"}, "mode must be")):
         with pytest.raises(ValueError, match=refusal):
             locked("x:{a}", **options)(one)
-    with pytest.raises(ValueError, match="'b' is no parameter of"):
+    with pytest.raises(ValueError, match="'b' is not a parameter of"):
         locked("x:{b}")(one)
-    with pytest.raises(TypeError, match="wants a template"):
+    with pytest.raises(TypeError, match="needs a template"):
         locked(one)  # type: ignore[arg-type]
 
 
@@ -545,7 +545,7 @@ def test_options_are_shown_and_bad_values_refused(manager: SyncLockManager) -> N
             refused()
     with pytest.raises(ConfigurationError, match="at least one node"):
         SyncLockManager([])
-    with pytest.raises(TypeError, match="hooks is a list"):
+    with pytest.raises(TypeError, match="hooks must be a list"):
         SyncLockManager(["redis://a"], hooks=Hooks())
     with pytest.raises(ValueError, match="ttl must be positive"):
         manager.lock("x", ttl=-1)

@@ -216,7 +216,7 @@ async def closed(site: Site) -> None:
         (
             quarantined,
             503,
-            r"locking is unavailable for another (\d+) s: nodes may have forgotten .* \(restart quarantine\)",
+            r"locking is unavailable for another (\d+) s: nodes may have lost .* \(restart quarantine\)",
             r"6[01]|5\d",
             "restart quarantine.*restart quarantine",
         ),
@@ -225,9 +225,9 @@ async def closed(site: Site) -> None:
             503,
             MISCONFIGURED,
             "None",
-            "node memory-.*: it belongs to a quorum of 1 node, here are 3 .* `init` of secret-operator at 20",
+            "node memory-.*: it belongs to a quorum of 1 node, this client has 3; .* secret-operator at 20",
         ),
-        (something_else, 503, MISCONFIGURED, "None", "holds a list, which is no lock"),
+        (something_else, 503, MISCONFIGURED, "None", "holds a list, which is not a lock"),
         (closed, 503, "locking is unavailable", "1", None),
     ],
 )

@@ -51,7 +51,7 @@ async def test_a_leadership_without_a_block_can_be_entered():
         async with leadership as entered:
             assert entered is leadership
             assert follower.terms == [leadership.term]
-            with pytest.raises(RuntimeError, match="one body"):
+            with pytest.raises(RuntimeError, match="one block only"):
                 await leadership.__aenter__()
         assert not leadership.held
         await asyncio.sleep(1)

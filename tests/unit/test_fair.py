@@ -352,7 +352,7 @@ async def test_a_refusal_says_how_many_come_first():
     async with world(3) as w, processes(w, "a", "b", "c") as (a, b, c):
         w.occupy(NAME, 2.0, value=ANOTHER)
         tasks = await waiting(w, a, b)
-        words = "is held by another, and 2 waiting elsewhere come first"
+        words = "is held by another; 2 processes are ahead in the queue"
         with pytest.raises(LockTakenError, match=words) as info:
             await c.lock(NAME, fair=True, blocking_timeout=0).acquire()
         assert info.value.retry_after == pytest.approx(2.0 - 0.02 + 2 * HEAD_START, abs=0.01)

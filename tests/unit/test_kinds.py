@@ -171,7 +171,7 @@ def test_an_acquire_is_read(mutex, reply, vote, wait, fence):
     [
         ("raise_", 1, GRANTED, False, ""),
         ("raise_", 0, REFUSED, False, "not ours"),
-        ("raise_", -1, SILENT, False, "lost its memory"),
+        ("raise_", -1, SILENT, False, "lost its data"),
         ("raise_", -2, SILENT, False, "clock"),
         ("raise_", -3, SILENT, False, "above"),
         ("extend", 1, GRANTED, False, ""),

@@ -70,7 +70,7 @@ async def test_every_event_and_record_about_a_lock_says_its_kind(kind):
     about = [(record.__dict__, record.getMessage()) for record in log.records]
     assert {of["kind"] for of, _ in about if of["lock"]} == {kind, rival}
     assert {of["kind"] for of, _ in about if not of["lock"]} == {None}
-    for words in ("acquired in", "extended for", "extended 1 of 2", "given it back", "released after", "lost",
+    for words in ("acquired in", "extended (", "extended 1 of 2", "restoring it", "released after", "lost",
                   "still waiting", "without expiry", "was not acquired"):  # fmt: skip
         assert any(words in line and of["kind"] == kind for of, line in about), words
 

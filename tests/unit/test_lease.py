@@ -24,7 +24,7 @@ async def test_a_lease_cannot_be_copied() -> None:
     """A copy that is collected would release what is still held."""
     async with world() as w, w.manager.lock("a") as lease:
         for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
-            with pytest.raises(TypeError, match="neither copied nor pickled"):
+            with pytest.raises(TypeError, match="cannot be copied or pickled"):
                 duplicate(lease)
         assert lease.held
 
@@ -37,7 +37,7 @@ async def test_a_lease_has_one_body() -> None:
         outer = await lock.acquire()
         async with outer, lock as inner:
             for lease in (outer, inner):
-                with pytest.raises(RuntimeError, match="has one already"):
+                with pytest.raises(RuntimeError, match="already was"):
                     await lease.__aenter__()
                 assert lease.held
         assert w.keys == [()] * 3
@@ -55,7 +55,7 @@ async def test_a_key_without_expiry_is_reported_once(caplog: pytest.LogCaptureFi
                 await w.manager.lock(name, blocking_timeout=3).acquire()
             assert sim().time() - before >= 3, "so there was more than one try"
         said = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
-        assert [text.partition("of lock ")[2].partition(";")[0] for text in said] == [
+        assert [text.partition("blocks lock ")[2].partition(";")[0] for text in said] == [
             "'a' ('redlock:a')",
             "'b' ('redlock:b')",
         ]

@@ -628,7 +628,7 @@ async def test_the_time_in_line_is_the_callers(few_places):
             (late,) = ends(w, "late", blocking_timeout=0.03)
             end = await late
             assert isinstance(end.error, QuorumUnavailableError)
-            assert "not asked" in str(end.error)
+            assert "not attempted" in str(end.error)
             assert {vote.vote.value for vote in end.error.votes} == {"silent"}
             assert end.at == pytest.approx(1000.03, abs=0.01)
             assert "late" not in asked(w.nodes[0])

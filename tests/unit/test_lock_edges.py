@@ -109,7 +109,7 @@ async def test_one_process_has_a_name_as_one_kind() -> None:
             async with first:
                 for ask in (second.acquire, second.try_acquire):
                     with pytest.raises(
-                        ConfigurationError, match=r"'x' is wanted as a .* this process has it"
+                        ConfigurationError, match=r"'x' is requested as a .* this process already uses"
                     ):
                         await asyncio.create_task(ask())
             async with second:
@@ -130,7 +130,7 @@ async def test_nothing_that_rests_on_connections_is_copied() -> None:
         made += [threads, threads.campaign()]
         for each in made:
             for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
-                with pytest.raises(TypeError, match=f"a {type(each).__name__} rests on the connections"):
+                with pytest.raises(TypeError, match=f"a {type(each).__name__} depends on the connections"):
                     duplicate(each)
 
 
@@ -140,6 +140,6 @@ async def test_a_full_semaphore_that_would_wait_for_itself() -> None:
     async with world() as w:
         semaphore = w.manager.semaphore("s", permits=2)
         async with semaphore, semaphore:
-            with pytest.raises(WouldDeadlockError, match="all of its 2 permits are its own") as error:
+            with pytest.raises(WouldDeadlockError, match="it holds 2 of 2 permits itself") as error:
                 await semaphore.acquire()
     assert "reentrant" not in str(error.value)

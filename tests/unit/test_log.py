@@ -70,8 +70,8 @@ async def test_a_lease_is_told_from_its_win_to_its_release():
         ] * 3
         acquired, extended, released = log.about("a")
         assert acquired.startswith("lock 'a' was acquired in 0.00")
-        assert acquired.endswith("at try 1")
-        assert extended.startswith("lock 'a' was extended for the time number 1, valid for 9.89")
+        assert acquired.endswith("at attempt 1")
+        assert extended.startswith("lock 'a' was extended (extension number 1), valid for 9.89")
         assert released.startswith("lock 'a' was released after 5.0")
         assert told[0].filename == "acquisition.py", "not the function that all of them go through"
 

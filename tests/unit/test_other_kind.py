@@ -74,8 +74,8 @@ async def test_what_costs_the_quorum_is_named(wanted: str, fencing: bool) -> Non
         error = await refused(LOCKS[wanted](w.manager))
         assert sim().time() - began < TIMEOUT
         assert str(error) == (
-            f"lock 'a' is wanted as a {wanted}, but on 2 of 3 nodes the key 'redlock:a' holds a list, "
-            "which is no lock of this package"
+            f"lock 'a' is requested as a {wanted}, but on 2 of 3 nodes the key 'redlock:a' holds a list, "
+            "which is not a lock of this package"
         )
         refusal = error.__cause__
         assert isinstance(refusal, QuorumUnavailableError)
@@ -139,9 +139,9 @@ async def test_each_thing_in_the_way_is_told() -> None:
         spoil(*w.nodes[:1])
         spoil(*w.nodes[1:4], key=counter("b"))
         assert str(await refused(w.manager.lock("a", "b"))) == (
-            "lock 'a', 'b' is wanted as a mutex, but on 3 of 5 nodes the key 'redlock:fence:{redlock:b}' "
-            "holds a list, which is no counter of this package; on 1 of 5 nodes the key 'redlock:a' holds a "
-            "list, which is no lock of this package"
+            "lock 'a', 'b' is requested as a mutex, but on 3 of 5 nodes the key 'redlock:fence:{redlock:b}' "
+            "holds a list, which is not a counter of this package; on 1 of 5 nodes the key 'redlock:a' holds "
+            "a list, which is not a lock of this package"
         )
 
 
@@ -151,7 +151,7 @@ async def test_hints_of_another_type_are_told() -> None:
     async with world() as w, w.process() as other, other.lock("a"):
         spoil(*w.nodes, key=QUEUE)
         error = str(await refused(w.manager.rwlock("a").write()))
-        assert "'redlock:queue:{redlock:a}' holds a list, which is no mark of" in error
+        assert "'redlock:queue:{redlock:a}' holds a list, which is not a queue of" in error
 
 
 @virtual
@@ -161,7 +161,7 @@ async def test_what_is_not_told_is_not_guessed(monkeypatch: pytest.MonkeyPatch) 
     async with world() as w:
         spoil(*w.nodes)
         assert str(await refused(w.manager.lock("a"))) == (
-            "lock 'a' is wanted as a mutex, but under its keys is what is no lock of this package"
+            "lock 'a' is requested as a mutex, but its keys hold something that is not a lock of this package"
         )
 
 

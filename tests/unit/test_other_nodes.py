@@ -40,7 +40,7 @@ SECRET = "s3cret"
         (MemoryNode, "got the class MemoryNode itself: make one, MemoryNode(…)"),
         (
             redis.Redis(port=1, password=SECRET),
-            "give a redis.asyncio.Redis with the same arguments, or its URL",
+            "use a redis.asyncio.Redis with the same arguments, or its URL",
         ),
     ],
 )

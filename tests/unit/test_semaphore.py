@@ -316,8 +316,12 @@ async def test_a_name_of_another_kind_ends_the_acquire_with_both_named(fencing):
             (rw.read(), "read lock", "readers"),
         ):
             for first, then, words in (
-                (lock, pool, f"wanted as a semaphore, .* of {there} or of another program: a name is"),
-                (pool, lock, f"as a {kind}, .* of a semaphore or of another program: a name"),
+                (
+                    lock,
+                    pool,
+                    f"requested as a semaphore, .* which belongs to {there} or to another program: give each",
+                ),
+                (pool, lock, f"as a {kind}, .* which belongs to a semaphore or to another program"),
             ):
                 async with first, within(TTL):
                     with pytest.raises(ConfigurationError, match=words):
@@ -423,11 +427,11 @@ async def test_a_task_may_have_two_permits_but_waits_for_none_of_its_own() -> No
         pool = w.manager.semaphore(NAME, permits=2)
         async with pool as one, pool as two:
             assert {one.slot, two.slot} == {0, 1}
-            with pytest.raises(WouldDeadlockError, match="all of its 2 permits are its own"):
+            with pytest.raises(WouldDeadlockError, match="it holds 2 of 2 permits itself"):
                 await pool.acquire()
         single = w.manager.semaphore("single", permits=1)
         async with single:
-            with pytest.raises(WouldDeadlockError, match="all of its 1 permits are its own"):
+            with pytest.raises(WouldDeadlockError, match="it holds 1 of 1 permits itself"):
                 await single.acquire()
         async with pool:
             other = asyncio.create_task(pool.acquire())

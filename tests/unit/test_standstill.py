@@ -236,9 +236,9 @@ async def test_a_reader_that_a_writer_keeps_out_is_told_so(names):
         reader = await w.manager.rwlock("a").read().acquire()
         writer = asyncio.create_task(second.rwlock("a").write().acquire())
         await asyncio.sleep(0.1)
-        with pytest.raises(LockTakenError, match="a writer waits for it, and comes first") as caught:
+        with pytest.raises(LockTakenError, match="a writer is waiting for it and comes first") as caught:
             await third.rwlock(*names, blocking_timeout=0.5).read().acquire()
-        assert {vote.reason for vote in caught.value.votes} == {"a writer waits for it"}
+        assert {vote.reason for vote in caught.value.votes} == {"a writer is waiting for it"}
         assert caught.value.retry_after is not None
         await reader.release()
         lease = await writer

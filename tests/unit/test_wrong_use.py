@@ -12,7 +12,7 @@ from aioredlock_ng.sync import SyncLockManager
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import virtual, world
 
-ASYNCIO_ONLY = r"asyncio only.*trio"
+ASYNCIO_ONLY = r"only with asyncio.*trio"
 
 
 @virtual
@@ -20,7 +20,7 @@ async def test_a_lock_that_is_awaited():
     """``await manager.lock(…)`` says how a lock is entered, and acquires nothing."""
     async with world() as w:
         lock: Any = w.manager.lock("a")
-        with pytest.raises(TypeError, match=r"not awaited: write `async with .*\.acquire\(\)`"):
+        with pytest.raises(TypeError, match=r"cannot be awaited: write `async with .*\.acquire\(\)`"):
             await lock
         assert w.keys == [()] * 3
         assert w.manager.statistics().acquired == 0

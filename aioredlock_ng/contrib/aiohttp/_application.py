@@ -37,13 +37,13 @@ def setup(
         TypeError, ValueError: bad nodes or options, or options for a manager that is made already.
     """
     if MANAGER in app:
-        raise RuntimeError("this application has a lock manager: call setup() once")
+        raise RuntimeError("this application already has a lock manager: call setup() once")
     if app.pre_frozen:
         raise RuntimeError("call setup() before the application starts or is added to another one")
     ours = not isinstance(nodes_or_manager, LockManager)
     if isinstance(nodes_or_manager, LockManager):
         if options:
-            raise TypeError(f"options are for a manager that setup() makes, got {', '.join(options)}")
+            raise TypeError(f"options apply only to a manager that setup() makes, got {', '.join(options)}")
         manager = nodes_or_manager
     elif nodes_or_manager is None:
         manager = LockManager.from_env(**options)
@@ -81,8 +81,8 @@ def _check_routes(app: web.Application) -> None:
             and inspect.unwrap(named) is inspect.unwrap(handler)
         ):
             raise RuntimeError(
-                f"{route.method} {path_of(route)} runs {handler.__qualname__} without its lock: "
-                "@locked belongs below the route's decorator"
+                f"{route.method} {path_of(route)} runs {handler.__qualname__} without its lock: put "
+                "@locked below the route's decorator"
             )
 
 

@@ -67,7 +67,7 @@ def locked(
 
     def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
         if not inspect.iscoroutinefunction(function):
-            raise TypeError(f"locked() wants an async handler, got {function!r}")
+            raise TypeError(f"locked() needs an async handler, got {function!r}")
 
         @functools.wraps(function)
         async def under_lock(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -91,7 +91,7 @@ def _filling(template: str) -> Callable[[web.Request], Awaitable[str]]:
     try:
         sample = template.format_map(_AnyPath())
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise ValueError(f"template {template!r}: paths have texts only: {error}") from error
+        raise ValueError(f"template {template!r}: path parameters are strings: {error}") from error
     check_options({}, name=sample)
 
     async def fill(request: web.Request) -> str:
@@ -117,7 +117,7 @@ class _AnyPath(dict[str, str]):
 def _calling(key: KeyFunction) -> Callable[[web.Request], Awaitable[str]]:
     """Return what calls a user's function."""
     if not callable(key):
-        raise TypeError(f"locked() wants a template or a function of the request, got {key!r}")
+        raise TypeError(f"locked() needs a template or a function of the request, got {key!r}")
 
     async def call(request: web.Request) -> str:
         name = key(request)

@@ -78,7 +78,7 @@ def locked(
         raise ValueError(f"scope must be one of {get_args(Scope)}, got {scope!r}")
     taken = taken_of(status_code, retry_after, permits)
     if not isinstance(key, str) and not callable(key):
-        raise TypeError(f"locked() wants a template or a dependency that returns the name, got {key!r}")
+        raise TypeError(f"locked() needs a template or a dependency that returns the name, got {key!r}")
     if options.get("label") is None:
         options["label"] = label_of(key)
     guard = _Guard(scope=scope, taken=taken, sort=sort_of(mode, permits), options=options)
@@ -146,7 +146,7 @@ class _Guard:
         streams = _is(endpoint, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
         if streams and self.scope == "function":
             raise RuntimeError(
-                f"{endpoint!r} streams, after a lock of scope 'function' was released: use "
+                f"{endpoint!r} streams its response after a lock of scope 'function' is released: use "
                 f"locked({options['label']!r}, scope='request')"
             )
         if _runs_in_thread(endpoint):

@@ -24,7 +24,7 @@ async def get_lock_manager(connection: HTTPConnection) -> LockManager:
             raise RuntimeError(f"the application's lock_manager must be a LockManager, got {manager!r}")
     raise RuntimeError(
         'this application has no lock manager: write `yield {"lock_manager": manager}` in its lifespan '
-        "(and see that the lifespan runs), or set `app.state.lock_manager` of the very app or sub-app"
+        "(and make sure that the lifespan runs), or set `app.state.lock_manager` of the app or sub-app itself"
     )
 
 

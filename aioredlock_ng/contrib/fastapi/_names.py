@@ -48,7 +48,8 @@ def filled(template: str, fields: Sequence[str], connection: HTTPConnection) -> 
             values[field] = path[field]
         else:
             raise RuntimeError(
-                f"template {template!r}: {field!r} is no path or query parameter of the route {route.path!r}"
+                f"template {template!r}: {field!r} is not a path or query parameter of the route "
+                f"{route.path!r}"
             )
     return fill_in(template, values)
 

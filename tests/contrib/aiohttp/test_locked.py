@@ -104,7 +104,7 @@ async def test_a_path_is_text() -> None:
 @pytest.mark.parametrize("template", ["order:{id:d}", "order:{id.number}", "order:{id[number]}"])
 def test_a_template_that_no_path_can_fill(template: str) -> None:
     """It fails at decoration."""
-    with pytest.raises(ValueError, match=r"paths have texts only"):
+    with pytest.raises(ValueError, match=r"path parameters are strings"):
         locked(template)
 
 

@@ -127,7 +127,7 @@ async def test_a_start_that_fails_is_cleaned_up(shared_nodes: Nodes) -> None:
     app = app_with_route()
     setup(app, [url, url.replace("127.0.0.1", "localhost"), shared_nodes.urls[1]])
     runner = web.AppRunner(app)
-    with pytest.raises(ConfigurationError, match="one server"):
+    with pytest.raises(ConfigurationError, match="the same server"):
         await runner.setup()
     await runner.cleanup()
     assert "closed" in repr(app[MANAGER])

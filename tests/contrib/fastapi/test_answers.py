@@ -80,7 +80,7 @@ async def test_an_application_may_answer_otherwise() -> None:
     ("break_it", "status", "detail", "retry_after"),
     [
         (taken, 409, "locked by another request", "8"),
-        (quarantined, 503, "locking is unavailable for another 59 s: nodes may have forgotten locks", "59"),
+        (quarantined, 503, "locking is unavailable for another 59 s: nodes may have lost locks", "59"),
         (something_else, 503, "locking is unavailable: its nodes or names are misconfigured", ""),
     ],
 )

@@ -249,7 +249,8 @@ async def test_a_field_that_is_no_parameter(endpoint: Any) -> None:
     app.include_router(router)
     async with site(app) as here:
         with pytest.raises(
-            RuntimeError, match=r"'order:\{order_id\}': 'order_id' is no path or query .* '/shops/\{shop\}'"
+            RuntimeError,
+            match=r"'order:\{order_id\}': 'order_id' is not a path or query .* '/shops/\{shop\}'",
         ):
             await here.post("/shops/1?order_id=1", json={"order_id": "a"}, headers={"order_id": "a"})
 
