@@ -340,7 +340,7 @@ async def test_in_one_task_another_kind_is_no_deadlock():
         for outer, inner in pairs:
             async with outer:
                 assert await inner.locked() is True
-                with pytest.raises(ConfigurationError, match=r"requested as a .* already uses this name for a"):
+                with pytest.raises(ConfigurationError, match=r"requested as a .* already uses this name"):
                     await inner.acquire()
 
 
