@@ -128,7 +128,7 @@ class Outbox:
         """Give the nodes everything that waits here, so that the caller's next command comes behind it."""
         # Acquires after this point have to read the clock again: their first byte leaves later (R3).
         self.tick = None
-        # Nothing waits: a command that bypasses the outbox has called, in a turn without batches.
+        # Nothing waits: a command that does not go through the outbox has called, in a turn without batches.
         if not (self._acquires or self._releases or self._extensions):
             return
         # The lists are emptied before the first node is called.  Code that runs during the writes may queue
