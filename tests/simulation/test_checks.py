@@ -363,6 +363,10 @@ def test_local_order_of_readers():
     assert [violation.at for violation in found(Rule.LOCAL_ORDER, operations=calls)] == [22]
     calls[1] = replace(writer, mode="read")
     assert found(Rule.LOCAL_ORDER, operations=calls) == []
+    patient = acquire(17, 50, mode="write")
+    assert found(Rule.LOCAL_ORDER, operations=[patient, calls[0], writer, calls[2]]) == [], (
+        "it lets all readers in"
+    )
 
 
 @pytest.mark.parametrize(
