@@ -12,8 +12,6 @@ from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing.sim_loop import EPOCH
 from tests.unit.worlds import LATENCY, PREFIX, TTL, count, in_task, locks, make, sim, world
 
-ON_VIRTUAL_TIME = True
-
 OWNER = b"0123456789abcdef0123456789abcdef01234567"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from aioredlock_ng import NodeState
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import TTL, sim, states, turns, virtual, world
+from tests.unit.worlds import TTL, sim, states, turns, world
 
 PAUSE = 600.0
 HEARTBEAT = 0.5
@@ -29,7 +29,6 @@ def forget_connections(server: MemoryNode) -> None:
 
 
 @pytest.mark.parametrize("phase", [0.0, 0.1, 0.25, 0.4, 0.49])
-@virtual
 async def test_the_first_call_after_a_pause_finds_new_connections(phase: float) -> None:
     """Within its own second, whenever the process stood still between two heartbeats."""
     async with world() as w:
@@ -44,7 +43,6 @@ async def test_the_first_call_after_a_pause_finds_new_connections(phase: float) 
         await turns(3)
 
 
-@virtual
 async def test_a_connection_that_is_well_is_kept_after_a_pause() -> None:
     """One that answers goes on; a server that stands still costs its own connection, and nothing else."""
     async with world() as w:
@@ -62,7 +60,6 @@ async def test_a_connection_that_is_well_is_kept_after_a_pause() -> None:
         assert states(w) == [NodeState.UP] * 3
 
 
-@virtual
 async def test_an_ordinary_silence_is_as_patient_as_ever() -> None:
     """A server that stands still while this process does not is given up after all heartbeats, not before."""
     async with world() as w:

@@ -21,7 +21,7 @@ from aioredlock_ng import (
 )
 from aioredlock_ng.events import Acquired, Released
 from aioredlock_ng.testing import lose
-from tests.unit.worlds import LATENCY, TIMEOUT, count, in_task, make, sim, virtual, world
+from tests.unit.worlds import LATENCY, TIMEOUT, count, in_task, make, sim, world
 
 AT_LEAST = 30.0
 SOON = 0.011
@@ -55,7 +55,6 @@ async def is_free(manager: LockManager, name: str = "a") -> None:
 
 
 @ways
-@virtual
 async def test_what_is_kept_is_shown_as_that(fencing: bool) -> None:
     """By whom, and for how long still: it is no lock that is held."""
     async with world(fencing=fencing, holder="me") as w, w.process(fencing=fencing) as other:
@@ -73,7 +72,6 @@ async def test_what_is_kept_is_shown_as_that(fencing: bool) -> None:
 
 
 @ways
-@virtual
 async def test_the_name_stays_taken_when_the_body_ends_sooner(fencing: bool) -> None:
     """On every node, until `at_least` has passed since the acquire was asked, and no longer."""
     async with world(fencing=fencing) as w, w.process(fencing=fencing) as other:
@@ -89,7 +87,6 @@ async def test_the_name_stays_taken_when_the_body_ends_sooner(fencing: bool) -> 
 
 
 @ways
-@virtual
 async def test_other_processes_get_it_when_the_time_is_over(fencing: bool) -> None:
     """By the time that the nodes tell: a release before that wakes no waiter."""
     async with world(fencing=fencing) as w, w.process(fencing=fencing) as other:
@@ -102,7 +99,6 @@ async def test_other_processes_get_it_when_the_time_is_over(fencing: bool) -> No
         assert AT_LEAST <= end.at - asked_at <= AT_LEAST + 2 * SOON
 
 
-@virtual
 async def test_a_holder_that_dies_leaves_the_name_for_as_long() -> None:
     """The keys live for `at_least` from the beginning, if that is longer than the ttl."""
     async with world() as w:
@@ -114,7 +110,6 @@ async def test_a_holder_that_dies_leaves_the_name_for_as_long() -> None:
         await dead.aclose()
 
 
-@virtual
 async def test_after_the_time_a_release_is_one_as_ever() -> None:
     """The keys are deleted, waiters are told, and the report says so."""
     async with world() as w, w.process() as other:
@@ -128,7 +123,6 @@ async def test_after_the_time_a_release_is_one_as_ever() -> None:
         assert w.keys == FREE
 
 
-@virtual
 async def test_extended_keys_stay_until_the_time_only() -> None:
     """However long the last extension would have let them live."""
     async with world() as w:
@@ -145,7 +139,6 @@ async def test_extended_keys_stay_until_the_time_only() -> None:
 
 
 @ways
-@virtual
 async def test_a_try_that_did_not_win_leaves_nothing(fencing: bool) -> None:
     """It is undone by deleting, as ever."""
     async with world(fencing=fencing) as w:
@@ -155,7 +148,6 @@ async def test_a_try_that_did_not_win_leaves_nothing(fencing: bool) -> None:
         assert w.keys == [(b"redlock:a",), (b"redlock:a",), ()]
 
 
-@virtual
 async def test_an_acquire_that_a_hook_breaks_leaves_nothing() -> None:
     """The caller got no lease, and so did no work."""
 
@@ -170,7 +162,6 @@ async def test_an_acquire_that_a_hook_breaks_leaves_nothing() -> None:
         assert w.keys == FREE
 
 
-@virtual
 async def test_force_release_frees_the_name() -> None:
     """For this process, too; one that waits notices in a back-off's cap, and does not sleep to the end."""
     async with world(restart_quarantine=HOURS) as w:
@@ -186,7 +177,6 @@ async def test_force_release_frees_the_name() -> None:
                 assert (await waiting).at - freed_at < RetryPolicy().cap + 0.1
 
 
-@virtual
 async def test_what_another_process_frees_is_free_here_within_a_minute() -> None:
     """`aioredlock-ng release` is another process; this one remembers its release for no longer."""
     async with world(restart_quarantine=HOURS) as w:
@@ -200,7 +190,6 @@ async def test_what_another_process_frees_is_free_here_within_a_minute() -> None
 # -- for other tasks of the process ------------------------------------------------------------------
 
 
-@virtual
 async def test_tasks_of_this_process_wait_without_io_and_in_order() -> None:
     """The first in line asks when the time is over; no task asks before, also when one was cancelled."""
     async with world() as w:
@@ -226,7 +215,6 @@ async def test_tasks_of_this_process_wait_without_io_and_in_order() -> None:
 
 @pytest.mark.parametrize("patience", [0, 2.0])
 @pytest.mark.parametrize("place", ["first", "second"])
-@virtual
 async def test_a_wait_that_ends_before_the_time_fails_in_time(place: str, patience: float) -> None:
     """Without I/O, with the time that is left, whether it is first in line or behind another task."""
     async with world() as w:
@@ -248,7 +236,6 @@ async def test_a_wait_that_ends_before_the_time_fails_in_time(place: str, patien
 # -- what is told ------------------------------------------------------------------------------------
 
 
-@virtual
 async def test_what_a_release_before_the_time_says() -> None:
     """The lease has ended; the report and the event tell that the name has not, and for how long."""
     events: list[Released] = []
@@ -275,7 +262,6 @@ async def test_what_a_release_before_the_time_says() -> None:
         assert w.manager.statistics().held == 0
 
 
-@virtual
 async def test_a_lost_lease_deletes_nothing_before_the_time() -> None:
     """The keys that are still ours stay; the tasks of this process ask the nodes, which alone know."""
     async with world() as w:
@@ -322,7 +308,6 @@ def test_without_a_quarantine_it_is_as_long_as_one_likes() -> None:
     LockManager(["redis://a", "redis://b", "redis://c"], restart_quarantine=0).lock("a", at_least=3600)
 
 
-@virtual
 async def test_none_and_nothing_are_no_time() -> None:
     """The name is free at once."""
     async with world() as w:
@@ -334,7 +319,6 @@ async def test_none_and_nothing_are_no_time() -> None:
 # -- faults ------------------------------------------------------------------------------------------
 
 
-@virtual
 async def test_a_release_that_is_repeated_never_lets_a_key_live_longer() -> None:
     """Nor shorter than it must: what comes late finds a key that ends sooner, or ends it when it may."""
     async with world() as w:
@@ -358,7 +342,6 @@ async def test_a_release_that_is_repeated_never_lets_a_key_live_longer() -> None
 
 @pytest.mark.parametrize("number", [1, 2], ids=["a minority", "a majority"])
 @pytest.mark.parametrize("seed", range(2))
-@virtual
 async def test_no_two_runs_in_the_time(seed: int, number: int) -> None:
     """Whatever nodes forget: the quarantine outlasts it (R12)."""
     chance = random.Random(seed)

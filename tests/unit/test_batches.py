@@ -24,7 +24,6 @@ from aioredlock_ng._round.batch import Batch, Extensions, FencedAcquires, PlainA
 from aioredlock_ng._round.deadlines import Deadlines
 from aioredlock_ng._round.outbox import Outbox
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import virtual
 
 SIZE: Final = 3
 TTL: Final = 10.0
@@ -159,7 +158,6 @@ def pushed() -> Any:
 
 
 @pytest.mark.parametrize("incarnation", [False, True])
-@virtual
 async def test_plain_acquires_are_the_pages_command(incarnation: bool):
     """One behind the other, as for each alone; behind the last a look at the record, if there is one."""
     rounds = Stage().acquires(fenced=False, incarnation=incarnation)
@@ -217,7 +215,6 @@ NO_ANSWERS: Final = [
 
 
 @pytest.mark.parametrize(("what", "replies"), NO_ANSWERS)
-@virtual
 async def test_what_is_no_answer(what: str, replies: list[Any]):
     """The last of these replies is refused, and no lock hears of any."""
     stage = Stage()
@@ -231,7 +228,6 @@ async def test_what_is_no_answer(what: str, replies: list[Any]):
 # -- fenced acquires ---------------------------------------------------------------------------------
 
 
-@virtual
 async def test_all_granted_at_the_ballot():
     """Each lock has each grant and agrees (R21); its task is let go with the deciding one, never twice."""
     stage = Stage()
@@ -251,7 +247,6 @@ async def test_all_granted_at_the_ballot():
     assert all(one.verdict is Verdict.WON and not one.stragglers for one in rounds)
 
 
-@virtual
 async def test_each_lock_has_its_own_answer():
     """Granted at another fence, refused for a while or without end, granted, and an error that is its own."""
     stage = Stage()
@@ -272,7 +267,6 @@ async def test_each_lock_has_its_own_answer():
     assert (node, message) == (2, WRONG.decode())
 
 
-@virtual
 async def test_without_a_vote_all_are_silent():
     """The node's time alone."""
     stage = Stage()
@@ -282,7 +276,6 @@ async def test_without_a_vote_all_are_silent():
     assert stage.failures == []
 
 
-@virtual
 async def test_a_grant_by_a_clock_that_jumped_does_not_agree():
     """It is a vote as ever, but no part of a certificate (R14)."""
     stage = Stage()
@@ -298,7 +291,6 @@ async def test_a_grant_by_a_clock_that_jumped_does_not_agree():
         assert [one.agreed for one in rounds] == [1] * 3
 
 
-@virtual
 async def test_limits_are_those_of_what_a_clock_watch_believes():
     """What is asked first never lets through what the watch would not, whatever it has come to know."""
     clocks = Stage().clocks
@@ -314,7 +306,6 @@ async def test_limits_are_those_of_what_a_clock_watch_believes():
     assert clocks.limits[1:] == [-math.inf, math.inf]
 
 
-@virtual
 async def test_a_grant_after_the_time_counts_for_nothing():
     """The node is silent in the tally, and so it is in the certificate."""
     stage = Stage()
@@ -331,7 +322,6 @@ async def test_a_grant_after_the_time_counts_for_nothing():
 
 
 @pytest.mark.parametrize(("stands_at", "behind"), [(BALLOT, False), (BALLOT + 5, True)])
-@virtual
 async def test_what_is_known_of_stragglers_outlives_the_answers(stands_at: int, behind: bool) -> None:
     """A node that was asked for the lock alone stands at the fence, or not, when its answer is gone, too."""
     stage = Stage()
@@ -350,7 +340,6 @@ async def test_what_is_known_of_stragglers_outlives_the_answers(stands_at: int, 
 
 
 @pytest.mark.parametrize("place", range(4))
-@virtual
 async def test_a_nil_is_a_refusal(place: int):
     """Never a grant, whichever place it has; no vote is handed off before the incarnation was seen (R12)."""
     stage = Stage()
@@ -379,7 +368,6 @@ async def test_a_nil_is_a_refusal(place: int):
         ),
     ],
 )
-@virtual
 async def test_without_its_incarnation_no_plain_vote_counts(expected: bytes, found: Any, reason: str):
     """Grants and refusals alike: the node may have forgotten what it granted before (R12)."""
     stage = Stage()
@@ -388,7 +376,6 @@ async def test_without_its_incarnation_no_plain_vote_counts(expected: bytes, fou
     assert [one.answers[0] for one in rounds] == [Answer(SILENT, reason)] * 3
 
 
-@virtual
 async def test_each_node_has_its_own_replies_and_incarnation():
     """They come in any order, and are kept apart until each node's last; a lock's error is its own."""
     stage = Stage()
@@ -407,7 +394,6 @@ async def test_each_node_has_its_own_replies_and_incarnation():
     ]
 
 
-@virtual
 async def test_late_plain_grants_count_for_nothing():
     """The node was counted as silent between two of its replies."""
     stage = Stage()
@@ -420,7 +406,6 @@ async def test_late_plain_grants_count_for_nothing():
     assert [one.granted for one in rounds] == [0] * 3
 
 
-@virtual
 async def test_without_a_look_the_last_reply_is_the_last_acquires():
     """Where no vote rests on an incarnation."""
     stage = Stage()
@@ -435,7 +420,6 @@ async def test_without_a_look_the_last_reply_is_the_last_acquires():
 # -- releases and extensions -------------------------------------------------------------------------
 
 
-@virtual
 async def test_each_release_has_its_own_answer():
     """Released and told to two, not held, another's; and one that failed is told as a single one."""
     stage = Stage()
@@ -454,7 +438,6 @@ async def test_each_release_has_its_own_answer():
     assert (node, message) == (0, WRONG.decode())
 
 
-@virtual
 async def test_a_late_release_is_learnt():
     """The votes stay as they were; what became of the key is known from then on."""
     stage = Stage()
@@ -469,7 +452,6 @@ async def test_a_late_release_is_learnt():
     assert [(one.granted, one.silent) for one in rounds] == [(0, 3)] * 3
 
 
-@virtual
 async def test_each_extension_has_its_own_answer():
     """Missing, another's, and the same without a vote; missing ones are heeded, to be topped up (R9)."""
     stage, heeded = Stage(), list[tuple[int, bool]]()
@@ -505,7 +487,6 @@ class Piped:
 NOSCRIPT: Final = b"-NOSCRIPT No matching script.\r\n"
 
 
-@virtual
 async def test_tags_go_on_from_batch_to_batch():
     """What was queued before leaves before, in one piece; a plain acquire has a place, too, though no tag."""
     stage, piped = Stage(), Piped()
@@ -519,7 +500,6 @@ async def test_tags_go_on_from_batch_to_batch():
     assert piped.pipe.take() == b""
 
 
-@virtual
 async def test_another_tag_ends_the_connection():
     """No lock is given another's answer; all of them are unanswered."""
     stage, piped = Stage(), Piped()
@@ -532,7 +512,6 @@ async def test_another_tag_ends_the_connection():
 
 
 @pytest.mark.parametrize("came", range(4))
-@virtual
 async def test_an_ended_connection_leaves_every_lock_unanswered(came: int):
     """However many of the plain replies came: the incarnation behind them did not.  Each lock once."""
     stage, piped = Stage(), Piped()
@@ -544,7 +523,6 @@ async def test_an_ended_connection_leaves_every_lock_unanswered(came: int):
     assert votes(rounds, 1) == [None] * 3
 
 
-@virtual
 async def test_an_unknown_script_goes_again_with_its_source():
     """The whole batch, behind all else; each lock has its answer once."""
     stage, piped = Stage(), Piped()
@@ -559,7 +537,6 @@ async def test_an_unknown_script_goes_again_with_its_source():
     assert piped.failures == []
 
 
-@virtual
 async def test_an_unknown_script_does_not_go_again_behind_a_release():
     """Of the batch those locks alone that wait, and were not given up meanwhile; each by itself."""
     stage, piped = Stage(), Piped()
@@ -575,7 +552,6 @@ async def test_an_unknown_script_does_not_go_again_behind_a_release():
     assert [who for who, _ in piped.failures] == [owner("b"), owner("c")]
 
 
-@virtual
 async def test_what_is_queued_is_looked_at_once_for_a_batch(monkeypatch: pytest.MonkeyPatch):
     """However many plain acquires are under way: no command is made for each of them, for each lock."""
     stage, piped, made = Stage(), Piped(), list[bytes]()
@@ -590,7 +566,6 @@ async def test_what_is_queued_is_looked_at_once_for_a_batch(monkeypatch: pytest.
     assert len(made) <= 1
 
 
-@virtual
 async def test_an_error_of_the_whole_is_an_error_of_each_lock():
     """As if each command had been answered by it; none is shown the owner value of another."""
     stage, piped = Stage(), Piped()
@@ -602,7 +577,6 @@ async def test_an_error_of_the_whole_is_an_error_of_each_lock():
     assert piped.failures == [(owner(name), message) for name in NAMES]
 
 
-@virtual
 async def test_without_room_nothing_of_a_turn_is_put():
     """Not the first of its batches either: the node is asked one by one then, in the same order."""
     stage, piped = Stage(), Piped()

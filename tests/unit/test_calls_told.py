@@ -20,20 +20,7 @@ from aioredlock_ng import (
 )
 from aioredlock_ng.events import Acquired, Event, GaveUp, Hooks, NodeChanged, Refused, Waiting
 from aioredlock_ng.testing import MemoryNode, memory_node
-from tests.unit.worlds import (
-    LATENCY,
-    PLAIN,
-    PREFIX,
-    TIMEOUT,
-    End,
-    in_task,
-    make,
-    opened,
-    sim,
-    turns,
-    virtual,
-    world,
-)
+from tests.unit.worlds import LATENCY, PLAIN, PREFIX, TIMEOUT, End, in_task, make, opened, sim, turns, world
 
 ROUND_TRIP = 2 * LATENCY
 LONG = 2.0
@@ -68,7 +55,6 @@ def counts(manager: LockManager) -> tuple[int, int]:
 # -- to hooks ------------------------------------------------------------------------------------------
 
 
-@virtual
 async def test_a_task_of_this_process_is_in_the_way():
     """No node is asked, and still the wait and its end are told, and the refusal is counted."""
     diary = Diary()
@@ -91,7 +77,6 @@ async def test_a_task_of_this_process_is_in_the_way():
         assert counts(w.manager) == (2, 2)
 
 
-@virtual
 async def test_a_single_try_waits_for_a_verdict_on_another_task_and_is_told():
     """A single try behind a contender without a verdict gives up with that verdict; it never waits."""
     diary = Diary()
@@ -102,7 +87,6 @@ async def test_a_single_try_waits_for_a_verdict_on_another_task_and_is_told():
         assert counts(other) == (2, 2)
 
 
-@virtual
 async def test_a_name_that_stays_taken_after_its_release():
     """No node is asked while `at_least` runs: the wait, its end and the refusal are told all the same."""
     diary = Diary()
@@ -121,7 +105,6 @@ async def test_a_name_that_stays_taken_after_its_release():
 
 
 @pytest.mark.parametrize("taken", [True, False], ids=["taken", "no quorum"])
-@virtual
 async def test_nodes_are_asked_in_vain(taken):
     """Rounds are told each, the wait and its end once; both say if it is taken, and what nodes said."""
     diary = Diary()
@@ -144,7 +127,6 @@ async def test_nodes_are_asked_in_vain(taken):
             node.thaw()
 
 
-@virtual
 async def test_a_call_that_waits_and_wins_tells_both():
     """A wait that ends in the lock is no giving up."""
     diary = Diary()
@@ -159,7 +141,6 @@ async def test_a_call_that_waits_and_wins_tells_both():
         assert counts(other)[1] == 0
 
 
-@virtual
 async def test_a_call_that_is_cut_short_says_so():
     """Cancelled at the gate or between tries, closed, or refused for a deadlock: `taken` is None."""
     diary = Diary()
@@ -224,7 +205,6 @@ def in_vain(manager: LockManager, name: str = "a", *, seconds: float) -> asyncio
     return in_task(manager.lock(name, blocking_timeout=seconds).acquire)
 
 
-@virtual
 async def test_a_wait_for_another_process_is_said(log):
     """It is taken, and for how long unless it is extended, and once."""
     async with world() as w, opened(w.nodes, seed=2) as other, other.lock("a", extension=PLAIN, ttl=60):
@@ -239,7 +219,6 @@ async def test_a_wait_for_another_process_is_said(log):
         assert "; it expires in 5" in line
 
 
-@virtual
 async def test_a_wait_for_this_process_is_said(log):
     """The task that waits behind others of its process is told of, the tasks behind it are not."""
     async with world() as w, w.manager.lock("a"):
@@ -248,7 +227,6 @@ async def test_a_wait_for_this_process_is_said(log):
     assert "held by this process; it expires in " in line
 
 
-@virtual
 async def test_a_wait_for_a_quorum_is_said(log):
     """Too few nodes: which, and why; as a warning."""
     async with world() as w:
@@ -262,7 +240,6 @@ async def test_a_wait_for_a_quorum_is_said(log):
     assert "may vote in" not in record.getMessage()
 
 
-@virtual
 async def test_a_wait_for_a_quarantine_is_said(log):
     """A restart quarantine: for how long still, on each node and until a majority may vote."""
     async with world(restart_quarantine=60) as w:
@@ -278,7 +255,6 @@ async def test_a_wait_for_a_quarantine_is_said(log):
     assert said == pytest.approx(left, abs=0.2)
 
 
-@virtual
 async def test_a_wait_is_said_again_when_its_reason_changes(log):
     """Once it has stayed so for a while: for nodes, and no more for a holder, and the other way round."""
     async with world() as w, opened(w.nodes, seed=2) as other, other.lock("a", extension=PLAIN, ttl=60):
@@ -295,7 +271,6 @@ async def test_a_wait_is_said_again_when_its_reason_changes(log):
     assert 2 * LONG <= log.said[1][0] - began <= 3 * LONG
 
 
-@virtual
 async def test_which_waits_are_worth_a_line(log):
     """Those of more than two seconds, won or not, each again; each lock that is waited for has its own."""
     async with world() as w, opened(w.nodes, seed=2) as other:
@@ -316,7 +291,6 @@ async def test_which_waits_are_worth_a_line(log):
     assert log.said[3][0] - log.said[2][0] == pytest.approx(1, abs=EPSILON)
 
 
-@virtual
 async def test_a_flood_of_waiting_calls_is_no_flood_of_lines(log):
     """So many lines are logged in a minute, the last one with the count of all calls that wait then."""
     async with world() as w, opened(w.nodes, seed=2) as other:
@@ -355,7 +329,6 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("after", [0.45, 0.55, 0.65, 0.75, 1.45])
-@virtual
 async def test_a_far_node_that_was_just_asked_is_not_suspect(after, caplog) -> None:
     """Something asked shortly before the first look at a connection, and not answered yet, says nothing."""
     hook = Hook()
@@ -368,7 +341,6 @@ async def test_a_far_node_that_was_just_asked_is_not_suspect(after, caplog) -> N
     assert not warned(caplog)
 
 
-@virtual
 async def test_a_new_reason_is_told(caplog: pytest.LogCaptureFixture) -> None:
     """A node that is down for another reason than before is logged and told again, each reason once."""
     hook = Hook()
@@ -397,7 +369,6 @@ async def test_a_new_reason_is_told(caplog: pytest.LogCaptureFixture) -> None:
         assert warned(caplog) == told
 
 
-@virtual
 async def test_when_a_majority_may_vote() -> None:
     """`available` and `unavailable_for` tell whether, or in how many seconds, a majority may vote (R12)."""
     nodes = [MemoryNode(latency=LATENCY) for _ in range(3)]
@@ -443,7 +414,6 @@ async def test_when_a_majority_may_vote() -> None:
 # -- the master in memory ----------------------------------------------------------------------------
 
 
-@virtual
 async def test_what_a_master_remembers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the commands that a master has executed it keeps the last ones only."""
     monkeypatch.setattr(memory_node, "EXECUTED_KEPT", 10)
@@ -456,7 +426,6 @@ async def test_what_a_master_remembers_is_bounded(monkeypatch: pytest.MonkeyPatc
     assert len(node.executed) >= 5
 
 
-@virtual
 async def test_only_what_is_held_is_counted() -> None:
     """A lease that was lost and is not released still is not held, for the statistics and the repr."""
     async with world() as w, w.manager.lock("kept"):

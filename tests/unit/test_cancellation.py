@@ -25,7 +25,6 @@ from tests.unit.worlds import (
     sent,
     sim,
     turns,
-    virtual,
     world,
 )
 
@@ -267,7 +266,6 @@ async def cancel_at(
 @pytest.mark.parametrize("waking", [False, True], ids=["asleep", "waking"])
 @pytest.mark.parametrize("condition", CONDITIONS)
 @pytest.mark.parametrize("operation", OPERATIONS)
-@virtual
 async def test_cancelled_at_every_pause(operation, condition, waking):
     """Cancelled at its first pause, at its second, … : whatever it had under way is undone on every node."""
     at = 1
@@ -278,7 +276,6 @@ async def test_cancelled_at_every_pause(operation, condition, waking):
 
 @pytest.mark.parametrize("waking", [False, True], ids=["asleep", "waking"])
 @pytest.mark.parametrize("condition", [healthy, frozen, mostly_frozen, dead])
-@virtual
 async def test_cancelled_at_every_pause_of_a_first_use(condition, waking):
     """Also the start of a manager, its first lock and its closing leave neither a key nor a task behind."""
     at = 1
@@ -289,7 +286,6 @@ async def test_cancelled_at_every_pause_of_a_first_use(condition, waking):
 
 
 @pytest.mark.parametrize("turn", range(1, 40))
-@virtual
 async def test_cancelled_after_so_many_turns_of_the_loop(turn):
     """Not only at the task's own pauses: cancelled in any turn of the loop around a win and a release."""
     async with world(latency=0.0) as w:
@@ -306,7 +302,6 @@ async def test_cancelled_after_so_many_turns_of_the_loop(turn):
                     await lease.release()
 
 
-@virtual
 async def test_a_cancelled_acquire_against_nodes_that_answer_late():
     """Frozen when asked, cancelled, thawed long after: the late grants are released behind themselves."""
     async with world(5) as w:
@@ -326,7 +321,6 @@ async def test_a_cancelled_acquire_against_nodes_that_answer_late():
             assert locks(node) == ()
 
 
-@virtual
 async def test_a_grant_that_was_executed_behind_a_broken_connection():
     """The SET arrived, the connection broke before the answer, the task was cancelled: released later."""
     async with world(latency=0.01) as w:
@@ -342,7 +336,6 @@ async def test_a_grant_that_was_executed_behind_a_broken_connection():
         assert w.keys == [()] * 3
 
 
-@virtual
 async def test_a_cancelled_release_has_still_released():
     """The releases are queued before the first pause: cancelled at once, they leave all the same."""
     async with world() as w:
@@ -466,7 +459,6 @@ class Chaos:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("seed", [1, 2])
-@virtual
 async def test_five_thousand_random_cancellations(seed):
     """Random operations on unreliable nodes, cancelled at random: never two inside, nothing left behind."""
     dice = random.Random(seed)

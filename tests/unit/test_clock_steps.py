@@ -31,7 +31,6 @@ from tests.unit.worlds import (
     put,
     sim,
     states,
-    virtual,
     world,
 )
 
@@ -80,7 +79,6 @@ def ready_in(node: MemoryNode, ahead: float) -> float:
 
 
 @MODES
-@virtual
 async def test_a_node_that_jumps_ahead_loses_its_vote(
     fencing: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -115,7 +113,6 @@ async def test_a_node_that_jumps_ahead_loses_its_vote(
     [(True, 0.0), (True, NOTICED), (False, NOTICED)],  # the plain SET answers without the node's time
     ids=["fenced, between two heartbeats", "fenced, noticed", "plain, noticed"],
 )
-@virtual
 async def test_there_is_no_second_holder_while_a_majority_is_right(fencing: bool, noticed: float) -> None:
     """A lock is held on two of three, and one of these jumps a minute ahead: a client that asks then gets
     a vote there that does not count (R14).
@@ -140,7 +137,6 @@ async def test_there_is_no_second_holder_while_a_majority_is_right(fencing: bool
 
 
 @pytest.mark.parametrize("counters", [None, (4, 2, 3)], ids=["they agree", "they are raised"])
-@virtual
 async def test_a_grant_with_a_time_that_is_ahead_is_no_part_of_a_certificate(
     counters: tuple[float, ...] | None,
 ) -> None:
@@ -181,7 +177,6 @@ class Interrupted:
             self._call()
 
 
-@virtual
 async def test_a_node_that_is_suspected_after_its_grant_is_no_part_of_a_certificate():
     """It may have been ahead when it granted: what all of a batch agreed on is looked at again (R10, R14)."""
     async with watched() as (w, _):
@@ -201,7 +196,6 @@ async def test_a_node_that_is_suspected_after_its_grant_is_no_part_of_a_certific
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("frozen", [(), (2,)], ids=["all answer", "one does not"])
-@virtual
 async def test_the_vote_is_not_back_before_the_restart(frozen: tuple[int, ...]) -> None:
     """From the suspicion until the quarantine is over, the node has no vote at any moment (R14)."""
     async with watched() as (w, heard):
@@ -223,7 +217,6 @@ async def test_the_vote_is_not_back_before_the_restart(frozen: tuple[int, ...]) 
             w.nodes[index].thaw()
 
 
-@virtual
 async def test_two_clients_restart_a_quarantine_once() -> None:
     """Both see the jump and say so once; after that the incarnation record stays as it is (R14)."""
     async with watched() as (w, _), w.process(restart_quarantine=QUARANTINE) as other:
@@ -238,7 +231,6 @@ async def test_two_clients_restart_a_quarantine_once() -> None:
         assert {manager.statistics().nodes[1].state for manager in (w.manager, other)} == {OUT}
 
 
-@virtual
 async def test_a_restart_that_was_overtaken_is_repeated() -> None:
     """`init` wrote an record by which the node may vote, between the jump and the restart: that goes by
     that one then, and the vote is not back before the quarantine is over (R14).
@@ -261,7 +253,6 @@ async def test_a_restart_that_was_overtaken_is_repeated() -> None:
         assert w.manager.statistics().quarantined == 1, "without a vote all the time"
 
 
-@virtual
 async def test_a_restart_has_the_floor_of_the_right_time() -> None:
     """Counters that ended in the jump are missing when the clock is right again: fences grow all the same."""
     async with watched() as (w, _):
@@ -273,7 +264,6 @@ async def test_a_restart_has_the_floor_of_the_right_time() -> None:
         assert floor_at(int(began * 1e6)) < known.floor < floor_at(int(sim().clock.wall() * 1e6))
 
 
-@virtual
 async def test_a_second_jump_begins_a_second_quarantine() -> None:
     """What was seen of a clock before is no measure for the time after it; 0.7 s is a jump, too (R14)."""
     async with watched() as (w, heard):
@@ -291,7 +281,6 @@ async def test_a_second_jump_begins_a_second_quarantine() -> None:
 
 @pytest.mark.parametrize(("number", "alike"), [(3, 3), (3, 2), (5, 5), (5, 3), (4, 2), (1, 1)], ids=str)
 @pytest.mark.parametrize("seconds", [HOUR, -HOUR])
-@virtual
 async def test_when_half_of_the_nodes_jump_alike_our_own_clock_did(
     number: int, alike: int, seconds: float, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -311,7 +300,6 @@ async def test_when_half_of_the_nodes_jump_alike_our_own_clock_did(
                 pass
 
 
-@virtual
 async def test_two_of_five_that_jump_alike_are_two_that_jumped() -> None:
     """Fewer than half cannot be our own clock (R14)."""
     async with watched(5) as (w, heard):
@@ -322,7 +310,6 @@ async def test_two_of_five_that_jump_alike_are_two_that_jumped() -> None:
         assert {name for name, _ in steps(heard)} == {node.name for node in w.nodes[:2]}
 
 
-@virtual
 async def test_a_jump_back_is_worth_a_word(caplog: pytest.LogCaptureFixture) -> None:
     """Keys live longer there: reported, and no vote is lost (R14)."""
     async with watched() as (w, heard), w.manager.lock("a", extension=PLAIN) as lease:
@@ -338,7 +325,6 @@ async def test_a_jump_back_is_worth_a_word(caplog: pytest.LogCaptureFixture) -> 
 
 
 @MODES
-@virtual
 async def test_what_the_drift_margin_pays_for_is_no_jump(fencing: bool) -> None:
     """A step that no validity depends on is not reported, nor a suspend of the client (R2, R3, R14)."""
     async with watched(fencing=fencing) as (w, heard):
@@ -351,7 +337,6 @@ async def test_what_the_drift_margin_pays_for_is_no_jump(fencing: bool) -> None:
         assert states(w) == [UP] * 3
 
 
-@virtual
 async def test_another_server_is_measured_anew() -> None:
     """Where another server answers, with another clock, nothing has jumped; it has no vote anyway (R12)."""
     async with watched() as (w, heard):
@@ -363,7 +348,6 @@ async def test_another_server_is_measured_anew() -> None:
         assert w.manager.statistics().nodes[1].clock == pytest.approx(HOUR, abs=0.05)
 
 
-@virtual
 async def test_without_sentinels_no_clock_is_watched() -> None:
     """The Redlock page's commands alone do not tell the time (R14)."""
     async with watched(fencing=False, restart_quarantine=0) as (w, heard):

@@ -17,22 +17,12 @@ from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node import fork
 from aioredlock_ng._round.round import Round
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import (
-    LATENCY,
-    PLAIN,
-    in_task,
-    locks,
-    make,
-    sim,
-    virtual,
-    world,
-)
+from tests.unit.worlds import LATENCY, PLAIN, in_task, locks, make, sim, world
 
 # -- leases without a body -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("extension", [None, PLAIN])
-@virtual
 async def test_closing_tells_leases_without_a_body(extension):
     """aclose() sets `lost` of a lease from acquire(), which wakes its watcher; check() gives the reason."""
     async with world() as w:
@@ -58,7 +48,6 @@ async def test_closing_tells_leases_without_a_body(extension):
 # -- nodes that turn out to be one server ----------------------------------------------------------------
 
 
-@virtual
 async def test_one_server_under_two_names_is_found_while_tasks_wait(caplog):
     """A waiter gets the error when two nodes turn out to be one server; it is logged once."""
     nodes = [MemoryNode(name, latency=LATENCY) for name in ("left", "right", "other")]
@@ -85,7 +74,6 @@ async def test_one_server_under_two_names_is_found_while_tasks_wait(caplog):
         assert [locks(node) for node in nodes] == [()] * 3
 
 
-@virtual
 async def test_a_win_that_counts_one_server_twice_is_no_win():
     """A lock whose votes come in just when two nodes turn out to be one server is given back."""
     nodes = [MemoryNode(name, latency=LATENCY) for name in ("left", "right", "other")]
@@ -106,7 +94,6 @@ async def test_a_win_that_counts_one_server_twice_is_no_win():
 
 
 @pytest.mark.parametrize("how", ["lock", "lease", "nested"])
-@virtual
 async def test_a_coroutine_that_is_thrown_away_inside_a_block(how):
     """close() of a coroutine under a lock is not refused, and its keys are released all the same."""
     async with world() as w:
@@ -152,7 +139,6 @@ class ThrownAway:
 # -- forked children ---------------------------------------------------------------------------------------
 
 
-@virtual
 async def test_a_forked_child_has_no_connection(monkeypatch):
     """What a child would send over its parent's connections is answered with silence, and never sent."""
     async with world() as w, w.manager.lock("a"):

@@ -22,7 +22,6 @@ from tests.unit.worlds import (
     sim,
     turns,
     until,
-    virtual,
     world,
 )
 
@@ -100,7 +99,6 @@ async def sleep_under(w: World, name: str = "a", seconds: float = FOREVER) -> No
 # -- the cancellation --------------------------------------------------------------------------------
 
 
-@virtual
 async def test_the_body_is_cancelled_at_its_deadline():
     """It is cancelled one grace before validity ends, cleans up inside the lock, and its block raises."""
     async with world() as w:
@@ -123,7 +121,6 @@ async def test_the_body_is_cancelled_at_its_deadline():
         assert w.keys == FREE
 
 
-@virtual
 async def test_the_body_is_cancelled_once():
     """A body that swallows the cancellation goes on undisturbed (an edge, not a level), and hears at exit."""
     async with world() as w:
@@ -140,7 +137,6 @@ async def test_the_body_is_cancelled_once():
         assert len(times) == 1
 
 
-@virtual
 async def test_a_shield_does_not_hold_the_cancellation_off():
     """An anyio scope with a shield is no protection against the loss of the lock."""
     async with world() as w:
@@ -152,7 +148,6 @@ async def test_a_shield_does_not_hold_the_cancellation_off():
         lost(await under(w, body))
 
 
-@virtual
 async def test_an_earlier_cancellation_count_is_the_baseline():
     """A task that had swallowed a cancellation before it entered gets LockLostError and its old count."""
     async with world() as w:
@@ -172,7 +167,6 @@ async def test_an_earlier_cancellation_count_is_the_baseline():
 
 
 @pytest.mark.parametrize("on_lost", ["cancel", "raise"])
-@virtual
 async def test_an_exception_of_a_body_that_was_cancelled_gets_a_note(on_lost):
     """A body that turns the cancellation into its own error, or was spared it, keeps that error."""
     async with world() as w:
@@ -189,7 +183,6 @@ async def test_an_exception_of_a_body_that_was_cancelled_gets_a_note(on_lost):
         assert "lost" in notes(mine)
 
 
-@virtual
 async def test_loss_while_the_body_cleans_up_after_its_own_exception():
     """A clean-up that the loss interrupts ends in LockLostError; the body's exception is in its chain."""
     async with world() as w:
@@ -208,7 +201,6 @@ async def test_loss_while_the_body_cleans_up_after_its_own_exception():
 
 
 @pytest.mark.parametrize("turn", range(-1, 12))
-@virtual
 async def test_a_foreign_cancellation_at_the_moment_of_the_loss(turn):
     """Another cancellation around the moment of the loss, in whatever turn of the loop, is not lost."""
     hook = AtLoss(turn)
@@ -222,7 +214,6 @@ async def test_a_foreign_cancellation_at_the_moment_of_the_loss(turn):
 
 @pytest.mark.parametrize("turn", range(-1, 8))
 @pytest.mark.parametrize("outer", [True, False])
-@virtual
 async def test_a_timeout_at_the_moment_of_the_loss(turn, outer):
     """A timeout that fires with the loss: the outer of the two decides, and the count is back to zero."""
     hook = AtLoss(turn)
@@ -252,7 +243,6 @@ async def test_a_timeout_at_the_moment_of_the_loss(turn, outer):
 
 
 @pytest.mark.parametrize("raises", [None, ValueError("mine")], ids=repr)
-@virtual
 async def test_a_foreign_cancellation_while_the_exit_awaits_the_report(raises):
     """The block ends in the foreign cancellation, and the releases arrive all the same."""
     async with world(latency=0.02) as w:
@@ -272,7 +262,6 @@ async def test_a_foreign_cancellation_while_the_exit_awaits_the_report(raises):
         assert w.keys == FREE
 
 
-@virtual
 async def test_a_foreign_cancellation_while_the_exit_of_a_lost_lease_awaits_the_report():
     """Also then the cancellation is theirs: ours has been taken back before the first await."""
     async with world(latency=0.02) as w:
@@ -292,7 +281,6 @@ async def test_a_foreign_cancellation_while_the_exit_of_a_lost_lease_awaits_the_
 
 
 @pytest.mark.parametrize("turn", range(8))
-@virtual
 async def test_a_body_that_ends_as_its_deadline_passes(turn):
     """Lost in the turn in which it ends, before or after the strike: LockLostError, and nothing stray."""
     async with world() as w:
@@ -318,7 +306,6 @@ async def test_a_body_that_ends_as_its_deadline_passes(turn):
 
 
 @pytest.mark.parametrize("checks", [True, False])
-@virtual
 async def test_a_body_that_outlives_validity_without_a_pause(checks):
     """A body that blocked the loop past the end of validity hears of it at exit, without a cancellation."""
     async with world() as w:
@@ -334,7 +321,6 @@ async def test_a_body_that_outlives_validity_without_a_pause(checks):
         assert lost(await in_task(body)).__cause__ is None
 
 
-@virtual
 async def test_on_lost_raise_skips_the_cancellation():
     """The body runs on, can see the loss, and its block ends in LockLostError, also when it has released."""
     async with world() as w:
@@ -353,7 +339,6 @@ async def test_on_lost_raise_skips_the_cancellation():
         assert ran_on.is_set()
 
 
-@virtual
 async def test_on_lost_raise_of_the_manager_is_the_default_of_its_locks():
     """The manager's on_lost holds for every lock that does not say otherwise."""
     async with world(on_lost="raise") as w:
@@ -367,7 +352,6 @@ async def test_on_lost_raise_of_the_manager_is_the_default_of_its_locks():
 # -- release and leases without a body ---------------------------------------------------------------
 
 
-@virtual
 async def test_acquire_never_cancels_a_task():
     """The loss of a lease from acquire() sets `lost` and cancels neither its acquirer nor any other task."""
     async with world() as w:
@@ -393,7 +377,6 @@ async def sleep_in(lease: Lease) -> None:
         await asyncio.sleep(FOREVER)
 
 
-@virtual
 async def test_async_with_lease_binds_the_entering_task():
     """A lease acquired in one task and entered in another is the deadline of the second."""
     async with world() as w:
@@ -404,7 +387,6 @@ async def test_async_with_lease_binds_the_entering_task():
         assert w.keys == FREE
 
 
-@virtual
 async def test_async_with_lease_that_is_over():
     """A lost, and a released, lease cannot be entered; one inside its grace can, and cancels at once."""
     async with world() as w:
@@ -433,7 +415,6 @@ async def fixture(w: World) -> AsyncIterator[Lease]:
 
 
 @pytest.mark.parametrize("how", ["held", "lost", "lost, with an exception"])
-@virtual
 async def test_a_fixture_enters_and_exits_in_different_tasks(how):
     """It gives the lock back; a loss cancels no task: its exit raises, or notes it on what is thrown."""
     async with world() as w:
@@ -455,7 +436,6 @@ async def test_a_fixture_enters_and_exits_in_different_tasks(how):
 
 
 @pytest.mark.parametrize("passes", [True, False])
-@virtual
 async def test_an_exit_in_another_task_takes_nothing_back(passes):
     """The task that entered keeps its cancellation; the exiting one converts nothing, and raises if alone."""
     async with world() as w:
@@ -486,7 +466,6 @@ async def test_an_exit_in_another_task_takes_nothing_back(passes):
         assert (await entered).cancelling == 1
 
 
-@virtual
 async def test_hand_over_hand_with_a_loss():
     """A lock left out of order takes its own cancellation back, even if it was entered first."""
     async with world() as w:
@@ -514,7 +493,6 @@ async def test_hand_over_hand_with_a_loss():
 
 
 @pytest.mark.parametrize("inner_after", [0.0, 0.0005, 0.001, 0.002, 0.003, 0.005, 1.0])
-@virtual
 async def test_nested_locks_that_are_both_lost(inner_after):
     """The outer one's LockLostError leaves, whether they are lost at once or one after the other."""
     async with world() as w:
@@ -527,7 +505,6 @@ async def test_nested_locks_that_are_both_lost(inner_after):
         assert w.keys == FREE
 
 
-@virtual
 async def test_the_outer_of_two_nested_locks_is_lost_while_the_inner_one_awaits_its_report():
     """The inner exit sees a foreign cancellation, the outer one knows its own."""
     async with world(latency=0.02) as w:
@@ -545,7 +522,6 @@ async def test_the_outer_of_two_nested_locks_is_lost_while_the_inner_one_awaits_
 # -- one Lock, many leases ---------------------------------------------------------------------------
 
 
-@virtual
 async def test_the_exit_of_a_shared_lock_takes_the_current_tasks_lease():
     """With a lost fixture still inside, a task that entered the same Lock leaves with its own lease."""
     async with world() as w:
@@ -560,7 +536,6 @@ async def test_the_exit_of_a_shared_lock_takes_the_current_tasks_lease():
 
 
 @pytest.mark.parametrize("which", ["of a task that is over", "oldest"])
-@virtual
 async def test_which_lease_of_a_shared_lock_an_exit_in_a_third_task_takes(which):
     """That of a finished task before that of a living one; else the oldest, which is lost here."""
     async with world() as w:

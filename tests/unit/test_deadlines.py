@@ -13,7 +13,7 @@ from aioredlock_ng import ExtensionPolicy
 from aioredlock_ng._hold.watchdog import TICK, Watchdog
 from aioredlock_ng._round.deadlines import SPARE_ENTRIES, DeadlineHeap, Deadlines
 from tests.counting import Compared, counted
-from tests.unit.worlds import LATENCY, World, sim, until, virtual, world
+from tests.unit.worlds import LATENCY, World, sim, until, world
 
 
 class Thing:
@@ -34,7 +34,6 @@ class Thing:
 
 
 @pytest.mark.parametrize("seed", range(20))
-@virtual
 async def test_each_ends_in_its_own_time(seed: int) -> None:
     """Limits of every length, begun at any moment, some over before: none ends early, late or twice."""
     draw = random.Random(seed)
@@ -57,7 +56,6 @@ async def test_each_ends_in_its_own_time(seed: int) -> None:
     assert [thing.ended_at for thing, _ in due] == [ends for _, ends in due]
 
 
-@virtual
 async def test_the_time_begins_when_the_turn_ends():
     """A task that keeps the loop busy before anything is written has not been kept waiting by a node."""
     deadlines, thing = Deadlines(), Thing()
@@ -93,7 +91,6 @@ def test_one_that_fails_does_not_keep_the_others_from_ending() -> None:
         loop.close()
 
 
-@virtual
 async def test_no_timer_is_left_behind(monkeypatch):
     """Each limit is shorter than those before it: its timer takes the place of theirs, and rings once."""
     rings: list[float] = []
@@ -114,7 +111,6 @@ class Limit(Compared, float):
         return Limit(now + float(self))
 
 
-@virtual
 async def test_a_limit_costs_the_same_however_many_there_are():
     """Thousands of tries that fail together have falling limits: their number is no more than a number."""
 
@@ -169,7 +165,6 @@ def watchdog_of(w: World) -> Watchdog:
 
 
 @pytest.mark.parametrize("held_for", [0.0, 4 * TICK], ids=["fresh", "seen"])
-@virtual
 async def test_a_watchdog_sleeps_when_no_lease_is_left(held_for):
     """A released lease keeps it awake for a tick or two, however long it would have lived."""
     async with world() as w:
@@ -182,7 +177,6 @@ async def test_a_watchdog_sleeps_when_no_lease_is_left(held_for):
         assert not watchdog_of(w).fresh
 
 
-@virtual
 async def test_leases_that_come_and_go_do_not_wake_the_watchdog(monkeypatch):
     """The first one does; it then looks once a tick of its own accord, and finds each one gone."""
     woken: list[float] = []
@@ -198,7 +192,6 @@ async def test_leases_that_come_and_go_do_not_wake_the_watchdog(monkeypatch):
 
 
 @pytest.mark.parametrize("ttl", [0.005, 0.02])
-@virtual
 async def test_the_shortest_leases_are_extended_in_time(ttl):
     """They are due long before the tick that the watchdog sleeps for, whether or not it has seen them."""
     async with world(latency=LATENCY / 20, node_timeout=0.001) as w, w.manager.lock("long"):
@@ -225,7 +218,6 @@ class Looked:
         """As in `Watched`."""
 
 
-@virtual
 async def test_what_was_won_before_the_watchdog_runs_is_looked_at_in_time():
     """It is not forgotten, and neither is what is due already."""
     clock = sim().clock

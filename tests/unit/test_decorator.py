@@ -17,7 +17,7 @@ from uuid import UUID
 import pytest
 
 from aioredlock_ng import ExtensionPolicy, LockLostError, LockManager, LockTakenError, LossReason
-from tests.unit.worlds import World, locks, virtual, world
+from tests.unit.worlds import World, locks, world
 
 
 def held(w: World) -> list[str]:
@@ -63,7 +63,6 @@ class Around:
 # -- the name ----------------------------------------------------------------------------------------
 
 
-@virtual
 async def test_the_template_is_filled_from_the_calls_arguments() -> None:
     """By position, by keyword, by default, keyword-only: the name is the same.  `self`, positional-only
     parameters, ``*args`` and ``**kwargs`` are parameters like others; the result is the function's own.
@@ -91,7 +90,6 @@ async def test_the_template_is_filled_from_the_calls_arguments() -> None:
         assert held(w) == []
 
 
-@virtual
 async def test_wrong_arguments_fail_as_without_the_decorator() -> None:
     """A missing or unknown argument is the TypeError that the function itself would raise, and one that makes
     an empty name fails the call: before anything is sent.  The function's own error comes through.
@@ -137,7 +135,6 @@ def test_signature_and_name_are_kept() -> None:
 # -- the lock's options ------------------------------------------------------------------------------
 
 
-@virtual
 async def test_the_options_are_the_locks() -> None:
     """ttl, blocking_timeout, extension, on_lost and label reach the lock; else the template is the label."""
     labels: list[str] = []
@@ -165,7 +162,6 @@ async def test_the_options_are_the_locks() -> None:
     assert labels == ["{name}", "", "late", "done"]
 
 
-@virtual
 async def test_calls_in_mode_read_run_together_and_one_in_mode_write_alone() -> None:
     """It is the read-write lock of that name; calls of another name run beside it."""
     inside: list[str] = []
@@ -191,7 +187,6 @@ async def test_calls_in_mode_read_run_together_and_one_in_mode_write_alone() -> 
 
 
 @pytest.mark.parametrize(("permits", "expected"), [(2, [1, 2, 1, 2, 1]), (None, [1] * 5)])
-@virtual
 async def test_so_many_calls_run_at_once(permits: int | None, expected: list[int]) -> None:
     """It is the semaphore of that name (R24), or the lock: calls with the same arguments take turns."""
     inside: list[str] = []
@@ -212,7 +207,6 @@ async def test_so_many_calls_run_at_once(permits: int | None, expected: list[int
         assert held(w) == []
 
 
-@virtual
 async def test_a_fair_call_stands_in_line() -> None:
     """It is the fair lock of that name (R28)."""
     async with world() as w, w.process() as other:
@@ -325,7 +319,6 @@ async def name_of(template: str, value: object) -> str:
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
 @pytest.mark.parametrize("template", ["x:{value}", "x:{value!s}", "x:{value!r}", "{other}{value}"])
-@virtual
 async def test_a_text_of_its_own_in_each_process_is_refused(template: str, value: object) -> None:
     """Each process would have a lock of its own, and none would know."""
     with pytest.raises(
@@ -349,13 +342,11 @@ async def test_a_text_of_its_own_in_each_process_is_refused(template: str, value
         ("{value.inner.number:05d}/{value.inner.number}", Around(Plain()), "00007/7"),
     ],
 )  # fmt: skip
-@virtual
 async def test_what_has_a_text(template: str, value: object, name: str) -> None:
     """It gives the name that `str.format` gives."""
     assert await name_of(template, value) == name == template.format(value=value)
 
 
-@virtual
 async def test_a_partial_is_decorated_as_the_function_is() -> None:
     """Its parameters are those of the template."""
 

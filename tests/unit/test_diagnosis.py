@@ -12,7 +12,7 @@ from aioredlock_ng._admin.doctor.facts import (
     ClockReading,
     Facts,
     NodeFacts,
-)  # fmt: skip
+)
 from aioredlock_ng._admin.doctor.judge import judge
 from aioredlock_ng._core.command import Silence
 from aioredlock_ng._core.quarantine import Incarnation

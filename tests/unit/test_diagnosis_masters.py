@@ -13,8 +13,6 @@ from aioredlock_ng import ManagerClosedError
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import PREFIX, SCRIPTS, executed, make, opened, sim, world
 
-ON_VIRTUAL_TIME = True
-
 META = PREFIX + b"{meta}"
 
 

@@ -23,7 +23,7 @@ from aioredlock_ng import (
     NodeState,
     QuorumUnavailableError,
     ReleaseOutcome,
-)  # fmt: skip
+)
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import (
     GRACE,
@@ -40,9 +40,7 @@ from tests.unit.worlds import (
     turns,
     until,
     world,
-)  # fmt: skip
-
-ON_VIRTUAL_TIME = True
+)
 
 NAME = "scheduler"
 KEY = PREFIX + NAME.encode()

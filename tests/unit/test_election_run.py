@@ -17,13 +17,11 @@ from aioredlock_ng import (
     ManagerClosedError,
     QuorumUnavailableError,
     WouldDeadlockError,
-)  # fmt: skip
+)
 from aioredlock_ng.events import Hooks
 from aioredlock_ng.testing import lose
 from tests.unit.test_election import NAME, following
 from tests.unit.worlds import TTL, in_task, make, sim, world
-
-ON_VIRTUAL_TIME = True
 
 
 async def test_a_campaign_may_have_an_end():

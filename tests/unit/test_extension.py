@@ -29,7 +29,6 @@ from tests.unit.worlds import (
     sent,
     sim,
     until,
-    virtual,
     within,
     world,
 )
@@ -76,7 +75,6 @@ async def not_extended(lease: Lease) -> LockLostError:
 
 
 @pytest.mark.parametrize(("every", "ttl"), [(1 / 3, 10.0), (0.5, 10.0), (0.1, 10.0), (1 / 3, 1.0)])
-@virtual
 async def test_a_lease_is_extended_at_its_share_of_the_ttl(every, ttl):
     """Each extension is asked `every` of the ttl after the one before it, and won in a round trip."""
     async with held(ttl=ttl, extension=ExtensionPolicy(every=every, grace=0.01)) as (_, lease, heard):
@@ -91,7 +89,6 @@ async def test_a_lease_is_extended_at_its_share_of_the_ttl(every, ttl):
             assert event.remaining == pytest.approx(ttl - 0.01 * ttl - 0.002 - ROUND_TRIP)
 
 
-@virtual
 async def test_validity_after_an_extension_counts_from_its_asking():
     """`valid_until` is the asking of the won round plus ttl minus drift, never later; the keys outlive it."""
     async with held(latency=0.02) as (w, lease, _):
@@ -102,7 +99,6 @@ async def test_validity_after_an_extension_counts_from_its_asking():
 
 
 @pytest.mark.parametrize("by_hand", [0, 3])
-@virtual
 async def test_a_holder_is_warned_before_its_extensions_run_out(by_hand, caplog):
     """At half and at 90 %: one warning and one event each, with the time that is left, which is right."""
     caplog.set_level(logging.WARNING, "aioredlock_ng")
@@ -127,7 +123,6 @@ async def test_a_holder_is_warned_before_its_extensions_run_out(by_hand, caplog)
         assert f"lost in {event.remaining:.1f} s" in warning
 
 
-@virtual
 async def test_extensions_are_bounded():
     """After `max_extensions` the lease runs to its deadline and is lost as `extensions_exhausted`."""
     async with held(extension=ExtensionPolicy(max_extensions=3)) as (w, lease, _):
@@ -139,7 +134,6 @@ async def test_extensions_are_bounded():
         assert counts(w) == [3, 3, 3]
 
 
-@virtual
 async def test_the_default_bound_is_a_thousand_extensions():
     """A forgotten lock of the default policy ends by itself; one without a bound goes on, unwarned."""
     async with held(1, ttl=SHORT) as (w, lease, heard):
@@ -154,7 +148,6 @@ async def test_the_default_bound_is_a_thousand_extensions():
         await forever.release()
 
 
-@virtual
 async def test_a_plain_lease_is_never_extended():
     """With extensions off nothing is sent between acquire and release, and it expires (not: exhausted)."""
     async with held(extension=PLAIN) as (w, lease, heard):
@@ -169,7 +162,6 @@ async def test_a_plain_lease_is_never_extended():
 # -- the three ends of a round -----------------------------------------------------------------------
 
 
-@virtual
 async def test_an_unknown_round_is_tried_again_until_the_deadline():
     """Without an answer of a majority the watchdog asks again, with back-off; then the deadline decides."""
     async with held() as (w, lease, _):
@@ -185,7 +177,6 @@ async def test_an_unknown_round_is_tried_again_until_the_deadline():
         assert "its validity ended before a majority extended it" in str(error)
 
 
-@virtual
 async def test_the_deadline_comes_while_an_extension_is_under_way():
     """The round may take longer than the lease lasts: it is lost at the deadline all the same (R7)."""
     async with held(ttl=1.0, node_timeout=0.4, extension=ExtensionPolicy(every=0.8)) as (w, lease, _):
@@ -195,7 +186,6 @@ async def test_the_deadline_comes_while_an_extension_is_under_way():
         assert sim().time() == pytest.approx(deadline(lease, 1.0), abs=0.002)
 
 
-@virtual
 async def test_a_refusal_by_a_majority_loses_at_once():
     """Q refusals end the lease with their arrival, long before its validity: `refused`, not held."""
     async with held(5) as (w, lease, heard):
@@ -214,7 +204,6 @@ async def test_a_refusal_by_a_majority_loses_at_once():
         assert w.holders("a") == [None, None, STRANGER, None, None]
 
 
-@virtual
 async def test_a_tie_of_refusals_and_silence_is_unknown():
     """Refused by fewer than Q with the rest silent loses nothing; an answer in time saves the lease."""
     async with held() as (w, lease, heard):
@@ -228,7 +217,6 @@ async def test_a_tie_of_refusals_and_silence_is_unknown():
         assert not heard.of(Lost)
 
 
-@virtual
 async def test_a_failed_extension_never_releases():
     """Neither an unknown nor a refused round sends a release: that is the body's exit."""
     async with held() as (w, lease, _):
@@ -253,7 +241,6 @@ async def test_a_failed_extension_never_releases():
 
 @pytest.mark.parametrize("before", [None, 0.0, 1.0])
 @pytest.mark.parametrize("seconds", [3.0, 8.0])
-@virtual
 async def test_a_stall_that_ends_in_time(seconds, before, caplog):
     """A loop that stood still for less than the validity extends as soon as it runs, and tells the length."""
     heard = Heard()
@@ -278,7 +265,6 @@ async def test_a_stall_that_ends_in_time(seconds, before, caplog):
 
 @pytest.mark.parametrize("behind", [0.0, 1.0, 3.3])
 @pytest.mark.parametrize("seconds", [10.5, 30.0])
-@virtual
 async def test_a_stall_past_the_deadline_is_never_extended_back_to_life(behind, seconds):
     """A loop that stood still too long has lost the lock by the clock, whatever answers lie waiting."""
     async with held(latency=0.04) as (w, lease, heard):
@@ -301,7 +287,6 @@ async def test_a_stall_past_the_deadline_is_never_extended_back_to_life(behind, 
         await not_extended(lease)
 
 
-@virtual
 async def test_an_answer_that_waited_past_the_deadline_revives_nothing():
     """An extension granted in time, whose answer is read too late, does not bring the lease back."""
     async with held(latency=0.04) as (w, lease, _):
@@ -316,7 +301,6 @@ async def test_an_answer_that_waited_past_the_deadline_revives_nothing():
         assert "had ended when a majority extended it; these votes came too late" in str(loss(lease))
 
 
-@virtual
 async def test_a_suspended_machine_loses_by_the_suspend_safe_clock():
     """After a suspend the lease is not held, its body is told within a tick, and nothing is revived."""
     async with held() as (w, lease, heard):
@@ -335,7 +319,6 @@ async def test_a_suspended_machine_loses_by_the_suspend_safe_clock():
         assert [event.reason for event in heard.of(Lost)] == [LossReason.EXPIRED]
 
 
-@virtual
 async def test_a_short_suspend_is_survived():
     """The watchdog judges on the clock that goes on during suspend: the next extension is not late."""
     async with held() as (_, lease, _):
@@ -348,7 +331,6 @@ async def test_a_short_suspend_is_survived():
 # -- extend() ----------------------------------------------------------------------------------------
 
 
-@virtual
 async def test_extend_never_shortens():
     """A shorter ttl than what is left changes neither the validity nor any key's expiry; its own renews."""
     async with held(extension=PLAIN) as (w, lease, _):
@@ -365,7 +347,6 @@ async def test_extend_never_shortens():
 
 
 @pytest.mark.parametrize("ttl", [0.5, 3.0, 9.0])
-@virtual
 async def test_short_extensions_do_not_keep_the_watchdog_from_its_work(ttl):
     """A body that calls extend() with a short ttl all the time is extended no later than another."""
     async with held() as (_, lease, _):
@@ -375,7 +356,6 @@ async def test_short_extensions_do_not_keep_the_watchdog_from_its_work(ttl):
             assert lease.remaining > TTL / 2
 
 
-@virtual
 async def test_the_watchdog_goes_on_with_the_longest_ttl():
     """After extend(60) it asks for 60 s, at a third of them, whatever is asked by hand."""
     async with held() as (w, lease, _):
@@ -388,7 +368,6 @@ async def test_the_watchdog_goes_on_with_the_longest_ttl():
         assert asked == [b"60000", b"5000", b"60000", b"60000"]
 
 
-@virtual
 async def test_the_grace_is_a_share_of_the_longest_ttl():
     """After extend(60) the body is told that share of 60 s before the end, also after a shorter extend()."""
     async with held(extension=PLAIN) as (_, lease, _):
@@ -399,7 +378,6 @@ async def test_the_grace_is_a_share_of_the_longest_ttl():
         assert due <= sim().time() <= due + 0.002
 
 
-@virtual
 async def test_extend_of_a_lost_lease():
     """Refused by a majority is LockLostError, then and ever after; what is lost is not asked for again."""
     async with held() as (w, lease, _):
@@ -414,7 +392,6 @@ async def test_extend_of_a_lost_lease():
         assert w.keys == [()] * 3
 
 
-@virtual
 async def test_extend_of_a_lease_that_is_over():
     """Lost within the grace, though still ours by the clock, or released: nothing is sent."""
     async with held(extension=PLAIN) as (w, lease, _):
@@ -428,7 +405,6 @@ async def test_extend_of_a_lease_that_is_over():
         assert counts(w) == [0] * 3
 
 
-@virtual
 async def test_a_won_round_takes_the_blame_from_those_before_it():
     """A round that failed explains a loss only while none has been won since."""
     async with held(extension=ExtensionPolicy(max_extensions=1)) as (w, lease, _):
@@ -445,7 +421,6 @@ async def test_a_won_round_takes_the_blame_from_those_before_it():
 
 
 @pytest.mark.parametrize("reason", [LossReason.EXPIRED, LossReason.RELEASED])
-@virtual
 async def test_an_extend_that_is_overtaken_by_the_end(reason):
     """A majority grants it, but the lease has been lost meanwhile, valid by the clock or not, or released."""
     async with held(latency=0.02, extension=PLAIN) as (_, lease, _):
@@ -463,7 +438,6 @@ async def test_an_extend_that_is_overtaken_by_the_end(reason):
         assert error.reason is reason
 
 
-@virtual
 async def test_extend_without_a_quorum():
     """Too few answers are QuorumUnavailableError after one node_timeout; the lease is held by the clock."""
     async with held(extension=PLAIN) as (w, lease, _):
@@ -480,7 +454,6 @@ async def test_extend_without_a_quorum():
 
 
 @pytest.mark.parametrize("ttl", [0, -1, 24 * 3600 + 1, TIMEOUT, float("nan")])
-@virtual
 async def test_extend_checks_its_ttl(ttl):
     """A ttl that cannot work is a ValueError with the value in it; nothing is sent, nothing changes."""
     async with held(extension=PLAIN) as (w, lease, _):
@@ -491,7 +464,6 @@ async def test_extend_checks_its_ttl(ttl):
         assert counts(w) == [0] * 3
 
 
-@virtual
 async def test_a_cancelled_extend_does_no_harm():
     """A caller that stops waiting leaves the round to its end, and the lease goes on."""
     async with held(latency=0.02) as (_, lease, _):
@@ -506,7 +478,6 @@ async def test_a_cancelled_extend_does_no_harm():
         assert lease.held
 
 
-@virtual
 async def test_one_extension_round_of_a_lease_is_in_flight():
     """Many callers and the watchdog at once: each node sees one extension at a time, one after the other."""
     async with held(latency=0.02) as (w, lease, _):
@@ -519,7 +490,6 @@ async def test_one_extension_round_of_a_lease_is_in_flight():
         await asyncio.sleep(1)
 
 
-@virtual
 async def test_waiting_extends_of_a_lease_that_is_lost_meanwhile():
     """A waiter for the round before it hears of its refusal, and asks no node again."""
     async with held(latency=0.02) as (w, lease, _):
@@ -532,7 +502,6 @@ async def test_waiting_extends_of_a_lease_that_is_lost_meanwhile():
 # -- repair ------------------------------------------------------------------------------------------
 
 
-@virtual
 async def test_a_node_that_lost_the_key_gets_it_back_in_a_won_round():
     """Wiped on a minority, the key is there again after the next extension, with the same owner and ttl."""
     async with held(5) as (w, lease, _):
@@ -547,7 +516,6 @@ async def test_a_node_that_lost_the_key_gets_it_back_in_a_won_round():
 
 
 @pytest.mark.parametrize(("index", "told", "latency"), [(0, 1, LATENCY), (4, 0, LATENCY), (0, 0, 0.03)])
-@virtual
 async def test_the_event_tells_of_nodes_that_are_topped_up(index, told, latency):
     """Those that have answered by then; one whose answer comes behind the verdict is topped up, too."""
     async with held(5, extension=PLAIN) as (w, lease, heard):
@@ -562,7 +530,6 @@ async def test_the_event_tells_of_nodes_that_are_topped_up(index, told, latency)
 
 
 @pytest.mark.parametrize("release", [True, False])
-@virtual
 async def test_a_missing_key_that_is_heard_of_too_late_is_not_set_again(release):
     """A slow node's "missing" that comes after the release, or after the loss, tops no node up."""
     async with held(extension=PLAIN) as (w, lease, _):
@@ -584,7 +551,6 @@ async def test_a_missing_key_that_is_heard_of_too_late_is_not_set_again(release)
 
 
 @pytest.mark.parametrize("gone", [(0, 1), (0, 1, 2)])
-@virtual
 async def test_a_lost_majority_is_never_resurrected(gone):
     """A key that is gone from a majority is not set again anywhere."""
     async with held() as (w, lease, _):
@@ -595,7 +561,6 @@ async def test_a_lost_majority_is_never_resurrected(gone):
         assert w.keys == [()] * 3
 
 
-@virtual
 async def test_an_unknown_round_tops_no_node_up():
     """Without a proven majority a missing key stays missing."""
     async with held(5) as (w, lease, _):
@@ -607,7 +572,6 @@ async def test_an_unknown_round_tops_no_node_up():
         assert w.holders("a")[0] is None
 
 
-@virtual
 async def test_several_names_are_topped_up_all_or_nothing():
     """A node that lost one of two keys is topped up; where one is a stranger's nothing is set."""
     async with world(5) as w, w.manager.lock("a", "b") as lease, w.manager.lock("c") as other:
@@ -624,7 +588,6 @@ async def test_several_names_are_topped_up_all_or_nothing():
         assert other.held
 
 
-@virtual
 async def test_a_topped_up_node_is_released_too():
     """A node that was down at the acquire and was topped up later keeps no key after the release."""
     async with world() as w:
@@ -641,7 +604,6 @@ async def test_a_topped_up_node_is_released_too():
 
 
 @pytest.mark.heavy
-@virtual
 async def test_nothing_is_sent_with_the_owner_after_its_release():
     """In a thousand races of release, extensions and lost scripts nothing but releases follows a release."""
     dice = random.Random(5)
@@ -674,7 +636,6 @@ async def test_nothing_is_sent_with_the_owner_after_its_release():
 # -- dropped leases ---------------------------------------------------------------------
 
 
-@virtual
 async def test_a_dropped_lease_warns_and_is_released():
     """It is no longer extended, its keys go, and it warns; one that was released goes in silence."""
     async with world() as w:

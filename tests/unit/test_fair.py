@@ -12,8 +12,6 @@ from aioredlock_ng import LockManager, LockTakenError
 from tests.unit.crowds import crowd
 from tests.unit.worlds import ANOTHER, LATENCY, PREFIX, Tripwire, count, in_task, sim, world
 
-ON_VIRTUAL_TIME = True
-
 NAME = "printer"
 KEY = PREFIX + NAME.encode()
 TICKETS = PREFIX + b"tickets:{" + KEY + b"}"

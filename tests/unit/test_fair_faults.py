@@ -21,10 +21,8 @@ from tests.unit.test_fair import (
     sit,
     waiting,
     wired,
-)  # fmt: skip
+)
 from tests.unit.worlds import ANOTHER, LATENCY, PLAIN, TTL, count, in_task, make, sim, world
-
-ON_VIRTUAL_TIME = True
 
 
 def crowd(node, number, *, first=1 << 52):

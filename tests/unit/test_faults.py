@@ -36,7 +36,7 @@ from aioredlock_ng.testing.faults import (
     play,
 )
 from tests.listening import Listener, listen_in_memory
-from tests.unit.worlds import locks, opened, sim, virtual
+from tests.unit.worlds import locks, opened, sim
 
 BUSY = "BUSY Redis is busy running a script."
 
@@ -137,7 +137,6 @@ def differs(was: Look, now: Look) -> Look:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@virtual
 async def test_a_fault_begins_and_ends_as_it_says(kind: type[Fault]) -> None:
     """Nothing before its time, what its docstring says while it lasts, all well afterwards; and never
     anything at another node.
@@ -160,7 +159,6 @@ async def test_a_fault_begins_and_ends_as_it_says(kind: type[Fault]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("how", ["end", "error", "cancellation"])
-@virtual
 async def test_what_has_begun_ends_with_the_block(kind: type[Fault], how: str) -> None:
     """Also when the block raises or is cancelled; what has not begun by then never does."""
     nodes, was = await prepared()
@@ -187,7 +185,6 @@ async def test_what_has_begun_ends_with_the_block(kind: type[Fault], how: str) -
     assert differs(was, await look(nodes[0])) == pytest.approx(expected)
 
 
-@virtual
 async def test_a_reset_of_all_connections_is_heard() -> None:
     """`Disconnect` ends what is connected, and nothing else."""
     node = MemoryNode()
@@ -199,7 +196,6 @@ async def test_a_reset_of_all_connections_is_heard() -> None:
         assert listener.lost
 
 
-@virtual
 async def test_a_relapse_brings_the_data_of_its_beginning() -> None:
     """What was written in between is gone, and there is another process."""
     node = MemoryNode()
@@ -215,7 +211,6 @@ async def test_a_relapse_brings_the_data_of_its_beginning() -> None:
 
 
 @pytest.mark.parametrize("keep", [False, True])
-@virtual
 async def test_a_restart_keeps_its_data_if_it_says_so(keep: bool) -> None:
     """As with an append-only file; while it is down no client can connect."""
     node = MemoryNode()
@@ -231,7 +226,6 @@ async def test_a_restart_keeps_its_data_if_it_says_so(keep: bool) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
-@virtual
 async def test_a_break_is_of_one_command(after: bool) -> None:
     """Executed or not, it has no answer; the next connection is as good as any."""
     node = MemoryNode()
@@ -245,7 +239,6 @@ async def test_a_break_is_of_one_command(after: bool) -> None:
         assert (await look(node))["answer"] == "PONG"
 
 
-@virtual
 async def test_loss_is_drawn_anew_for_each_node() -> None:
     """Ways to different nodes, and different ways to one, do not lose the same messages; equal runs do."""
 
@@ -335,7 +328,6 @@ OVERLAPS: dict[str, tuple[Fault, Fault, Callable[[MemoryNode], Any], list[Any]]]
 
 
 @pytest.mark.parametrize("name", OVERLAPS)
-@virtual
 async def test_faults_of_one_node_go_on_side_by_side(name: str) -> None:
     """The end of one is not the end of the other, and when the last one is over all is as it was."""
     first, second, shown, expected = OVERLAPS[name]
@@ -350,7 +342,6 @@ async def test_faults_of_one_node_go_on_side_by_side(name: str) -> None:
     assert seen == expected
 
 
-@virtual
 async def test_what_was_wrong_before_is_wrong_afterwards() -> None:
     """A fault ends what it began: what a test has done by hand before holds again afterwards."""
     node = MemoryNode()
@@ -371,7 +362,6 @@ async def test_what_was_wrong_before_is_wrong_afterwards() -> None:
 
 
 @pytest.mark.parametrize("kind", [Restart, Relapse])
-@virtual
 async def test_a_node_that_was_down_before_comes_back(kind: type[Fault]) -> None:
     """A fault that brings another process brings it whatever a test has done before: it runs."""
     node = MemoryNode()
@@ -384,7 +374,6 @@ async def test_a_node_that_was_down_before_comes_back(kind: type[Fault]) -> None
         assert node.answers
 
 
-@virtual
 async def test_a_stall_of_another_process_does_not_come_back() -> None:
     """A stall that a restart has ended has no part in what stalls the new process, nor in its end."""
     node = MemoryNode()
@@ -400,7 +389,6 @@ async def test_a_stall_of_another_process_does_not_come_back() -> None:
 
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("happens", [True, False])
-@virtual
 async def test_a_break_that_was_no_faults_stays(first: bool, happens: bool) -> None:
     """With the block goes what a fault still has to break, not what a test has put on the way by hand."""
     node = MemoryNode()
@@ -422,7 +410,6 @@ async def test_a_break_that_was_no_faults_stays(first: bool, happens: bool) -> N
     assert (await look(node))["answer"] == "PONG"
 
 
-@virtual
 async def test_a_break_that_has_not_begun_takes_nothing_back() -> None:
     """Its time never came, and what waits on the way is not its own."""
     node = MemoryNode()
@@ -431,7 +418,6 @@ async def test_a_break_that_has_not_begun_takes_nothing_back() -> None:
     assert (await look(node))["answer"] == "reset"
 
 
-@virtual
 async def test_a_fault_of_one_client_is_of_no_other() -> None:
     """Each way by its number; without one, all ways that there are."""
     node = MemoryNode()
@@ -565,7 +551,6 @@ class Broken(Fault):
 
 @pytest.mark.parametrize("at_its_end", [False, True])
 @pytest.mark.parametrize("lasts", [0.0, 100.0])
-@virtual
 async def test_what_a_fault_raises_is_raised_by_the_block(at_its_end: bool, lasts: float) -> None:
     """Not lost in a timer, nor in the way of the other faults and their ends; it says which one it was."""
     node = MemoryNode()
@@ -582,7 +567,6 @@ async def test_what_a_fault_raises_is_raised_by_the_block(at_its_end: bool, last
     assert caught.value.__notes__ == [f"raised by {broken}"]
 
 
-@virtual
 async def test_what_several_faults_raise_is_a_group() -> None:
     """One exception for all, in the order of time."""
     first, second = Broken(at=1.0, node=0, lasts=9.0, at_its_end=True), Broken(at=2.0, node=0)
@@ -594,7 +578,6 @@ async def test_what_several_faults_raise_is_a_group() -> None:
 
 
 @pytest.mark.parametrize("kind", [ValueError, asyncio.CancelledError])
-@virtual
 async def test_a_blocks_own_exception_stays(kind: type[BaseException]) -> None:
     """It leaves unchanged, a cancellation too; what a fault has raised is a note on it."""
     error, broken = kind("the block's"), Broken(at=1.0, node=0)
@@ -640,7 +623,6 @@ def test_a_fault_is_a_value(kind: type[Fault]) -> None:
     assert not kind.__doc__.startswith(kind.__name__), "the one that dataclasses make up"
 
 
-@virtual
 async def test_a_generator_of_faults_will_do() -> None:
     """They are taken once; a list may be played again."""
     node = MemoryNode()
@@ -655,7 +637,6 @@ async def test_a_generator_of_faults_will_do() -> None:
 # -- a whole story ---------------------------------------------------------------------------------
 
 
-@virtual
 async def test_a_lock_under_faults() -> None:
     """A minority that fails costs nothing, a majority the lock; when it is over, all goes on."""
     nodes = [MemoryNode(latency=0.001) for _ in range(3)]

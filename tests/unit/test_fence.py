@@ -84,7 +84,6 @@ class Listener:
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 5])
-@virtual
 async def test_nodes_that_agree_make_a_fence_in_one_round(number: int) -> None:
     """The answers to the acquire are the certificate: every counter equals the fence, after one round trip
     (R10).
@@ -106,7 +105,6 @@ async def test_nodes_that_agree_make_a_fence_in_one_round(number: int) -> None:
         assert all(count(node, "raise") == 0 for node in w.nodes)
 
 
-@virtual
 async def test_a_majority_at_one_number_is_a_certificate() -> None:
     """A node that stands above does not matter: Q equal counters are enough, and nothing is raised (R10)."""
     async with world() as w:
@@ -118,7 +116,6 @@ async def test_a_majority_at_one_number_is_a_certificate() -> None:
         assert tries(w) == (1, 0, 0)
 
 
-@virtual
 async def test_an_answer_that_is_about_to_come_saves_a_round() -> None:
     """Won, but not yet agreed: a slower node that agrees with one of the two makes the certificate (R10)."""
     async with world() as w:
@@ -134,7 +131,6 @@ async def test_an_answer_that_is_about_to_come_saves_a_round() -> None:
 # -- disagreement --------------------------------------------------------------------------------------
 
 
-@virtual
 async def test_nodes_that_disagree_are_raised_to_the_greatest() -> None:
     """A second round lifts those below the greatest counter, and only those; it is the fence (R10)."""
     async with world() as w:
@@ -150,7 +146,6 @@ async def test_nodes_that_disagree_are_raised_to_the_greatest() -> None:
         assert tries(w) == (0, 1, 0)
 
 
-@virtual
 async def test_a_node_out_of_reach_does_not_keep_the_others_from_agreeing() -> None:
     """One stands beyond what the others' clocks allow: these are raised to the greater of theirs (R10)."""
     async with world() as w:
@@ -162,7 +157,6 @@ async def test_a_node_out_of_reach_does_not_keep_the_others_from_agreeing() -> N
         assert tries(w) == (0, 1, 0)
 
 
-@virtual
 async def test_the_round_that_raises_takes_from_the_validity() -> None:
     """Keys live from the first question on: agreeing on a fence does not begin their time anew (R3, R10)."""
     async with world() as w:
@@ -173,7 +167,6 @@ async def test_the_round_that_raises_takes_from_the_validity() -> None:
         assert lease.valid_until == pytest.approx(asked_at + 10.0 - 0.102, abs=EPSILON)
 
 
-@virtual
 async def test_the_round_that_raises_has_the_time_that_the_acquire_has_left() -> None:
     """Both together take one node_timeout at most, as one round does (R1, R10)."""
     async with world(latency=0.7 * TIMEOUT / 2) as w:
@@ -183,7 +176,6 @@ async def test_the_round_that_raises_has_the_time_that_the_acquire_has_left() ->
         assert sim().time() - began < 1.5 * TIMEOUT
 
 
-@virtual
 async def test_a_node_that_has_not_answered_yet_is_raised_too() -> None:
     """Its raise is queued behind its acquire: whenever it executes both, it stands at the fence (R10)."""
     async with world() as w:
@@ -206,7 +198,6 @@ async def _uncertified(w: World, number: int = 1) -> QuorumUnavailableError:
     return end.error
 
 
-@virtual
 async def test_without_a_certificate_the_try_is_lost() -> None:
     """Nodes that can follow none of the counters: no fence, no lock, no key; the error says so (R10)."""
     async with world() as w:
@@ -224,7 +215,6 @@ async def test_without_a_certificate_the_try_is_lost() -> None:
         assert 1 < sim().time() - began < SETTLED, "as soon as the clocks allow it"
 
 
-@virtual
 async def test_the_next_ballot_is_above_what_was_seen() -> None:
     """A try whose raise was not answered teaches the next one a number at which all agree at once (R10)."""
     async with world(retry=RetryPolicy(base=0.01)) as w:
@@ -254,7 +244,6 @@ def _acquires(node: MemoryNode) -> list[Any]:
 
 @pytest.mark.parametrize("repair", [False, True], ids=["_extend", "_repair"])
 @pytest.mark.parametrize("by", [None, -1000, 500])
-@virtual
 async def test_a_node_that_is_late_is_raised_in_passing(repair: bool, by: int | None) -> None:
     """Extension and repair carry the fence: counters below it follow, none is ever lowered (R10)."""
     async with world() as w, w.manager.lock("a", extension=PLAIN) as lease:
@@ -281,7 +270,6 @@ KINDS: Final[dict[str, Callable[[LockManager], Lock]]] = {
 @pytest.mark.parametrize(
     ("kind", "by"), [*((kind, 0) for kind in KINDS), ("lock", None), ("lock", -1000), ("lock", 500)]
 )
-@virtual
 async def test_a_release_raises_in_passing_where_a_node_is_known_to_stand_elsewhere(
     kind: str, by: int | None
 ) -> None:
@@ -317,7 +305,6 @@ def slot_stands(w: World, name: str) -> list[int | None]:
     return [int(node._server.fields(key)[b"0"]) for node in w.nodes]
 
 
-@virtual
 async def test_a_release_leaves_counters_alone_where_the_nodes_agree() -> None:
     """All that granted stand at the fence: no counter is touched, it lives on as it did (R10, R11)."""
     async with world() as w, w.manager.lock("a", extension=PLAIN) as lease:
@@ -330,7 +317,6 @@ async def test_a_release_leaves_counters_alone_where_the_nodes_agree() -> None:
 
 
 @pytest.mark.heavy
-@virtual
 async def test_a_fence_stays_what_it_is() -> None:
     """Over minutes of extensions: the lease keeps its fence, the nodes its counter, and that stays alive
     (R10, R11).
@@ -350,7 +336,6 @@ async def test_a_fence_stays_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("heights", [(0, 0, 0), (1, 2, 3), (3, 1, 2), (5, 5, 0)])
-@virtual
 async def test_several_names_share_one_fence(heights: tuple[int, ...]) -> None:
     """It is greater than all that their counters had, they all stand at it, and each name goes on above it
     (R10).
@@ -367,7 +352,6 @@ async def test_several_names_share_one_fence(heights: tuple[int, ...]) -> None:
         assert [await fence_of(w.manager, name) > lease.fence for name in "abc"] == [True] * 3
 
 
-@virtual
 async def test_several_names_that_disagree_are_raised_together() -> None:
     """Counters of different names on different nodes: one number for all of them, in two rounds (R10)."""
     async with world() as w:
@@ -417,7 +401,6 @@ LOSSES = [
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@virtual
 async def test_fences_grow_whatever_is_lost(loss: Callable[[World], Awaitable[None]]) -> None:
     """Whichever of two processes comes next, whatever the nodes forgot: its fence is greater (R10, R11)."""
     fences: list[int] = []
@@ -430,7 +413,6 @@ async def test_fences_grow_whatever_is_lost(loss: Callable[[World], Awaitable[No
     assert fences == sorted(set(fences))
 
 
-@virtual
 async def test_fences_grow_over_restarts_with_older_data() -> None:
     """Nodes that come back with counters of long ago are above all that they gave out since (R11, R12)."""
     fences: list[int] = []
@@ -448,7 +430,6 @@ async def test_fences_grow_over_restarts_with_older_data() -> None:
 
 
 @pytest.mark.heavy
-@virtual
 async def test_a_thousand_in_a_millisecond_do_not_run_away() -> None:
     """More acquires than a millisecond has numbers: the counters stay below what a loss makes up for
     (R10, R11).
@@ -486,7 +467,6 @@ OFFSETS = [
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(("offsets", "available"), OFFSETS)
-@virtual
 async def test_nodes_whose_clocks_are_apart(offsets: tuple[float, ...], available: bool) -> None:
     """A majority within ten seconds of each other can agree; else there may be no lock, but never a wrong
     order (R10).
@@ -512,7 +492,6 @@ async def test_nodes_whose_clocks_are_apart(offsets: tuple[float, ...], availabl
 
 
 @pytest.mark.parametrize("number", [1, pytest.param(3, marks=pytest.mark.heavy)])
-@virtual
 async def test_a_counter_outlives_a_clock_that_was_ahead(number: int) -> None:
     """A majority's clocks are an hour ahead for a lock's turn and come back: after one more turn and more
     than a `fence_ttl` of rest, what counters start with would be below what they were (R11).
@@ -543,7 +522,6 @@ class WrongClock:
         return self._wall() + self._ahead
 
 
-@virtual
 async def test_the_clients_own_time_of_day_does_not_matter() -> None:
     """Processes whose clocks are an hour apart take turns: one round each, and fences in order (R10)."""
     nodes = [MemoryNode(latency=LATENCY, clock_offset=offset) for offset in (0.0, 0.3, -0.2)]
@@ -621,7 +599,6 @@ def test_cancelled_at_every_pause_of_an_acquire(
 # -- without -------------------------------------------------------------------------------------------
 
 
-@virtual
 async def test_without_fencing_only_the_pages_command_is_sent() -> None:
     """``SET key owner NX PX ttl``, no script, no counter, no record, and a lease without a fence (R10)."""
     listener = Listener()
@@ -642,7 +619,6 @@ async def test_without_fencing_only_the_pages_command_is_sent() -> None:
         assert [node.keys for node in w.nodes] == [()] * 3
 
 
-@virtual
 async def test_fenced_and_plain_holders_exclude_each_other() -> None:
     """They meet on the lock's key (R16); the fence of a fenced one grows past a plain one's turn."""
     async with world() as w, w.process(fencing=False, restart_quarantine=0) as plain:

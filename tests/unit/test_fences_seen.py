@@ -10,7 +10,7 @@ import pytest
 
 from aioredlock_ng import Lease, LockInspection, LockManager, LockNotAcquiredError
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import ANOTHER, PREFIX, STRANGER, World, counter, virtual, world
+from tests.unit.worlds import ANOTHER, PREFIX, STRANGER, World, counter, world
 
 NAME = "a"
 
@@ -32,7 +32,6 @@ def stand(node: MemoryNode, fence: int | None) -> None:
 # -- the holder's ------------------------------------------------------------------------------------
 
 
-@virtual
 async def test_the_fence_of_a_holder_alone_is_seen() -> None:
     """Whatever it holds the name as, in the survey and on each node; once it is free, no more."""
     async with world(3) as w, w.process() as other:
@@ -57,7 +56,6 @@ async def test_the_fence_of_a_holder_alone_is_seen() -> None:
         assert (seen.state, seen.highest_fence, seen.nodes[0].fence_counter) == ("free", None, None)
 
 
-@virtual
 async def test_the_fence_of_several_holders_or_names() -> None:
     """Names that are held together have one; readers share it, or have less; permits have none here."""
     async with world(3) as w, w.process() as other:
@@ -78,7 +76,6 @@ async def test_the_fence_of_several_holders_or_names() -> None:
 # -- what it cannot tell -----------------------------------------------------------------------------
 
 
-@virtual
 async def test_a_process_that_hands_a_lock_on_has_one_of_the_last_64() -> None:
     """The nodes know the last of a block: each of its leases has that one or one below it."""
     async with world(3) as w, w.process() as other:
@@ -99,7 +96,6 @@ async def test_a_process_that_hands_a_lock_on_has_one_of_the_last_64() -> None:
             await lease.release()
 
 
-@virtual
 async def test_a_holder_without_fences_leaves_the_one_before_it() -> None:
     """No fence is greater than that; of a name that never had one there is none."""
     async with world(3) as w, w.process(fencing=False) as plain:
@@ -111,7 +107,6 @@ async def test_a_holder_without_fences_leaves_the_one_before_it() -> None:
             assert (await look(plain)).highest_fence == lease.fence
 
 
-@virtual
 async def test_a_node_that_is_ahead_or_behind_is_in_the_minority() -> None:
     """One alone tells its own counter; the fence is where a majority that has the holder stands."""
     async with world(5) as w, w.manager.lock(NAME) as lease:
@@ -131,7 +126,6 @@ async def test_a_node_that_is_ahead_or_behind_is_in_the_minority() -> None:
 
 
 @pytest.mark.parametrize("said", [b"nonsense", b"-7", b"1e400", b"9" * 100, None, [b"a list"]])
-@virtual
 async def test_what_is_no_number_is_no_fence(said: bytes | list[bytes] | None) -> None:
     """Another program's value under the counter's name hides neither the holder nor other nodes' counters."""
     async with world(3) as w:
@@ -145,7 +139,6 @@ async def test_what_is_no_number_is_no_fence(said: bytes | list[bytes] | None) -
         assert (seen.state, seen.held_by, seen.highest_fence) == ("held", 3, 42)
 
 
-@virtual
 async def test_another_programs_lock_beside_a_counter() -> None:
     """It takes no fences: the counter is that of a holder before it."""
     async with world(3) as w:
@@ -181,7 +174,6 @@ async def try_once(random: Random, manager: LockManager) -> Lease | None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-@virtual
 async def test_no_fence_is_above_what_is_seen(seed: int) -> None:
     """Whatever becomes of nodes: none that was given out so far; and nearly always it is the holder's."""
     random, given, told, exact = Random(seed), [0], 0, 0

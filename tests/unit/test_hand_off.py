@@ -152,7 +152,6 @@ async def handing(number: int = 3, **options: Any) -> AsyncIterator[World]:
 
 
 @BOTH
-@virtual
 async def test_a_lock_is_handed_off_without_a_word_to_the_nodes(fencing: bool) -> None:
     """The next task has it in the same moment, as it is; the lease before ends like any other."""
     async with handing(5, fencing=fencing) as w:
@@ -181,7 +180,6 @@ async def test_a_lock_is_handed_off_without_a_word_to_the_nodes(fencing: bool) -
         await two.release()
 
 
-@virtual
 async def test_each_lease_has_a_fence_of_the_block():
     """One after the other, up to the number at which the nodes' counters stand from the beginning."""
     async with handing() as w:
@@ -202,7 +200,6 @@ async def test_each_lease_has_a_fence_of_the_block():
         await after.release()
 
 
-@virtual
 async def test_fences_are_asked_for_where_they_may_be_needed():
     """One for a name that no other task wants; a block where one waits, or has just had it."""
     async with handing() as w:
@@ -221,7 +218,6 @@ async def test_fences_are_asked_for_where_they_may_be_needed():
         assert blocks(w)[3:] == [1, 1], "several names are never handed off"
 
 
-@virtual
 async def test_a_fence_dates_from_the_acquire_of_its_block():
     """The nodes have forgotten the lock, and another process has won it: its fence is the greater one (A2).
 
@@ -266,7 +262,6 @@ async def refuses(w: World, one: Lease, *, before: Callable[[], Any] = lambda: N
 
 @pytest.mark.parametrize("ttl", [TTL / 2, TTL - 0.001, TTL + 0.001, 2 * TTL])
 @BOTH
-@virtual
 async def test_an_heir_wants_the_same_ttl(ttl: float, fencing: bool) -> None:
     """A shorter one would be kept from others for longer after a crash; a longer one would not be covered."""
     async with handing(fencing=fencing) as w:
@@ -274,7 +269,6 @@ async def test_an_heir_wants_the_same_ttl(ttl: float, fencing: bool) -> None:
 
 
 @pytest.mark.parametrize("of", ["the heir", "the lease before"])
-@virtual
 async def test_what_stays_taken_is_not_handed_off(of):
     """With `at_least` the name is to stay taken since it was asked for (R34)."""
     async with world() as w:
@@ -285,7 +279,6 @@ async def test_what_stays_taken_is_not_handed_off(of):
 
 
 @BOTH
-@virtual
 async def test_much_validity_must_be_left(fencing: bool) -> None:
     """Seven eighths of the ttl and more: it is good enough; less: the nodes are asked for a new one."""
     async with handing(fencing=fencing) as w:
@@ -300,7 +293,6 @@ async def test_much_validity_must_be_left(fencing: bool) -> None:
             await asyncio.sleep(1)
 
 
-@virtual
 async def test_what_lives_longer_than_asked_is_not_handed_off():
     """A lease was extended by more than its ttl: the keys outlive what the next task wants."""
     async with handing() as w:
@@ -309,7 +301,6 @@ async def test_what_lives_longer_than_asked_is_not_handed_off():
         await refuses(w, one)
 
 
-@virtual
 async def test_a_ttl_that_may_have_been_prolonged_is_not_handed_off():
     """An extension to a longer ttl found no quorum: some nodes may let the keys live that long."""
     async with world() as w:
@@ -323,7 +314,6 @@ async def test_a_ttl_that_may_have_been_prolonged_is_not_handed_off():
         await refuses(w, one)
 
 
-@virtual
 async def test_an_extension_under_way_is_waited_for_by_none():
     """The nodes may be about to say that the lock is lost: they are asked."""
     async with handing() as w:
@@ -331,7 +321,6 @@ async def test_an_extension_under_way_is_waited_for_by_none():
         await refuses(w, one, before=lambda: asyncio.ensure_future(one.extend()))
 
 
-@virtual
 async def test_a_lock_that_was_lost_is_not_handed_off():
     """Whether by the clock, by the nodes, or in a stall that is not noticed still: the next task asks."""
     async with handing() as w:
@@ -342,7 +331,6 @@ async def test_a_lock_that_was_lost_is_not_handed_off():
         assert one._holding.loss is LossReason.EXPIRED
 
 
-@virtual
 async def test_the_next_in_line_wants_this_name_alone():
     """One that waits for another name, too, asks for both; and it is not passed over."""
     async with handing() as w:
@@ -361,7 +349,6 @@ async def test_the_next_in_line_wants_this_name_alone():
 
 
 @pytest.mark.parametrize("wants", ["writer", "reader", "fair", "leader"])
-@virtual
 async def test_the_next_in_line_wants_the_same_kind(wants):
     """One of another kind asks the nodes itself, and has a lease of its own kind."""
     async with handing() as w:
@@ -379,7 +366,6 @@ async def test_the_next_in_line_wants_the_same_kind(wants):
         await lock.__aexit__(None, None, None)
 
 
-@virtual
 async def test_a_manager_that_cannot_lock_hands_nothing_on():
     """Two of its nodes are found to be one server: no lock can be trusted any more (A4)."""
     async with world() as w:
@@ -395,7 +381,6 @@ async def test_a_manager_that_cannot_lock_hands_nothing_on():
 # -- windows ---------------------------------------------------------------------------------------------
 
 
-@virtual
 async def test_a_window_ends_with_a_release_that_is_told():
     """After 50 ms the nodes hear of a release, all that listen are told, once, and others may ask first."""
     async with handing() as w:
@@ -417,7 +402,6 @@ async def test_a_window_ends_with_a_release_that_is_told():
         await lease.release()
 
 
-@virtual
 async def test_a_stall_does_not_begin_a_window_anew():
     """An heir that wakes late has had the lock meanwhile, and others have not: the window goes on."""
     async with handing() as w:
@@ -441,7 +425,6 @@ async def test_a_stall_does_not_begin_a_window_anew():
 # -- what the heir's lease is like -----------------------------------------------------------------------
 
 
-@virtual
 async def test_an_heir_extends_by_its_own_policy():
     """Its extensions are counted from its beginning, and tell the nodes the block's last fence (R8, R10)."""
     async with handing() as w:
@@ -462,7 +445,6 @@ async def test_an_heir_extends_by_its_own_policy():
         await two.release()
 
 
-@virtual
 async def test_what_is_told_of_it():
     """Hooks are told of each lease; statistics list the one that is held, and count those handed off."""
     heard = Heard()
@@ -493,7 +475,6 @@ async def test_what_is_told_of_it():
 
 @pytest.mark.parametrize("behind", [0, 1, 2])
 @BOTH
-@virtual
 async def test_an_heir_that_is_cancelled_passes_it_on(behind: int, fencing: bool) -> None:
     """To the next in line, with the next fence: none is given twice.  To none: it is released, and told."""
     heard = Heard()
@@ -526,7 +507,6 @@ async def test_an_heir_that_is_cancelled_passes_it_on(behind: int, fencing: bool
 
 
 @pytest.mark.parametrize("ends", ["cancelled", "late", "closed"])
-@virtual
 async def test_what_no_heir_takes_raises_the_nodes_that_are_behind(ends):
     """Its release carries the fence, as that of any lease does where a node granted below it (R10)."""
     nodes = [MemoryNode(latency=LATENCY, clock_offset=offset) for offset in (0.0, 0.0, -12.0)]
@@ -551,7 +531,6 @@ async def test_what_no_heir_takes_raises_the_nodes_that_are_behind(ends):
 
 
 @pytest.mark.parametrize("stall", [0.4 * TTL, 0.95 * TTL, TTL])
-@virtual
 async def test_an_heir_that_wakes_late_judges_what_it_was_given(stall):
     """As after any win: what is not valid for long enough is no lock, and the heir asks the nodes (R3)."""
     heard = Heard()
@@ -576,7 +555,6 @@ async def test_an_heir_that_wakes_late_judges_what_it_was_given(stall):
         assert not heard.of(Lost)
 
 
-@virtual
 async def test_a_manager_that_closes_releases_what_no_task_has_taken():
     """Between the hand-off and the waking of the heir: that gets no lease, and no key stays."""
     async with world() as w:
@@ -614,7 +592,6 @@ async def hot(w: World, tasks: int, rounds: int, *, alike: bool = False) -> list
     return had
 
 
-@virtual
 async def test_a_hot_name_takes_a_round_trip_and_two_commands_each():
     """An acquire and a quiet release per node, and nothing besides; tasks that come again have it in turn."""
     async with world(5) as w:
@@ -629,7 +606,6 @@ async def test_a_hot_name_takes_a_round_trip_and_two_commands_each():
         assert w.manager.statistics().certified == 300
 
 
-@virtual
 async def test_only_the_last_release_is_told():
     """While tasks of a process follow nothing is published; when none is left, a notice is."""
     async with world() as w:
@@ -644,7 +620,6 @@ async def test_only_the_last_release_is_told():
             assert listener.times == [pytest.approx(ends[-1].at)]
 
 
-@virtual
 async def test_a_lock_that_is_not_handed_off_is_told():
     """A lock of several names goes to no task of the process as it is: others are told at once."""
     async with world() as w:
@@ -657,7 +632,6 @@ async def test_a_lock_that_is_not_handed_off_is_told():
         assert (await next_in_line).error is None
 
 
-@virtual
 async def test_a_try_that_fails_is_told():
     """What a contender undoes may have kept others out: each node that granted it tells so."""
     async with world() as w:
@@ -670,7 +644,6 @@ async def test_a_try_that_fails_is_told():
 
 @pytest.mark.parametrize("others", [0, 1])
 @pytest.mark.parametrize("turn", range(8))
-@virtual
 async def test_a_taker_that_is_cancelled_leaves_nothing(turn, others):
     """Cancelled around the hand-off, it leaves no key, and waiters elsewhere are told if no task asks."""
     async with world() as w, w.process() as elsewhere:
@@ -833,7 +806,6 @@ async def handed_off(w: World, after: float) -> float:
 @pytest.mark.parametrize(
     ("tasks", "hold"), [pytest.param(4, 0.0, marks=pytest.mark.heavy), (4, 0.01), (1, 0.01)], ids=str
 )
-@virtual
 async def test_a_busy_process_lets_a_newcomer_in(tasks, hold):
     """A waiter for a lock that another process never lets go waits for one turn of it, whenever it comes."""
     draw = random.Random(5)
@@ -846,7 +818,6 @@ async def test_a_busy_process_lets_a_newcomer_in(tasks, hold):
                 assert sim().time() - began <= WINDOW + YIELD + 2 * hold
 
 
-@virtual
 async def test_a_turn_is_bounded_in_count(monkeypatch):
     """However little time hand-offs take, another process gets in after so many of them."""
     monkeypatch.setattr(handoff, "WINDOW", 1000.0)
@@ -865,7 +836,6 @@ async def test_a_turn_is_bounded_in_count(monkeypatch):
 
 
 @pytest.mark.parametrize("alone", [True, False])
-@virtual
 async def test_a_turn_ends_with_a_pause(alone):
     """A glimpse for pollers, where nothing listens; a yield, where a waiter does."""
     async with world() as w, w.process() as other:
@@ -881,7 +851,6 @@ async def test_a_turn_ends_with_a_pause(alone):
 
 
 @pytest.mark.parametrize("single_try", [False, True])
-@virtual
 async def test_when_no_pause_is_made(single_try):
     """For a lock that is wanted now and then; and a single try asks at once, also after a turn."""
     async with world() as w:
@@ -896,7 +865,6 @@ async def test_when_no_pause_is_made(single_try):
 
 
 @pytest.mark.parametrize("why", ["refused", "lost", "cancelled"])
-@virtual
 async def test_a_turn_begins_with_a_lock_that_was_had(why):
     """What was had before a refusal, a loss, or a pause that was cancelled is not counted."""
     async with world() as w:
@@ -925,7 +893,6 @@ async def test_a_turn_begins_with_a_lock_that_was_had(why):
             assert await handed_off(w, LATENCY) == pytest.approx(ROUND_TRIP)
 
 
-@virtual
 async def test_the_memory_of_turns_is_bounded(monkeypatch):
     """Names are many: only the last of them are remembered, and the oldest are forgotten first."""
     monkeypatch.setattr(handoff, "MAX_WINDOWS", 10)
@@ -936,7 +903,6 @@ async def test_the_memory_of_turns_is_bounded(monkeypatch):
         assert list(w.manager._life.session.queue.handoff.windows) == [f"{n}" for n in range(15, 25)]
 
 
-@virtual
 async def test_the_number_of_waiters_is_bounded(monkeypatch):
     """One waiter too many is told at once that the lock is taken, and why; others are not disturbed."""
     monkeypatch.setattr("aioredlock_ng._acquire.acquisition.MAX_WAITERS", 3)

@@ -10,8 +10,6 @@ import pytest
 from aioredlock_ng import LockTakenError
 from tests.unit.worlds import LATENCY, in_task, opened, world
 
-ON_VIRTUAL_TIME = True
-
 OTHERS = b"0123456789" * 4 + b":1700000000000:"
 """What an owner value of this package begins with: all but the label."""
 

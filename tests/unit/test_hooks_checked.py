@@ -12,7 +12,7 @@ import pytest
 from aioredlock_ng import LockManager
 from aioredlock_ng.events import Acquired, Event, Hooks, Released
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import virtual, world
+from tests.unit.worlds import world
 
 METHODS = [name for name in dir(Hooks) if name.startswith("on_")]
 
@@ -97,7 +97,6 @@ def test_a_known_name_is_a_method() -> None:
     make(hook)
 
 
-@virtual
 async def test_a_hook_hears_what_it_has_methods_for() -> None:
     """A subclass of `Hooks` listens to what it overrides, be it in the object itself, and to nothing else."""
 

@@ -15,18 +15,7 @@ import pytest
 from aioredlock_ng import Lease, LockLostError, LockManager, LossReason, ManagerClosedError
 from aioredlock_ng.events import Hooks, Waiting
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import (
-    LATENCY,
-    TIMEOUT,
-    deadline,
-    locks,
-    make,
-    opened,
-    sim,
-    turns,
-    virtual,
-    world,
-)
+from tests.unit.worlds import LATENCY, TIMEOUT, deadline, locks, make, opened, sim, turns, world
 
 LOGGER = logging.getLogger("aioredlock_ng")
 TTL = 3.0
@@ -102,7 +91,6 @@ async def lost(
 
 @pytest.mark.parametrize("loss", [None, *LOSSES])
 @pytest.mark.parametrize("hostile", HOSTILE, ids=repr)
-@virtual
 async def test_a_loss_reaches_the_body_in_time(hostile, loss):
     """Whatever hooks and logging raise: the body ends before its lock does, and the manager lives on.
 
@@ -133,7 +121,6 @@ async def test_a_loss_reaches_the_body_in_time(hostile, loss):
             assert w.keys == [()] * 3
 
 
-@virtual
 async def test_an_interrupt_inside_a_hook_leaks_no_key():
     """Ctrl-C that strikes inside a hook goes to the caller, and the lock that has no lease is released."""
     async with world(hooks=[Hostile(KeyboardInterrupt(), "on_acquired")]) as w:
@@ -158,7 +145,6 @@ class Moody:
         raise RuntimeError("this attribute cannot be read")
 
 
-@virtual
 async def test_hooks_are_looked_at_once():
     """A hook whose attributes fail is found when the manager is made, and never in the middle of a loss."""
     with pytest.raises(RuntimeError, match="cannot be read"):
@@ -173,7 +159,6 @@ async def test_hooks_are_looked_at_once():
 # -- nodes ---------------------------------------------------------------------------------------------
 
 
-@virtual
 async def test_a_node_that_fails_is_told_to_all_callers():
     """A node's run() that raises ends the manager: bodies stop, keys are given up, the cause is chained."""
     masters = [MemoryNode(latency=LATENCY) for _ in range(3)]
@@ -209,7 +194,6 @@ async def test_a_node_that_fails_is_told_to_all_callers():
 
 
 @pytest.mark.parametrize("extended", [False, True])
-@virtual
 async def test_a_dropped_lease_is_released_where_warnings_are_errors(extended, monkeypatch):
     """The ResourceWarning of a dropped lease may be raised: the lease is given up all the same."""
     raised: list[Any] = []
@@ -241,7 +225,6 @@ class Checks(Hooks):
             self.lease.check()
 
 
-@virtual
 async def test_a_hook_that_ends_the_lease_in_the_way_lets_the_waiting_call_in():
     """A check notices that validity has ended before the watchdog has; what waits for it goes on at once."""
     hook = Checks()

@@ -13,8 +13,6 @@ from aioredlock_ng.testing import lose
 from tests.unit.test_log import logged
 from tests.unit.worlds import LATENCY, TTL, in_task, opened, world
 
-ON_VIRTUAL_TIME = True
-
 OF_LOCKS = {
     name for name, event in vars(events).items() if "label" in getattr(event, "__dataclass_fields__", ())
 }

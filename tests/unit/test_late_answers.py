@@ -8,7 +8,7 @@ import pytest
 
 from aioredlock_ng import Lease, LockNotAcquiredError, NodeState, QuorumUnavailableError, Vote
 from aioredlock_ng.events import NodeChanged, Refused
-from tests.unit.worlds import LATENCY, TIMEOUT, TTL, Heard, in_task, turns, virtual, world
+from tests.unit.worlds import LATENCY, TIMEOUT, TTL, Heard, in_task, turns, world
 
 ROUND_TRIP = 2 * LATENCY
 JUST_TOO_LATE = 0.0525
@@ -29,7 +29,6 @@ def assert_silent(error: LockNotAcquiredError) -> None:
 
 @pytest.mark.parametrize("names", [("a",), ("a", "b")], ids=str)
 @pytest.mark.parametrize("how", ["try", "zero", "some"])
-@virtual
 async def test_late_grants_are_no_holder(names, how):
     """When the lock is free and every grant comes too late, it is not said to be held."""
     heard = Heard()
@@ -44,7 +43,6 @@ async def test_late_grants_are_no_holder(names, how):
         assert w.keys == [()] * 3, "what was granted late was not undone"
 
 
-@virtual
 async def test_waiters_behind_late_grants_hear_the_same():
     """Contenders of one process that queue behind such a try are not told of a holder either."""
     async with world(latency=JUST_TOO_LATE) as w:
@@ -59,7 +57,6 @@ async def test_waiters_behind_late_grants_hear_the_same():
 
 
 @pytest.mark.parametrize("how", ["try", "zero"])
-@virtual
 async def test_a_verdict_is_not_older_than_the_last_holder(how):
     """Once a lease of this process is released, a silent quorum is no "held by this process" any more."""
     async with world() as w:
@@ -82,7 +79,6 @@ async def test_a_verdict_is_not_older_than_the_last_holder(how):
         assert w.keys == [()] * 3
 
 
-@virtual
 async def test_a_node_that_is_far_away_is_not_mute():
     """With a round trip above the heartbeat but below the node_timeout no node is ever suspect."""
     heard = Heard()
@@ -108,7 +104,6 @@ async def outcomes(lease: Lease) -> list[str]:
     return [node.outcome.value for node in (await lease.release()).nodes]
 
 
-@virtual
 async def test_a_release_called_again_knows_a_late_answer():
     """A node that stood still has released in the end: the answer came on the same connection."""
     async with world() as w:
@@ -123,7 +118,6 @@ async def test_a_release_called_again_knows_a_late_answer():
 
 
 @pytest.mark.parametrize("keep_data", [True, False])
-@virtual
 async def test_a_release_called_again_knows_what_the_ledger_has_learnt(keep_data):
     """A node that was down is told when it is back: it still had the key, or had lost it."""
     async with world() as w:
@@ -139,7 +133,6 @@ async def test_a_release_called_again_knows_what_the_ledger_has_learnt(keep_data
 
 
 @pytest.mark.parametrize("forgets", [1, 2])
-@virtual
 async def test_a_body_leaves_when_a_majority_has_answered_and_no_majority_released(forgets):
     """One node is down and one has lost its key: the last answer is a grant, or a refusal."""
 
@@ -157,7 +150,6 @@ async def test_a_body_leaves_when_a_majority_has_answered_and_no_majority_releas
         assert asyncio.get_running_loop().time() - task.result() == pytest.approx(ROUND_TRIP)
 
 
-@virtual
 async def test_what_is_never_learnt_stays_unknown():
     """The node is not back before the ttl has passed."""
     async with world() as w:

@@ -11,7 +11,7 @@ import pytest
 
 from aioredlock_ng import LeaseStatistics, LockTakenError
 from aioredlock_ng.testing import MemoryNode, lose
-from tests.unit.worlds import LATENCY, PLAIN, TTL, make, sim, virtual, world
+from tests.unit.worlds import LATENCY, PLAIN, TTL, make, sim, world
 
 AGE = 2 * LATENCY
 """Seconds that a lease is old when it is won."""
@@ -19,7 +19,6 @@ MAX_LEASES = 1000
 """How many leases the statistics list."""
 
 
-@virtual
 async def test_a_lease_cannot_be_copied() -> None:
     """A copy that is collected would release what is still held."""
     async with world() as w, w.manager.lock("a") as lease:
@@ -29,7 +28,6 @@ async def test_a_lease_cannot_be_copied() -> None:
         assert lease.held
 
 
-@virtual
 async def test_a_lease_has_one_body() -> None:
     """A second `async with` is refused, of an inner block's lease, too; it harms neither lease nor body."""
     async with world() as w:
@@ -43,7 +41,6 @@ async def test_a_lease_has_one_body() -> None:
         assert w.keys == [()] * 3
 
 
-@virtual
 async def test_a_key_without_expiry_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     """However often it is met: one line for each lock, with the node and what to do (R16)."""
     async with world() as w:
@@ -61,7 +58,6 @@ async def test_a_key_without_expiry_is_reported_once(caplog: pytest.LogCaptureFi
         ]
 
 
-@virtual
 async def test_what_is_held_is_listed() -> None:
     """Names, label, fence and age, oldest first; an extension makes none younger."""
     async with world() as w:
@@ -80,7 +76,6 @@ async def test_what_is_held_is_listed() -> None:
         assert [lease.fence for lease in w.manager.statistics().leases] == [None]
 
 
-@virtual
 async def test_what_is_not_held_any_more_is_not_listed() -> None:
     """Lost, or past its validity: not ours, though it is not released."""
     async with world() as w:
@@ -95,7 +90,6 @@ async def test_what_is_not_held_any_more_is_not_listed() -> None:
         await lost.release()
 
 
-@virtual
 async def test_of_many_the_newest_are_listed() -> None:
     """The list has a limit; the count has none."""
     async with world(1) as w:

@@ -28,6 +28,8 @@ from aioredlock_ng.testing.local_nodes import (
 )
 from tests.servers import ask, eventually, fastest_arm, skip_unless_available
 
+ON_REAL_TIME = True
+
 # The package exports the function under the module's name.
 module = importlib.import_module("aioredlock_ng.testing.local_nodes")
 

@@ -32,19 +32,7 @@ from aioredlock_ng._local.local_queue import Contender, LocalQueue, QueueEntry
 from aioredlock_ng._round.futures import give_up
 from aioredlock_ng.testing.memory_node import MemoryNode
 from tests.counting import counted
-from tests.unit.worlds import (
-    LATENCY,
-    TIMEOUT,
-    End,
-    Sent,
-    World,
-    in_task,
-    sent,
-    sim,
-    turns,
-    virtual,
-    world,
-)
+from tests.unit.worlds import LATENCY, TIMEOUT, End, Sent, World, in_task, sent, sim, turns, world
 
 READ = replace(MUTEX, name="read", shares_with=frozenset({"read"}))
 WRITE = replace(MUTEX, name="write")
@@ -184,7 +172,6 @@ class Line:
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
-@virtual
 async def test_the_last_to_leave_lets_a_waiting_writer_in(order):
     """Readers share, and leave in any order; a writer waits for all of them, and all wait for it."""
     line = Line()
@@ -211,7 +198,6 @@ async def test_the_last_to_leave_lets_a_waiting_writer_in(order):
     line.check_empty(*behind)
 
 
-@virtual
 async def test_a_waiting_writer_is_not_overtaken():
     """A reader that comes behind a waiting writer waits, though other readers are in."""
     line = Line()
@@ -224,7 +210,6 @@ async def test_a_waiting_writer_is_not_overtaken():
     assert line.inside() == [late]
 
 
-@virtual
 async def test_a_writer_that_gives_up_lets_the_readers_behind_it_in():
     """These waited for nothing but the writer; the next writer keeps its place among them."""
     line = Line()
@@ -241,7 +226,6 @@ async def test_a_writer_that_gives_up_lets_the_readers_behind_it_in():
     assert line.inside() == [last]
 
 
-@virtual
 async def test_of_those_that_share_a_name_one_asks_first():
     """When it has won the others ask, all at once; of those that are refused then one waits for all (R22)."""
     line = Line()
@@ -261,7 +245,6 @@ async def test_of_those_that_share_a_name_one_asks_first():
     line.check_empty(*callers, late)
 
 
-@virtual
 async def test_a_speaker_goes_on_when_another_wins():
     """It alone listens to releases, and would not hear of them beside a second one."""
     line = Line()
@@ -276,7 +259,6 @@ async def test_a_speaker_goes_on_when_another_wins():
     line.check_empty(holder, speaker, slower, late)
 
 
-@virtual
 async def test_a_caller_that_is_let_in_as_it_gives_up_lets_the_next_in():
     """Let in, timed out and cancelled in one turn of the loop, in any order: the next is in, once."""
     for first_step, second_step in itertools.permutations(("let in", "timed out"), 2):
@@ -295,7 +277,6 @@ async def test_a_caller_that_is_let_in_as_it_gives_up_lets_the_next_in():
         line.check_empty()
 
 
-@virtual
 async def test_a_notice_that_no_task_makes_up_for_is_published_once():
     """It goes from a task that was cancelled to the next, and is published when there is no next one."""
     line = Line()
@@ -310,7 +291,6 @@ async def test_a_notice_that_no_task_makes_up_for_is_published_once():
     line.check_empty()
 
 
-@virtual
 async def test_a_task_that_wants_more_names_is_not_waited_for():
     """It may ask much later: the release before it is published, and no place is kept."""
     line = Line()
@@ -332,7 +312,6 @@ async def test_a_task_that_wants_more_names_is_not_waited_for():
 # -- who listens -----------------------------------------------------------------------------------------
 
 
-@virtual
 async def test_releases_are_listened_to_while_a_task_contends():
     """One that holds the name ends that for none of those that share it and contend still."""
     line = Line()
@@ -349,7 +328,6 @@ async def test_releases_are_listened_to_while_a_task_contends():
     assert line.told_idle == ["a"]
 
 
-@virtual
 async def test_listening_ends_when_the_last_that_waits_gives_up():
     """The task that holds the name has no use for it."""
     line = Line()
@@ -415,7 +393,6 @@ def lines_per_leave(number: int) -> float:
     return work.lines / number
 
 
-@virtual
 async def test_leaving_a_queue_costs_the_same_however_long_it_is(monkeypatch):
     """What waiters that give up together cost grows with their number, not with its square."""
     monkeypatch.setattr(local_queue, "QueueEntry", SeenPlace)
@@ -453,7 +430,6 @@ def step(line: Line, draw: random.Random) -> None:
 
 
 @pytest.mark.parametrize("block", range(4))
-@virtual
 async def test_whatever_happens_nothing_is_forgotten(block):
     """Callers of two kinds and three sets of names come and go in every way; all that waits gets its turn."""
     for seed in range(100 * block, 100 * (block + 1)):
@@ -554,7 +530,6 @@ def frozen(w: World) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("later", "ahead"), [(1, 0), (2, attempt_limiter.MAX_TRIES)], ids=["turn", "next turn"]
 )
-@virtual
 async def test_an_extension_leaves_ahead_of_those_that_stand_in_line(later, ahead):
     """However many have asked, no more than the window's tries are before it; none of this turn's."""
     async with world() as w:
@@ -569,7 +544,6 @@ async def test_an_extension_leaves_ahead_of_those_that_stand_in_line(later, ahea
 
 
 @pytest.mark.parametrize("what", ["held", "had", "stays"])
-@virtual
 async def test_a_call_that_asks_no_node_for_now_takes_no_place(few_places, what):
     """It stood in line before it found that its process holds the name, or has had its turn, or that the
     name stays taken: it waits for that without a place.
@@ -589,7 +563,6 @@ async def test_a_call_that_asks_no_node_for_now_takes_no_place(few_places, what)
             await succeed(tasks)
 
 
-@virtual
 async def test_a_call_that_comes_first_when_no_lock_can_be_trusted_gives_its_place_back(few_places):
     """Its nodes turned out to be no quorum while it stood in line: it asks none."""
     async with deserted() as w, full(w):
@@ -603,7 +576,6 @@ async def test_a_call_that_comes_first_when_no_lock_can_be_trusted_gives_its_pla
         assert asked(w.nodes[0]).count("late") == 0
 
 
-@virtual
 async def test_a_single_try_of_what_its_process_holds_does_not_stand_in_line(few_places):
     """No node is asked for it, so that it needs no place to be told at once."""
     async with deserted() as w:
@@ -619,7 +591,6 @@ async def test_a_single_try_of_what_its_process_holds_does_not_stand_in_line(few
 # -- the time of those in line -------------------------------------------------------------------------
 
 
-@virtual
 async def test_the_time_in_line_is_the_callers(few_places):
     """A call whose time ends in line is told so then, and nothing was sent for it."""
     async with deserted() as w:
@@ -635,7 +606,6 @@ async def test_the_time_in_line_is_the_callers(few_places):
         await succeed(before)
 
 
-@virtual
 async def test_a_refusal_is_told_again_when_the_time_runs_out_in_line(few_places):
     """The second try found no place in time: the answer to the first one is what is known."""
     async with deserted() as w:
@@ -648,7 +618,6 @@ async def test_a_refusal_is_told_again_when_the_time_runs_out_in_line(few_places
         await succeed(tasks)
 
 
-@virtual
 async def test_a_single_try_does_not_stand_behind_those_that_can_wait(few_places):
     """Of two places one is for a single try, so that it waits for its like alone; the others go on, too."""
     async with world() as w:
@@ -661,14 +630,12 @@ async def test_a_single_try_does_not_stand_behind_those_that_can_wait(few_places
 
 
 @pytest.mark.parametrize("latency", [TIMEOUT / 5, TIMEOUT * 0.45])
-@virtual
 async def test_a_single_try_is_heard_out_though_it_stood_in_line(few_places, latency):
     """What it waited for its place is not taken from the time that nodes have to answer."""
     async with world(latency=latency) as w:
         await succeed(burst(w, 5 * PLACES, blocking_timeout=0))
 
 
-@virtual
 async def test_single_tries_are_sent_away_when_nodes_do_not_answer(few_places):
     """They do not wait for one try after the other to end in silence."""
     async with deserted() as w:
@@ -682,7 +649,6 @@ async def test_single_tries_are_sent_away_when_nodes_do_not_answer(few_places):
         await succeed(waiting)
 
 
-@virtual
 async def test_the_line_is_bounded(few_places, monkeypatch):
     """Beyond its bound a call is told at once that there are too many."""
     monkeypatch.setattr(attempt_limiter, "MAX_IN_LINE", 10)
@@ -696,7 +662,6 @@ async def test_the_line_is_bounded(few_places, monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(8))
-@virtual
 async def test_a_place_is_never_lost(few_places, seed):
     """Calls are cancelled, or run out of time, at any moment, also at that when a place comes."""
     chance = random.Random(seed)
@@ -715,7 +680,6 @@ async def test_a_place_is_never_lost(few_places, seed):
 
 
 @pytest.mark.parametrize("timeout", [0, 5.0], ids=["single try", "patient"])
-@virtual
 async def test_a_place_that_came_to_a_cancelled_call_goes_to_the_next(few_places, monkeypatch, timeout):
     """It leaves the line in the moment in which its turn comes."""
     async with deserted() as w, full(w):
@@ -733,7 +697,6 @@ async def test_a_place_that_came_to_a_cancelled_call_goes_to_the_next(few_places
         assert standing.cancelled()
 
 
-@virtual
 async def test_closing_ends_the_wait_in_line(few_places):
     """Calls in line hear that the manager is closed."""
     async with deserted() as w:
@@ -753,7 +716,6 @@ def of_the_hot_name(w: World) -> list[Sent]:
 
 
 @pytest.mark.parametrize("quiet", [True, False])
-@virtual
 async def test_a_task_behind_a_release_asks_past_the_line(few_places, monkeypatch, quiet):
     """In one write, and others hear of none; where too many do, it stands in line, and others hear."""
     if not quiet:
@@ -779,7 +741,6 @@ async def test_a_task_behind_a_release_asks_past_the_line(few_places, monkeypatc
 # -- one turn of the loop ------------------------------------------------------------------------------
 
 
-@virtual
 async def test_extensions_are_sent_some_at_a_time(monkeypatch):
     """Many leases that are due at once are looked at in several turns; none is forgotten."""
     monkeypatch.setattr(watchdog, "MAX_LOOKS", 10)

@@ -8,17 +8,11 @@ import pickle
 
 import pytest
 
-from aioredlock_ng import (
-    ConfigurationError,
-    LockTakenError,
-    QuorumUnavailableError,
-    WouldDeadlockError,
-)
+from aioredlock_ng import ConfigurationError, LockTakenError, QuorumUnavailableError, WouldDeadlockError
 from aioredlock_ng.sync import SyncLockManager
-from tests.unit.worlds import virtual, world
+from tests.unit.worlds import world
 
 
-@virtual
 async def test_a_lock_says_whether_it_is_taken() -> None:
     """By a majority, whichever client has it; a name is what is locked."""
     async with world() as w, w.process() as other:
@@ -44,7 +38,6 @@ async def test_a_lock_says_whether_it_is_taken() -> None:
             await lock.locked()
 
 
-@virtual
 async def test_readers_and_writers_have_time_limits_of_their_own() -> None:
     """Those of the lock hold where none is given."""
     async with world() as w, w.process() as other:
@@ -76,7 +69,6 @@ async def test_readers_and_writers_have_time_limits_of_their_own() -> None:
             rw.write(blocking_timeout=-1)
 
 
-@virtual
 async def test_what_is_found_is_a_collection() -> None:
     """A survey of its locks, a line of its waiters."""
     async with world() as w, w.process() as other:
@@ -94,7 +86,6 @@ async def test_what_is_found_is_a_collection() -> None:
         await (await waiting).release()
 
 
-@virtual
 async def test_one_process_has_a_name_as_one_kind() -> None:
     """As between processes: a mutex and a semaphore of one name are a mistake, not a wait."""
     async with world() as w:
@@ -118,7 +109,6 @@ async def test_one_process_has_a_name_as_one_kind() -> None:
             assert await asyncio.create_task(m.rwlock("x").read().try_acquire()) is None
 
 
-@virtual
 async def test_nothing_that_rests_on_connections_is_copied() -> None:
     """A worker process that is handed one is told to make its own."""
     async with world() as w:
@@ -134,7 +124,6 @@ async def test_nothing_that_rests_on_connections_is_copied() -> None:
                     duplicate(each)
 
 
-@virtual
 async def test_a_full_semaphore_that_would_wait_for_itself() -> None:
     """The error speaks of permits: a semaphore is not reentrant."""
     async with world() as w:

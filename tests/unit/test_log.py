@@ -15,7 +15,7 @@ import pytest
 
 import aioredlock_ng
 from aioredlock_ng import LOG_FIELDS, LockTakenError
-from tests.unit.worlds import TTL, virtual, world
+from tests.unit.worlds import TTL, world
 
 LOGGER = logging.getLogger("aioredlock_ng")
 FORMAT = logging.Formatter(
@@ -54,7 +54,6 @@ def logged(level: int = logging.DEBUG) -> Iterator[Lines]:
         LOGGER.setLevel(before)
 
 
-@virtual
 async def test_a_lease_is_told_from_its_win_to_its_release():
     """Acquired, extended, released: at DEBUG, each with the lock and its fence; above it, nothing is told."""
     for level in (logging.DEBUG, logging.INFO):
@@ -76,7 +75,6 @@ async def test_a_lease_is_told_from_its_win_to_its_release():
         assert told[0].filename == "acquisition.py", "not the function that all of them go through"
 
 
-@virtual
 async def test_a_lock_that_is_not_had_is_told():
     """The end of a call that gives up, with its error; several names are separated by commas.  A name cannot
     forge a line: it stands in its record as it is, unless it has what ends a line or hides in one.
@@ -92,7 +90,6 @@ async def test_a_lock_that_is_not_had_is_told():
     assert "LockTakenError" in line
 
 
-@virtual
 async def test_records_about_nodes_name_them_and_an_orderly_close_is_none_that_is_down():
     """Each node is up, and then disconnected; the word "down" is for those that are."""
     with logged(logging.INFO) as log:
@@ -126,7 +123,6 @@ def test_every_line_of_the_package_goes_through_one_function():
     assert found == {"_log.py"}
 
 
-@virtual
 async def test_every_record_has_all_fields(caplog):
     """Of a lock and of nodes, of one and of none: pytest's own handler sees each, and no other names."""
     with caplog.at_level(logging.DEBUG, "aioredlock_ng"):
@@ -143,7 +139,6 @@ async def test_every_record_has_all_fields(caplog):
         assert len(values) > 1, field
 
 
-@virtual
 async def test_structlog_takes_the_fields_over():
     """With its own formatter, as the page has it: what it allows are keys of the event, of this type."""
     structlog = pytest.importorskip("structlog")

@@ -27,16 +27,7 @@ from aioredlock_ng import (
     QuorumUnavailableError,
     Vote,
 )
-from aioredlock_ng.events import (
-    Acquired,
-    Extended,
-    GaveUp,
-    Lost,
-    NodeChanged,
-    Refused,
-    Released,
-    Waiting,
-)
+from aioredlock_ng.events import Acquired, Extended, GaveUp, Lost, NodeChanged, Refused, Released, Waiting
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from tests.unit.worlds import (
     GRACE,
@@ -53,7 +44,6 @@ from tests.unit.worlds import (
     sent,
     sim,
     turns,
-    virtual,
     world,
 )
 
@@ -103,7 +93,6 @@ def test_a_manager_at_module_level():
     SimLoop.run(main())
 
 
-@virtual
 async def test_start_and_aclose_by_hand():
     """start() is idempotent, and concurrent calls start one manager."""
     manager = make(masters())
@@ -115,7 +104,6 @@ async def test_start_and_aclose_by_hand():
 
 
 @pytest.mark.parametrize(("breaks", "mends"), [("crash", "restart"), ("freeze", "thaw")])
-@virtual
 async def test_a_start_with_no_node_up(breaks, mends):
     """No node needs to be up: start() returns in time, acquires fail as unavailable, and then recover."""
     nodes = masters()
@@ -135,7 +123,6 @@ async def test_a_start_with_no_node_up(breaks, mends):
 
 
 @pytest.mark.parametrize("others", ["frozen", "slow"])
-@virtual
 async def test_a_start_waits_for_a_majority_only(others):
     """One node that does not answer holds a start up by no more than one node_timeout: the others need a
     round trip to connect, and on fresh nodes two to be greeted.  One that is a moment later is up then.
@@ -154,7 +141,6 @@ async def test_a_start_waits_for_a_majority_only(others):
             pass
 
 
-@virtual
 async def test_a_first_use_leaves_a_single_try_its_time():
     """It waits for nodes that are missing for a quarter of a node_timeout, once there is a majority."""
     nodes = masters()
@@ -168,7 +154,6 @@ async def test_a_first_use_leaves_a_single_try_its_time():
 
 
 @pytest.mark.parametrize("turn", range(8))
-@virtual
 async def test_a_cancelled_start_leaves_nothing(turn):
     """Cancelled while it waits for its nodes, `async with manager` leaves no task behind."""
     nodes = masters()
@@ -186,7 +171,6 @@ async def test_a_cancelled_start_leaves_nothing(turn):
 # -- two nodes that are one server -------------------------------------------------------------------
 
 
-@virtual
 async def test_two_addresses_of_one_server_are_found_at_the_start():
     """Two nodes with one run_id are refused by start() with both names, and no task is left."""
     nodes = [MemoryNode("left"), MemoryNode("right"), MemoryNode("other")]
@@ -204,7 +188,6 @@ async def test_two_addresses_of_one_server_are_found_at_the_start():
 # -- aclose ------------------------------------------------------------------------------------------
 
 
-@virtual
 async def test_aclose_releases_every_lease():
     """Leases in blocks and from acquire() are released on every node, and all tasks end."""
     async with world() as w:
@@ -231,7 +214,6 @@ async def hold(manager: LockManager, name: str, seconds: float = 1000.0, **optio
         await asyncio.sleep(seconds)
 
 
-@virtual
 async def test_aclose_is_idempotent_and_concurrent():
     """Called again, before a start, or by many tasks at once, it ends once and quietly."""
     manager = make(masters())
@@ -249,7 +231,6 @@ async def test_aclose_is_idempotent_and_concurrent():
         assert background() == set()
 
 
-@virtual
 async def test_aclose_refuses_new_acquires():
     """From its first moment, also while it waits for bodies, and ever after."""
     async with world() as w:
@@ -280,7 +261,6 @@ async def hold_stubbornly(w: World, seconds: float, **options: Any) -> None:
             await asyncio.sleep(seconds)
 
 
-@virtual
 async def test_aclose_wakes_waiters():
     """Waiters in the queue, between two tries and in the middle of one get ManagerClosedError."""
     async with world() as w:
@@ -303,7 +283,6 @@ async def test_aclose_wakes_waiters():
 
 
 @pytest.mark.parametrize("turn", range(12))
-@virtual
 async def test_aclose_in_any_turn_of_an_acquire(turn):
     """Closed in whatever turn of an acquire: a lost lease or ManagerClosedError, and no key is left."""
     async with world(latency=0.0) as w:
@@ -318,7 +297,6 @@ async def test_aclose_in_any_turn_of_an_acquire(turn):
         assert background() == set()
 
 
-@virtual
 async def test_a_start_that_is_closed_meanwhile():
     """start() and acquires that wait for the nodes get ManagerClosedError when the manager is closed."""
     nodes = masters()
@@ -333,7 +311,6 @@ async def test_a_start_that_is_closed_meanwhile():
     assert background() == set()
 
 
-@virtual
 async def test_aclose_waits_for_bodies():
     """A body that cleans up is waited for, under the keys, and ends inside the lock."""
     async with world() as w:
@@ -351,7 +328,6 @@ async def test_aclose_waits_for_bodies():
 
 
 @pytest.mark.parametrize("on_lost", ["cancel", "raise"])
-@virtual
 async def test_aclose_waits_at_most_until_the_deadline(on_lost):
     """A body that does not end is left behind at its deadline: not extended any more, and released."""
     async with world() as w:
@@ -370,7 +346,6 @@ async def test_aclose_waits_at_most_until_the_deadline(on_lost):
         assert end.error.reason is LossReason.MANAGER_CLOSED
 
 
-@virtual
 async def test_aclose_with_silent_nodes():
     """Nodes that do not answer hold the end up by two node_timeouts: for releases, and for connections."""
     async with world() as w:
@@ -386,7 +361,6 @@ async def test_aclose_with_silent_nodes():
         assert w.keys == [()] * 3, "a close in order still delivers what was written"
 
 
-@virtual
 async def test_aclose_from_inside_the_own_body():
     """A body may close its manager: it does not wait for itself, and is not cancelled by itself."""
     async with world() as w:
@@ -412,7 +386,6 @@ async def test_aclose_from_inside_the_own_body():
         assert background() == set()
 
 
-@virtual
 async def test_a_cancelled_aclose_still_closes():
     """A caller that stops waiting for aclose() finds the leases released and the tasks ended all the same."""
     async with world() as w:
@@ -427,7 +400,6 @@ async def test_a_cancelled_aclose_still_closes():
         assert (w.keys, background()) == ([()] * 3, set())
 
 
-@virtual
 async def test_the_end_of_the_block_closes():
     """`async with manager` closes at its end, also when its body raises; the exception passes."""
     nodes, leases = masters(), []
@@ -496,7 +468,6 @@ def test_a_forked_child_does_not_follow_to_another_loop():
     in_child(check)
 
 
-@virtual
 async def test_another_process_is_refused():
     """After a fork the child gets RuntimeError that says what to do, for every entry."""
     async with world() as w:
@@ -561,7 +532,6 @@ def left(node: MemoryNode) -> list[bytes]:
     return [key for key in node._server.data if not is_ours_to_stay(key)]
 
 
-@virtual
 async def test_a_second_call_waits_for_the_nodes_as_the_first_did():
     """A call that has waited in vain for the connections says nothing of them to the next one."""
     nodes = masters()
@@ -599,7 +569,6 @@ class Everything:
         return [event for event in self.events if type(event) is kind]
 
 
-@virtual
 async def test_hooks_hear_of_everything():
     """Each event comes once, in order, with its names, label and figures."""
     hook = Everything()
@@ -630,7 +599,6 @@ async def test_hooks_hear_of_everything():
         assert lost.held_for == pytest.approx(0.94 * TTL, abs=0.01)
 
 
-@virtual
 async def test_a_raising_hook_is_logged_once_and_affects_nothing(caplog):
     """Hooks that raise at every event change no lock, and other hooks still hear; one log line each."""
 
@@ -664,7 +632,6 @@ async def test_a_raising_hook_is_logged_once_and_affects_nothing(caplog):
 # -- what it tells -----------------------------------------------------------------------------------
 
 
-@virtual
 async def test_statistics():
     """Held, waiting, counters and nodes are as they are; the value is frozen."""
     async with world() as w:
@@ -693,7 +660,6 @@ async def test_statistics():
             assert (node.round_trip, node.pending_releases, node.dropped) == (pytest.approx(ROUND_TRIP), 0, 0)
 
 
-@virtual
 async def test_reprs_show_state():
     """What a manager, a lock and a lease are shows in their reprs, names quoted and escaped."""
     async with world() as w:
@@ -715,7 +681,6 @@ async def test_reprs_show_state():
 # -- looking and administering -----------------------------------------------------------------------
 
 
-@virtual
 async def test_inspect():
     """Per node: held or not, by which holder, how long, whether by this manager; None without an answer."""
     async with world(5, holder="us") as w, w.process(holder="them") as other:
@@ -739,7 +704,6 @@ async def test_inspect():
             w.nodes[3].thaw()
 
 
-@virtual
 async def test_force_release():
     """It deletes the key on every node for any holder, tells what was there, and the holder loses."""
     async with world() as w, w.process(holder="them") as other:
@@ -758,7 +722,6 @@ async def test_force_release():
         assert all(one.held is False for one in await w.manager.force_release("a"))
 
 
-@virtual
 async def test_managers_of_different_prefixes_do_not_meet():
     """The prefix begins every key, so that two applications can use the same names."""
     async with (

@@ -9,7 +9,7 @@ import pytest
 
 from aioredlock_ng.testing import MemoryNode
 from tests.listening import Listener, listen_in_memory
-from tests.unit.worlds import sim, turns, virtual
+from tests.unit.worlds import sim, turns
 
 CHANNEL = b"redlock:a"
 NOTICE = [b"message", CHANNEL, b""]
@@ -28,7 +28,6 @@ async def subscribed(node: MemoryNode) -> Listener:
     return listener
 
 
-@virtual
 async def test_a_message_takes_the_time_of_its_own_connection() -> None:
     """One way from the server: a subscription takes two, and counts from its execution."""
     node = MemoryNode(latency=0.5)
@@ -44,7 +43,6 @@ async def test_a_message_takes_the_time_of_its_own_connection() -> None:
     assert (listener.told[1], listener.times[1]) == (NOTICE, began + 1.5)
 
 
-@virtual
 async def test_a_quick_message_waits_for_the_slow_one_before_it() -> None:
     """It neither overtakes nor hurries it."""
     delays = iter((0.0, 0.0, 0.5, 0.1))
@@ -58,7 +56,6 @@ async def test_a_quick_message_waits_for_the_slow_one_before_it() -> None:
     assert listener.times == [began + 0.5] * 2
 
 
-@virtual
 async def test_messages_and_replies_come_in_their_order() -> None:
     """However long each of them takes: nothing on a connection is overtaken."""
     delays = random.Random(5)
@@ -76,7 +73,6 @@ async def test_messages_and_replies_come_in_their_order() -> None:
     assert listener.times == sorted(listener.times)
 
 
-@virtual
 async def test_a_frozen_master_tells_nothing_until_it_goes_on() -> None:
     """What is published over a connection waits there, and so does the message; what had left arrives."""
     node = MemoryNode(latency=0.1)
@@ -95,7 +91,6 @@ async def test_a_frozen_master_tells_nothing_until_it_goes_on() -> None:
 
 
 @pytest.mark.parametrize("end", ["close", "abort", "disconnect", "crash", "restart"])
-@virtual
 async def test_a_subscription_ends_with_its_connection(end: str) -> None:
     """No listener is left to be counted; what was on its way finds none, or comes before the reset."""
     node = MemoryNode(latency=0.1)
@@ -110,7 +105,6 @@ async def test_a_subscription_ends_with_its_connection(end: str) -> None:
     assert await other.until(1 + by_client) == [NOTICE] * (1 + by_client)
 
 
-@virtual
 async def test_data_that_is_lost_does_not_end_subscriptions() -> None:
     """They belong to connections, not to keys: ``FLUSHALL`` leaves both.  No message is kept for later."""
     node = MemoryNode()
@@ -121,7 +115,6 @@ async def test_data_that_is_lost_does_not_end_subscriptions() -> None:
     assert await listener.until(1) == [NOTICE]
 
 
-@virtual
 async def test_no_listener_is_left_without_a_connection() -> None:
     """A command that is executed past every connection cannot subscribe."""
     assert MemoryNode().execute([b"SUBSCRIBE", CHANNEL]).startswith(b"-ERR")

@@ -10,7 +10,7 @@ import pytest
 
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing.sim_loop import EPOCH
-from tests.unit.worlds import sim, virtual, world
+from tests.unit.worlds import sim, world
 
 KEY = b"redlock:a"
 ACQUIRE = [b"SET", KEY, b"owner", b"NX", b"PX", b"10000"]
@@ -69,7 +69,6 @@ STORIES: dict[str, tuple[float, list[Step]]] = {
 
 
 @pytest.mark.parametrize("story", STORIES)
-@virtual
 async def test_stories(story: str) -> None:
     """Each node's clock is its own: another one goes on as it was, and so does a key without an end."""
     offset, steps = STORIES[story]
@@ -84,7 +83,6 @@ async def test_stories(story: str) -> None:
         assert what != "set_clock_rate" or node.clock_rate == how
 
 
-@virtual
 async def test_impossible_clocks_are_refused() -> None:
     """A clock that goes backwards, or is set to no time at all, is a mistake in the test; nothing changes."""
     node = MemoryNode()
@@ -121,7 +119,6 @@ def test_impossible_latencies_are_refused(latency: Any) -> None:
 # -- the data --------------------------------------------------------------------------------------
 
 
-@virtual
 async def test_what_a_crash_leaves() -> None:
     """A crash takes the data along unless told to keep it; what is kept goes on ageing meanwhile."""
     node = MemoryNode()
@@ -138,7 +135,6 @@ async def test_what_a_crash_leaves() -> None:
     assert node.keys == ()
 
 
-@virtual
 async def test_a_restart_from_an_older_state() -> None:
     """What was written after the snapshot is forgotten, and what has expired since does not come back."""
     node = MemoryNode()
@@ -156,7 +152,6 @@ async def test_a_restart_from_an_older_state() -> None:
     assert node.keys == (b"b",)
 
 
-@virtual
 async def test_a_restart_is_another_process() -> None:
     """Every restart brings two new names, whatever data it has; INFO tells them, and so does `identity`."""
     node, seen = MemoryNode(), set()
@@ -171,7 +166,6 @@ async def test_a_restart_is_another_process() -> None:
     assert all(len(name) == 40 and int(name, 16) for name in seen)
 
 
-@virtual
 async def test_a_flush_takes_the_data_only() -> None:
     """After FLUSHALL the process is the same, and connections and scripts are still there."""
     async with world(3) as w:

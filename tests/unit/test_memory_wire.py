@@ -177,7 +177,6 @@ STORIES = {
 
 
 @pytest.mark.parametrize("story", STORIES)
-@virtual
 async def test_stories(story: str) -> None:
     """What the master has executed, how much the client was told, and whether it knows of its end."""
     node, wire, listener = one_way()
@@ -219,7 +218,6 @@ CHECKS: dict[str, Callable[..., bool]] = {
 # -- ends of connections ---------------------------------------------------------------------------
 
 
-@virtual
 async def test_a_server_whose_client_vanished_hears_of_it_when_it_speaks() -> None:
     """A half-open connection stays, with its subscriptions, until a message to it is answered by a reset."""
     node, wire, listener = one_way()
@@ -235,7 +233,6 @@ async def test_a_server_whose_client_vanished_hears_of_it_when_it_speaks() -> No
     assert node.execute([b"PUBLISH", b"channel", b""]) == b":0\r\n"
 
 
-@virtual
 async def test_wires_keep_nothing_of_connections_that_have_ended() -> None:
     """Whichever side ends them, and in whichever order: no lane is left that would be mended for ever."""
     node, wire, _ = one_way()
@@ -250,7 +247,6 @@ async def test_wires_keep_nothing_of_connections_that_have_ended() -> None:
 # -- managers --------------------------------------------------------------------------------------
 
 
-@virtual
 async def test_held_up_requests_are_silence_and_leave_nothing() -> None:
     """A round through cut ways fails; what arrives when they are mended is undone behind it (R5)."""
     async with world() as w:
@@ -265,7 +261,6 @@ async def test_held_up_requests_are_silence_and_leave_nothing() -> None:
         assert w.keys == [()] * 3
 
 
-@virtual
 async def test_held_up_replies_are_silence() -> None:
     """The nodes grant what no client hears of: votes are SILENT, and the release is executed, too."""
     async with world() as w:
@@ -278,7 +273,6 @@ async def test_held_up_replies_are_silence() -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@virtual
 async def test_what_breaks_is_released_by_the_ledger(when: str) -> None:
     """The connection breaks under an acquire: SILENT, and the next one begins with its release (R5)."""
     node = MemoryNode(latency=0.001)
@@ -293,7 +287,6 @@ async def test_what_breaks_is_released_by_the_ledger(when: str) -> None:
         assert count(node, "release") >= 1
 
 
-@virtual
 async def test_a_way_that_is_cut_during_the_handshake_is_cut() -> None:
     """No client is connected through it before it is mended."""
     node = MemoryNode(latency=0.1)
@@ -308,7 +301,6 @@ async def test_a_way_that_is_cut_during_the_handshake_is_cut() -> None:
 
 
 @pytest.mark.parametrize("direction", ["requests", "replies", "dead"])
-@virtual
 async def test_no_client_connects_through_a_cut_way(direction: str) -> None:
     """It times out by `connect_timeout`, again and again, and succeeds when the way is mended; behind a cut a
     dead server is as mute, for none is there to refuse the connection.
@@ -331,7 +323,6 @@ async def test_no_client_connects_through_a_cut_way(direction: str) -> None:
         assert (standing.state is NodeState.UP) is (direction != "dead") is ("refused" not in standing.reason)
 
 
-@virtual
 async def test_each_client_has_its_own_way() -> None:
     """Two processes with wires of their own, and one without: a cut is one client's only."""
     nodes = [MemoryNode(latency=0.001) for _ in range(3)]
@@ -360,7 +351,6 @@ async def tries(manager: LockManager, reason: str = "") -> list[Vote]:
 # -- what the master itself does -------------------------------------------------------------------
 
 
-@virtual
 async def test_refusals_are_silence_with_a_reason() -> None:
     """An error is no answer to the question (R1); it stands in the vote, until the node is told otherwise."""
     async with world() as w:
@@ -375,7 +365,6 @@ async def test_refusals_are_silence_with_a_reason() -> None:
             pass
 
 
-@virtual
 async def test_start_brings_back_the_dead_alone() -> None:
     """With the data that a crash has kept, as a new process; to one that runs nothing happens."""
     node = MemoryNode()

@@ -10,7 +10,7 @@ from aioredlock_ng._kinds.answers import fits_grant, fits_release, read_grant, r
 from aioredlock_ng._kinds.kind import Operation
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import TTL, make, virtual
+from tests.unit.worlds import TTL, make
 
 REST = 60_000
 """Milliseconds for which a holder of a relay is not granted it again, unless another one has had it."""
@@ -62,7 +62,6 @@ def relay(manager: LockManager) -> Lock:
     return Lock(manager._life, manager._primitives.for_names(RELAY, ("baton",)), request)
 
 
-@virtual
 async def test_a_new_kind_is_used_like_any_other() -> None:
     """A majority grants it with a fence; it is extended, refused, and waited for across processes."""
     nodes = [MemoryNode() for _ in range(3)]

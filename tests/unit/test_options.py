@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 
 from aioredlock_ng import ConfigurationError, ExtensionPolicy, LockManager, RetryPolicy
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import virtual, world
+from tests.unit.worlds import world
 
 NAN, INF = float("nan"), float("inf")
 URLS = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]
@@ -227,7 +227,6 @@ def test_right_names_are_taken(names: tuple[str, ...]) -> None:
     assert manager().lock(*reversed(names), names[-1]).names == names
 
 
-@virtual
 async def test_a_wrong_name_to_look_at_is_named() -> None:
     """`inspect` and `force_release` check the name as `lock` does; `extend` the ttl.  Nothing is sent."""
     async with world() as w:

@@ -21,7 +21,6 @@ from tests.unit.worlds import (
     in_task,
     locks,
     sim,
-    virtual,
     within,
     world,
 )
@@ -65,7 +64,6 @@ def called(monkeypatch: pytest.MonkeyPatch, type_: bytes | None) -> None:
 
 @pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "plain"])
 @pytest.mark.parametrize("wanted", LOCKS)
-@virtual
 async def test_what_costs_the_quorum_is_named(wanted: str, fencing: bool) -> None:
     """What was wanted, what is there, and where; with every node's vote, and no key of ours is left."""
     async with world(fencing=fencing) as w:
@@ -93,7 +91,6 @@ async def test_what_costs_the_quorum_is_named(wanted: str, fencing: bool) -> Non
         (b"evil\x1b", r"holds a evil\x1b, "),
     ],
 )
-@virtual
 async def test_a_type_is_named_as_the_server_calls_it(
     type_: bytes, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,7 +102,6 @@ async def test_a_type_is_named_as_the_server_calls_it(
 
 
 @pytest.mark.parametrize("wanted", LOCKS)
-@virtual
 async def test_a_minority_does_not_matter(wanted: str) -> None:
     """The others are enough; no type is asked for."""
     async with world(5) as w:
@@ -115,7 +111,6 @@ async def test_a_minority_does_not_matter(wanted: str) -> None:
         assert not any(count(node, "TYPE") for node in w.nodes)
 
 
-@virtual
 async def test_silent_nodes_count_for_nothing() -> None:
     """With a majority gone for good a silent one changes nothing; with a minority all may still be well."""
     async with world(5) as w:
@@ -132,7 +127,6 @@ async def test_silent_nodes_count_for_nothing() -> None:
         assert (await waits).error is None
 
 
-@virtual
 async def test_each_thing_in_the_way_is_told() -> None:
     """Of several names and keys the most frequent first; a counter of ours is none that holds a list."""
     async with world(5) as w:
@@ -145,7 +139,6 @@ async def test_each_thing_in_the_way_is_told() -> None:
         )
 
 
-@virtual
 async def test_hints_of_another_type_are_told() -> None:
     """They are no lock, but a writer could leave none; where none waits, they are not looked at."""
     async with world() as w, w.process() as other, other.lock("a"):
@@ -154,7 +147,6 @@ async def test_hints_of_another_type_are_told() -> None:
         assert "'redlock:queue:{redlock:a}' holds a list, which is not a queue of" in error
 
 
-@virtual
 async def test_what_is_not_told_is_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the right to ask for types the error comes all the same."""
     called(monkeypatch, None)
@@ -165,7 +157,6 @@ async def test_what_is_not_told_is_not_guessed(monkeypatch: pytest.MonkeyPatch) 
         )
 
 
-@virtual
 async def test_what_is_gone_when_it_is_looked_at_is_waited_for() -> None:
     """Another try may help, and does."""
     async with world() as w:
@@ -181,7 +172,6 @@ async def test_what_is_gone_when_it_is_looked_at_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("type_", [b"zset", b"list", b"hash"])
-@virtual
 async def test_a_counter_of_any_other_type_is_no_lock(type_: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sorted set, too, which under the lock's own key would be readers: it is not waited for."""
     called(monkeypatch, type_)
@@ -191,7 +181,6 @@ async def test_a_counter_of_any_other_type_is_no_lock(type_: bytes, monkeypatch:
         assert "on 3 of 3 nodes the key 'redlock:fence:" in error
 
 
-@virtual
 async def test_readers_and_writers_are_no_other_kind() -> None:
     """Whatever the words of the failure: what TYPE calls a string or a sorted set may be a lock (R19)."""
     async with world() as w, w.process() as other, other.rwlock("a").read():
@@ -200,7 +189,6 @@ async def test_readers_and_writers_are_no_other_kind() -> None:
         assert not any(count(node, "TYPE") for node in w.nodes)
 
 
-@virtual
 async def test_each_task_of_a_process_is_told() -> None:
     """Those behind the first, and single tries, which wait for no more than its verdict."""
     async with world() as w:
@@ -213,7 +201,6 @@ async def test_each_task_of_a_process_is_told() -> None:
 
 
 @pytest.mark.parametrize("waking", [False, True])
-@virtual
 async def test_cancelled_at_any_pause_it_leaves_nothing(waking: bool) -> None:
     """Nor does it keep the name from the next task."""
     at, tripped = 0, True

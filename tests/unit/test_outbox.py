@@ -144,7 +144,6 @@ GRANTED, REFUSED, SILENT = Vote.GRANTED, Vote.REFUSED, Vote.SILENT
 # -- in which order ----------------------------------------------------------------------------------
 
 
-@virtual
 async def test_extensions_leave_before_releases_and_these_before_acquires():
     """In whatever order tasks ask within a turn: a name that is released is free for the next of them."""
     async with world() as w:
@@ -164,7 +163,6 @@ async def test_extensions_leave_before_releases_and_these_before_acquires():
         )
 
 
-@virtual
 async def test_what_is_undone_in_its_own_turn_leaves_first():
     """The release of a try that waits in the outbox comes behind it, and leaves no key (R5)."""
     async with world() as w:
@@ -178,7 +176,6 @@ async def test_what_is_undone_in_its_own_turn_leaves_first():
         assert votes(tried.acquire_round) == votes(undone) == [GRANTED] * 3
 
 
-@virtual
 async def test_a_command_of_its_own_comes_behind_what_was_asked_before():
     """Several names at once, a raise or a look: they find done what waits in the outbox."""
     async with world() as w:
@@ -190,7 +187,6 @@ async def test_a_command_of_its_own_comes_behind_what_was_asked_before():
         assert (votes(asked), votes(other)) == ([GRANTED] * 3, [REFUSED] * 3)
 
 
-@virtual
 async def test_all_of_a_turn_leaves_in_one_write(monkeypatch: pytest.MonkeyPatch):
     """Of however many tasks; the next turn's questions are the next turn's."""
     async with world() as w:
@@ -212,7 +208,6 @@ async def test_all_of_a_turn_leaves_in_one_write(monkeypatch: pytest.MonkeyPatch
 # -- what is alike -----------------------------------------------------------------------------------
 
 
-@virtual
 async def test_at_most_so_many_locks_are_in_one_script():
     """The server is busy with each for a short time."""
     async with world() as w:
@@ -230,7 +225,6 @@ async def test_at_most_so_many_locks_are_in_one_script():
         assert w.keys == [()] * 3
 
 
-@virtual
 async def test_what_is_not_alike_goes_apart():
     """Another ttl, another ballot, another number of fences; each lock gets what was asked for it."""
     async with world() as w:
@@ -256,7 +250,6 @@ async def test_what_is_not_alike_goes_apart():
         assert w.keys == [()] * 3
 
 
-@virtual
 async def test_plain_acquires_are_plain_commands():
     """Of different ttls, too; the incarnation record is looked at once, behind the last."""
     async with world(fencing=False, restart_quarantine=60) as w:
@@ -269,7 +262,6 @@ async def test_plain_acquires_are_plain_commands():
 # -- nodes that are asked one by one -----------------------------------------------------------------
 
 
-@virtual
 async def test_a_node_that_is_down_is_answered_for_at_once():
     """Silent for every lock, and nothing of theirs is owed to it but releases."""
     async with world() as w:
@@ -289,7 +281,6 @@ async def test_a_node_that_is_down_is_answered_for_at_once():
         assert w.manager.statistics().nodes[0].pending_releases == 1
 
 
-@virtual
 async def test_a_node_in_quarantine_is_told_of_releases():
     """It has no vote for an acquire, and is not sent any; a release it takes."""
     async with world(restart_quarantine=60) as w:
@@ -308,7 +299,6 @@ async def test_a_node_in_quarantine_is_told_of_releases():
         ]  # fmt: skip
 
 
-@virtual
 async def test_a_node_whose_answers_were_lost_is_asked_one_by_one():
     """Until no acquire of before can be executed any more: releases of its owner have to be recorded (R5)."""
     async with world() as w:
@@ -335,7 +325,6 @@ async def test_a_node_whose_answers_were_lost_is_asked_one_by_one():
         assert all(verbs(node) == ["release_many"] for node in w.nodes)
 
 
-@virtual
 async def test_a_node_that_takes_no_batches_has_the_same_votes():
     """As a user's own client: each lock alone, in the same order, and no release of what it was not sent."""
     masters = [MemoryNode(latency=LATENCY) for _ in range(3)]
@@ -376,7 +365,6 @@ def test_keys_in_different_slots_are_asked_for_one_by_one(
     main()
 
 
-@virtual
 async def test_without_room_each_is_asked_alone(monkeypatch: pytest.MonkeyPatch):
     """Acquires are silent, as without batches; releases and extensions have room of their own (R15)."""
     monkeypatch.setattr(pipe, "MAX_IN_FLIGHT", 3)
@@ -400,7 +388,6 @@ async def test_without_room_each_is_asked_alone(monkeypatch: pytest.MonkeyPatch)
 # -- how long ----------------------------------------------------------------------------------------
 
 
-@virtual
 async def test_the_time_of_a_turn_begins_at_its_end():
     """No node is to blame for what keeps the loop busy until its question has left (R1)."""
     async with world() as w:
@@ -417,7 +404,6 @@ async def test_the_time_of_a_turn_begins_at_its_end():
         assert "no answer within 0.1 s" in asked.votes()[0].reason
 
 
-@virtual
 async def test_every_turn_has_its_own_end():
     """Several are under way; those that were answered do not keep others from their end, nor hasten it."""
     async with world() as w:
@@ -441,7 +427,6 @@ async def test_every_turn_has_its_own_end():
             assert asked.done
 
 
-@virtual
 async def test_one_of_them_may_have_less_time():
     """The others of its batch have theirs."""
     async with world() as w:
@@ -535,7 +520,6 @@ def test_an_error_while_a_turn_is_put_keeps_nothing_from_leaving():
 
 
 @pytest.mark.parametrize("frozen", [0, 1, 3])
-@virtual
 async def test_closing_waits_for_what_was_put_in_its_turn(frozen: int):
     """For the answers, and never longer than their time; no key stays on a node that answers."""
     async with world() as w:
@@ -556,7 +540,6 @@ async def test_closing_waits_for_what_was_put_in_its_turn(frozen: int):
 # -- time --------------------------------------------------------------------------------------------
 
 
-@virtual
 async def test_a_turns_reading_of_the_clock_is_used_for_no_other():
     """Tries that leave together begin with the first of them, before any byte; later ones later (R3)."""
     async with world() as w:
@@ -585,7 +568,6 @@ async def test_a_turns_reading_of_the_clock_is_used_for_no_other():
         assert begun["c"] == pytest.approx(begun["a"] + 0.06)
 
 
-@virtual
 async def test_what_has_left_within_a_turn_ends_its_reading_of_the_clock():
     """A try behind it reads the clock again: what it says could be older than the turn of the loop."""
     async with world() as w:
@@ -610,7 +592,6 @@ async def test_what_has_left_within_a_turn_ends_its_reading_of_the_clock():
 
 @pytest.mark.parametrize("restart_quarantine", [0, 60])
 @pytest.mark.parametrize("executed", range(4))
-@virtual
 async def test_half_of_the_plain_answers_were_read(executed: int, restart_quarantine: int):
     """None of them is a vote, and what was granted there is undone by the ledger: no ghost stays (R5)."""
     async with world(fencing=False, restart_quarantine=restart_quarantine) as w:
@@ -644,7 +625,6 @@ async def test_half_of_the_plain_answers_were_read(executed: int, restart_quaran
         assert w.keys == [()] * 3
 
 
-@virtual
 async def test_scripts_that_nodes_have_forgotten_are_sent_in_full():
     """In the middle of a turn's questions; no lock notices."""
     async with world() as w:
@@ -664,7 +644,6 @@ async def test_scripts_that_nodes_have_forgotten_are_sent_in_full():
         assert not any(one.pending_releases or one.mismatched for one in w.manager.statistics().nodes)
 
 
-@virtual
 async def test_a_fence_that_nodes_do_not_agree_on_is_raised_at_the_release():
     """A release by itself raises a counter that is behind; where nodes agree it goes with others (R10)."""
     async with world() as w:

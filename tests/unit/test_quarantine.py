@@ -8,13 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from aioredlock_ng import (
-    ConfigurationError,
-    LockTakenError,
-    NodeState,
-    QuorumUnavailableError,
-    Vote,
-)  # fmt: skip
+from aioredlock_ng import ConfigurationError, LockTakenError, NodeState, QuorumUnavailableError, Vote
 from aioredlock_ng._core.quarantine import Incarnation, parse
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import (
@@ -33,9 +27,7 @@ from tests.unit.worlds import (
     sim,
     states,
     world,
-)  # fmt: skip
-
-ON_VIRTUAL_TIME = True
+)
 
 QUARANTINE = 60.0
 WAIT = 60.61

@@ -11,8 +11,6 @@ from tests.unit.test_quarantine import FENCED, QUARANTINE
 from tests.unit.test_stray_clients import fresh
 from tests.unit.worlds import make, opened, world
 
-ON_VIRTUAL_TIME = True
-
 FOUND = 2.0
 """Seconds in which heartbeats find out, and the log says so."""
 

@@ -11,7 +11,7 @@ from aioredlock_ng import LockManager, QueueInspection
 from aioredlock_ng.testing import MemoryNode, bypass
 from aioredlock_ng.testing.sim_loop import EPOCH
 from tests.unit.test_fair import KEY, NAME, processes, waiting
-from tests.unit.worlds import LATENCY, PREFIX, sim, virtual, world
+from tests.unit.worlds import LATENCY, PREFIX, sim, world
 
 MAX_WAITING = 100
 BEGIN = PREFIX + b"seats:{"
@@ -43,7 +43,6 @@ def shown(queue: QueueInspection) -> list[tuple[int, str | None, int]]:
     return [(each.place, each.holder, each.known_to) for each in queue.waiters]
 
 
-@virtual
 async def test_it_shows_those_that_wait_in_their_order() -> None:
     """With place, label, time of arrival by the nodes' time, and whether it is the one that asks."""
     async with world(3) as w, processes(w, "web-1", "we}b:2", "web-3") as managers:
@@ -64,7 +63,6 @@ async def test_it_shows_those_that_wait_in_their_order() -> None:
         assert (await managers[1].queue(NAME)).waiters == ()
 
 
-@virtual
 async def test_the_greatest_ticket_decides_and_most_must_know_a_seat() -> None:
     """As for the calls themselves: what one node of three has is no place in line."""
     async with world(3) as w:
@@ -79,7 +77,6 @@ async def test_the_greatest_ticket_decides_and_most_must_know_a_seat() -> None:
         assert shown(await w.manager.queue(NAME)) == [(0, "b", 3), (1, "a", 3), (2, "d", 2)]
 
 
-@virtual
 async def test_nodes_that_do_not_answer_are_named() -> None:
     """What most of the others know is shown; where none answers there is nothing, and all are named."""
     async with world(5) as w:
@@ -102,7 +99,6 @@ async def test_nodes_that_do_not_answer_are_named() -> None:
 
 
 @pytest.mark.parametrize(("number", "more"), [(MAX_WAITING, False), (MAX_WAITING + 1, True)])
-@virtual
 async def test_of_a_long_line_it_shows_the_beginning(number: int, more: bool) -> None:
     """A hundred, and that there are more."""
     async with world(1) as w:
@@ -124,7 +120,6 @@ async def test_of_a_long_line_it_shows_the_beginning(number: int, more: bool) ->
     ],
 )
 @pytest.mark.parametrize("ticket", [-(2**60), 0, at(1_763_629_200_000), 2**60])
-@virtual
 async def test_whatever_stands_there(name: bytes, holder: str | None, ticket: int) -> None:
     """What another program put into the line is shown; its time is one that can be written as a date."""
     async with world(1) as w:
@@ -134,7 +129,6 @@ async def test_whatever_stands_there(name: bytes, holder: str | None, ticket: in
         assert 0 <= one.since < 9e9
 
 
-@virtual
 async def test_a_key_of_another_type_is_silence() -> None:
     """The node is named with the server's error; the connection goes on."""
     async with world(1) as w:
@@ -144,7 +138,6 @@ async def test_a_key_of_another_type_is_silence() -> None:
         assert w.manager.statistics().nodes[0].state == "up"
 
 
-@virtual
 async def test_under_bypass_nothing_waits() -> None:
     """A fair lock is granted like any other, or refused; its line is empty."""
     manager = LockManager([f"redis://192.0.2.{number}" for number in (1, 2, 3)])

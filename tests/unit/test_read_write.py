@@ -21,9 +21,7 @@ from tests.unit.worlds import (
     turns,
     within,
     world,
-)  # fmt: skip
-
-ON_VIRTUAL_TIME = True
+)
 
 KEY = PREFIX + b"a"
 QUEUE = PREFIX + b"queue:{" + KEY + b"}"

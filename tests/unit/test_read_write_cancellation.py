@@ -15,8 +15,6 @@ from aioredlock_ng import LockError
 from tests.unit.test_cancellation import MAX_PAUSES, PATIENCE, RETRY, breaking, dying, healthy, late
 from tests.unit.worlds import LATENCY, PREFIX, Tripwire, in_task, locks, sim, world
 
-ON_VIRTUAL_TIME = True
-
 KEY = PREFIX + b"a"
 QUEUE = PREFIX + b"queue:{" + KEY + b"}"
 

@@ -13,21 +13,7 @@ import pytest
 
 from aioredlock_ng import LockLostError, QuorumUnavailableError
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import (
-    LATENCY,
-    PLAIN,
-    PREFIX,
-    ago,
-    count,
-    counter,
-    in_task,
-    opened,
-    put,
-    sim,
-    world,
-)  # fmt: skip
-
-ON_VIRTUAL_TIME = True
+from tests.unit.worlds import LATENCY, PLAIN, PREFIX, ago, count, counter, in_task, opened, put, sim, world
 
 KEY = PREFIX + b"a"
 HEALED = 1.0

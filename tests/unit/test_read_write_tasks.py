@@ -6,8 +6,6 @@ import asyncio
 
 from tests.unit.worlds import PREFIX, in_task, sim, world
 
-ON_VIRTUAL_TIME = True
-
 KEY = PREFIX + b"a"
 QUEUE = PREFIX + b"queue:{" + KEY + b"}"
 

@@ -12,8 +12,6 @@ import pytest
 from tests.lua_edits import lua_number
 from tests.unit.worlds import LATENCY, PREFIX, count, opened, sim, turns, world
 
-ON_VIRTUAL_TIME = True
-
 QUEUE = PREFIX + b"queue:{" + PREFIX + b"a}"
 ROUND_TRIP = 2 * LATENCY
 MARK = lua_number("parts/queue.lua", "MARK") / 1000

@@ -9,8 +9,6 @@ import pytest
 from aioredlock_ng import LockTakenError
 from tests.unit.worlds import PREFIX, STRANGER, TTL, turns, world
 
-ON_VIRTUAL_TIME = True
-
 KEY = PREFIX + b"a"
 MAX_READERS = 100
 """As many readers of a lock are shown."""

@@ -38,7 +38,6 @@ from tests.unit.worlds import (
     sim,
     turns,
     until,
-    virtual,
     world,
 )
 
@@ -84,7 +83,6 @@ async def outcomes(lease: Lease) -> set[ReleaseOutcome]:
 
 
 @pytest.mark.parametrize("kind", ["lock", "read", "write"])
-@virtual
 async def test_an_inner_acquire_asks_no_node_and_has_the_same_lease(kind):
     """No I/O and no time: the same fence and validity; the end of the outermost block releases."""
     async with world() as w:
@@ -107,7 +105,6 @@ async def test_an_inner_acquire_asks_no_node_and_has_the_same_lease(kind):
             assert later.held
 
 
-@virtual
 async def test_a_try_inside_is_one_more_lease():
     """What does not wait gets it, too: `try_acquire`, ``blocking=False`` and a timeout of 0."""
     async with world() as w, w.manager.lock("a", reentrant=True) as outer:
@@ -120,7 +117,6 @@ async def test_a_try_inside_is_one_more_lease():
         assert asked(w) == before
 
 
-@virtual
 async def test_only_what_asks_for_it_goes_in_again():
     """A plain lock inside a reentrant one would wait for itself; a reentrant one goes into a plain one."""
     async with world() as w:
@@ -141,7 +137,6 @@ async def test_only_what_asks_for_it_goes_in_again():
         assert await outcomes(late) == {ReleaseOutcome.RELEASED}
 
 
-@virtual
 async def test_a_function_that_calls_itself():
     """The decorator has the option, too, and each call is a block of its own."""
     async with world() as w:
@@ -158,7 +153,6 @@ async def test_a_function_that_calls_itself():
 # -- whose right it is -------------------------------------------------------------------------------
 
 
-@virtual
 async def test_the_right_is_the_task_s_and_not_the_context_s():
     """A child inherits the context of the block, and waits until the block has ended."""
     async with reentrant() as (_, lock):
@@ -176,7 +170,6 @@ async def test_the_right_is_the_task_s_and_not_the_context_s():
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.12 brought eager tasks")
-@virtual
 async def test_an_eager_child_is_another_task():
     """Its first steps run inside those of the task that starts it, and are its own all the same."""
     async with reentrant() as (_, lock):
@@ -191,7 +184,6 @@ async def test_an_eager_child_is_another_task():
         await (await child).release()
 
 
-@virtual
 async def test_a_lease_that_no_task_has_entered_is_not_reentrant():
     """It may be another task's business by now.  Entered, it is; when its block has ended, no more."""
     async with world() as w:
@@ -208,7 +200,6 @@ async def test_a_lease_that_no_task_has_entered_is_not_reentrant():
         assert await outcomes(kept) == {ReleaseOutcome.RELEASED}
 
 
-@virtual
 async def test_leases_are_entered_by_the_task_that_is_inside():
     """Another task is refused, and may release; when the blocks have ended, it may enter what is left."""
     async with reentrant() as (_, lock):
@@ -232,7 +223,6 @@ async def test_leases_are_entered_by_the_task_that_is_inside():
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-@virtual
 async def test_the_last_release_releases_whatever_the_order(order):
     """Each lease ends with its own release, once; the lock ends with the last one."""
     async with reentrant() as (w, lock):
@@ -254,7 +244,6 @@ async def test_the_last_release_releases_whatever_the_order(order):
             assert await outcomes(leases[order[0]]) == {ReleaseOutcome.RELEASED}, "what is known by now"
 
 
-@virtual
 async def test_a_released_lease_is_none():
     """Its task may hold the lock yet, or lose it, but not by this one."""
     async with reentrant(on_lost="raise") as (w, lock):
@@ -277,7 +266,6 @@ async def test_a_released_lease_is_none():
                     outer.check()
 
 
-@virtual
 async def test_so_deep_and_no_deeper():
     """A recursion without an end is an error of its own; what was released may be had again."""
     async with world() as w:
@@ -295,7 +283,6 @@ async def test_so_deep_and_no_deeper():
             assert w.keys == [()] * 3
 
 
-@virtual
 async def test_a_lease_that_is_dropped_counts_no_more():
     """It warns, as ever, and the last one releases all the same."""
     async with reentrant() as (_, lock), lock as outer:
@@ -309,7 +296,6 @@ async def test_a_lease_that_is_dropped_counts_no_more():
 # -- several names -----------------------------------------------------------------------------------
 
 
-@virtual
 async def test_one_lease_has_to_cover_all_of_the_names():
     """Fewer names go; not some held and some not, nor those of two leases, which have no common fence."""
     async with world() as w:
@@ -331,7 +317,6 @@ async def test_one_lease_has_to_cover_all_of_the_names():
 # -- readers and writers -----------------------------------------------------------------------------
 
 
-@virtual
 async def test_write_covers_read_and_read_does_not_cover_write():
     """Two tasks that both want to write what they read would wait for each other (R23)."""
     async with reentrant() as (w, _):
@@ -353,7 +338,6 @@ async def test_write_covers_read_and_read_does_not_cover_write():
             outer.check()
 
 
-@virtual
 async def test_after_a_downgrade_the_task_reads():
     """What an inner block may do follows the lease; no lease is taken from an inner block that writes."""
     async with reentrant() as (w, _):
@@ -382,7 +366,6 @@ async def test_after_a_downgrade_the_task_reads():
             await reader.release()
 
 
-@virtual
 async def test_an_inner_writer_cannot_tell_that_nothing_was_written():
     """Its own task may have; the outermost one can (R23)."""
     async with reentrant() as (w, _):
@@ -401,7 +384,6 @@ async def test_an_inner_writer_cannot_tell_that_nothing_was_written():
 # -- loss --------------------------------------------------------------------------------------------
 
 
-@virtual
 async def test_the_outermost_block_alone_converts_the_cancellation():
     """Inner blocks let it pass: what is between them is cancelled, too, and the task is not any more then."""
     async with reentrant() as (w, lock):
@@ -425,7 +407,6 @@ async def test_the_outermost_block_alone_converts_the_cancellation():
         assert seen == [asyncio.CancelledError] * 3
 
 
-@virtual
 async def test_there_is_one_deadline():
     """That of the outermost block, whatever an inner one has asked for."""
     async with reentrant(extension=PLAIN) as (w, lock):
@@ -435,7 +416,6 @@ async def test_there_is_one_deadline():
         assert sim().time() == pytest.approx(deadline(outer), abs=2 * ROUND_TRIP)
 
 
-@virtual
 async def test_a_loss_that_disturbs_no_task_ends_an_inner_block():
     """With ``on_lost="raise"`` the innermost block tells, at its end, and the others do not repeat it."""
     async with reentrant(on_lost="raise") as (w, lock):
@@ -451,7 +431,6 @@ async def test_a_loss_that_disturbs_no_task_ends_an_inner_block():
         assert not getattr(told.value, "__notes__", [])
 
 
-@virtual
 async def test_an_inner_lease_that_is_released_after_its_validity_was_lost():
     """Also where nothing has looked at the clock before: its user may have written too late."""
     async with reentrant(on_lost="raise") as (_, lock):
@@ -467,7 +446,6 @@ async def test_an_inner_lease_that_is_released_after_its_validity_was_lost():
                 assert told.value.reason is LossReason.EXPIRED
 
 
-@virtual
 async def test_an_error_of_an_inner_block_stays_what_it_is():
     """With a note that the lock was lost as well; a cancellation of the user's own passes all blocks."""
     async with reentrant(on_lost="raise") as (w, lock):
@@ -491,7 +469,6 @@ async def test_an_error_of_an_inner_block_stays_what_it_is():
 
 @pytest.mark.parametrize("way", ["refused", "expired", "not noticed"])
 @pytest.mark.parametrize("plain", [False, True], ids=["reentrant outside", "plain outside"])
-@virtual
 async def test_a_lease_that_is_over_admits_no_inner_block(plain, way):
     """Refused by the nodes or expired, noticed or not: `LockLostError` at once, without asking the nodes."""
     async with reentrant() as (w, lock):
@@ -520,7 +497,6 @@ def sleepless(lease: Lease) -> None:
         lease._session.watchdog.forget(holding)
 
 
-@virtual
 async def test_a_clean_up_in_the_grace_goes_in_again():
     """The deadline has come, and the lock is ours until its validity ends: what cleans up may need it."""
     async with reentrant(extension=PLAIN) as (_, lock):
@@ -542,7 +518,6 @@ async def test_a_clean_up_in_the_grace_goes_in_again():
 
 
 @pytest.mark.parametrize("is_lost", [False, True], ids=["released", "lost"])
-@virtual
 async def test_an_inner_block_may_end_last(is_lost):
     """It goes on under the deadline, and converts the cancellation; the lock is its own until it ends."""
     async with reentrant() as (w, lock):
@@ -560,7 +535,6 @@ async def test_an_inner_block_may_end_last(is_lost):
         assert sim().time() - began == pytest.approx(0 if is_lost else 1, abs=0.1)
 
 
-@virtual
 async def test_the_outermost_block_converts_though_an_inner_one_is_open():
     """The cancellation was for it; the inner one, which ends later, leaves the error as it is."""
     async with reentrant() as (w, lock):
@@ -573,7 +547,6 @@ async def test_the_outermost_block_converts_though_an_inner_one_is_open():
                         await asyncio.sleep(1)
 
 
-@virtual
 async def test_blocks_may_end_in_other_tasks():
     """As fixtures do: each lease counts, and the last one releases."""
     async with reentrant() as (w, lock):
@@ -591,7 +564,6 @@ async def test_blocks_may_end_in_other_tasks():
 # -- for how long ------------------------------------------------------------------------------------
 
 
-@virtual
 async def test_a_longer_inner_ttl_counts_from_the_next_extension():
     """And a shorter one never shortens; `extend` of any of the leases extends them all."""
     async with world() as w:
@@ -612,7 +584,6 @@ async def test_a_longer_inner_ttl_counts_from_the_next_extension():
             assert outer.extensions == 1
 
 
-@virtual
 async def test_an_inner_at_least_is_kept_by_the_last_release():
     """The name stays taken since the inner acquire; the keys are extended for that at once (R34)."""
     async with world() as w, w.process() as other:
@@ -630,7 +601,6 @@ async def test_an_inner_at_least_is_kept_by_the_last_release():
 # -- what is told ------------------------------------------------------------------------------------
 
 
-@virtual
 async def test_hooks_and_statistics_know_the_outermost_lease_alone():
     """Nothing was acquired inside; what is refused there was no wait for a lock either."""
     heard = Heard()
@@ -647,7 +617,6 @@ async def test_hooks_and_statistics_know_the_outermost_lease_alone():
     ]
 
 
-@virtual
 async def test_a_task_that_may_wait_for_its_ancestor_is_warned_of(caplog):
     """Once for each lock; not of tasks from elsewhere, that need not wait, or wait for another block."""
     caplog.set_level(logging.WARNING, "aioredlock_ng")
@@ -688,7 +657,6 @@ async def test_a_task_that_may_wait_for_its_ancestor_is_warned_of(caplog):
 # -- a fork, and the manager's end -------------------------------------------------------------------
 
 
-@virtual
 async def test_a_forked_child_is_not_inside(monkeypatch):
     """It goes on in the parent's task, but the lock is the parent's: it is told so, and leaves the blocks."""
     async with reentrant() as (w, lock), lock:
@@ -700,7 +668,6 @@ async def test_a_forked_child_is_not_inside(monkeypatch):
                     await enter()
 
 
-@virtual
 async def test_closing_ends_all_blocks_once():
     """The body is cancelled, inner blocks let it pass, and every lease is over."""
     async with reentrant() as (w, lock):
@@ -722,7 +689,6 @@ async def test_closing_ends_all_blocks_once():
             await lock.acquire()
 
 
-@virtual
 async def test_a_block_that_closes_the_manager():
     """Its own leases are released, as by `release`."""
     async with reentrant() as (w, lock), lock as outer, lock as inner:

@@ -11,6 +11,8 @@ import pytest
 from aioredlock_ng import LockManager, QuorumUnavailableError
 from tests.servers import eventually
 
+ON_REAL_TIME = True
+
 
 class SlowToSend(fakeredis.FakeAsyncRedis):
     """A client that keeps acquires back until `sends` is set; everything else passes them."""

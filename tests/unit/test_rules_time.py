@@ -15,7 +15,7 @@ from aioredlock_ng._node.parcel import Fail
 from aioredlock_ng._node.redis_node import RedisNode
 from aioredlock_ng._round.batch import Batch, FencedAcquires
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import TTL, locks, opened, sim, virtual
+from tests.unit.worlds import TTL, locks, opened, sim
 
 
 def test_the_clock_is_the_suspend_safe_one():
@@ -63,7 +63,6 @@ def stalled_by_grants(master: MemoryNode, seconds: float) -> Node:
     return node
 
 
-@virtual
 async def test_a_win_is_judged_when_the_task_goes_on():
     """The tally was won in time, then the loop stood still until hardly any validity was left: no lock."""
     master = MemoryNode()
@@ -73,7 +72,6 @@ async def test_a_win_is_judged_when_the_task_goes_on():
         assert locks(master) == ()
 
 
-@virtual
 async def test_a_stall_that_leaves_enough_costs_no_lock():
     """The loop stood still between the tally's win and the task, but most of the validity is left: a lock."""
     async with opened([stalled_by_grants(MemoryNode(), 0.1 * TTL)]) as manager:

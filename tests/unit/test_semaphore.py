@@ -8,20 +8,7 @@ import itertools
 import pytest
 
 from aioredlock_ng import ConfigurationError, LockLostError, WouldDeadlockError
-from tests.unit.worlds import (
-    LATENCY,
-    PREFIX,
-    TTL,
-    Tripwire,
-    count,
-    in_task,
-    sim,
-    turns,
-    within,
-    world,
-)  # fmt: skip
-
-ON_VIRTUAL_TIME = True
+from tests.unit.worlds import LATENCY, PREFIX, TTL, Tripwire, count, in_task, sim, turns, within, world
 
 NAME = "gpu"
 KEY = PREFIX + NAME.encode()

@@ -18,7 +18,7 @@ from aioredlock_ng import Lease, LockManager, QuorumUnavailableError
 from aioredlock_ng.errors import LockError
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.test_semaphore import NAME, slots
-from tests.unit.worlds import make, sim, virtual
+from tests.unit.worlds import make, sim
 
 TTL: Final = 0.5
 LATENCY: Final = 0.004
@@ -176,7 +176,6 @@ async def all_free(manager: LockManager, permits: int) -> None:
         *(pytest.param(seed, marks=pytest.mark.campaign) for seed in range(8, 18)),
     ],
 )
-@virtual
 async def test_never_more_hold_it_than_may(seed):
     """In a few schedules, or in many: each is drawn, and permits are won in it."""
     assert await _schedule(seed) > 10

@@ -7,6 +7,8 @@ import pytest
 from tests import servers
 from tests.servers import Nodes, ask
 
+ON_REAL_TIME = True
+
 
 def answers(url: str) -> bool:
     """Return whether the server answers, however busy the machine is."""

@@ -14,7 +14,7 @@ import pytest
 
 from aioredlock_ng.testing import sim_loop
 from aioredlock_ng.testing.sim_loop import DeadlockError, SimLoop
-from tests.unit.worlds import sim, virtual
+from tests.unit.worlds import sim
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "debug"])
@@ -82,7 +82,6 @@ def test_equal_deadlines_run_in_the_order_they_were_made(debug: bool) -> None:
     assert SimLoop.run(main(), debug=debug) == [number for number in range(1000) if number % 3]
 
 
-@virtual
 async def test_a_timer_never_runs_before_its_deadline() -> None:
     """No rounding: two deadlines one float apart are two instants, also after years."""
     deadlines = [1001.0, math.nextafter(1001.0, math.inf), 1e9, math.nextafter(1e9, math.inf)]
@@ -93,7 +92,6 @@ async def test_a_timer_never_runs_before_its_deadline() -> None:
     assert seen == deadlines
 
 
-@virtual
 async def test_a_stalled_loop_runs_its_timers_late_and_in_order() -> None:
     """advance() makes time pass inside a callback, as blocking code does."""
     seen: list[tuple[str, float]] = []
@@ -104,7 +102,6 @@ async def test_a_stalled_loop_runs_its_timers_late_and_in_order() -> None:
     assert seen == [("first", 1003.0), ("second", 1003.0)]
 
 
-@virtual
 async def test_suspend_passes_on_the_clock_but_not_for_timers() -> None:
     """A suspended machine: the suspend-safe clock goes on, the loop's timers stand still (R2)."""
     assert sim().clock.now() == loop_now()
@@ -165,7 +162,6 @@ def test_the_loop_goes_on_after_a_deadlock() -> None:
     assert cleaned == [1001.0]
 
 
-@virtual
 async def test_what_runs_on_real_time_is_refused() -> None:
     """Threads, connections, and a call from another thread, which would bring its own timing; finalisers make
     such calls in the loop's thread.
@@ -203,7 +199,6 @@ def test_the_running_loop_can_be_asked_for() -> None:
         SimLoop.running()
 
 
-@virtual
 async def test_a_dropped_async_generator_is_closed() -> None:
     """The finaliser hook of async generators works as on other loops."""
     closed = asyncio.Event()
@@ -252,7 +247,6 @@ def test_sets_of_tasks_iterate_alike_in_every_run() -> None:
     assert len(ballast) == len(first) * 10
 
 
-@virtual
 async def test_cancelled_timers_do_not_pile_up() -> None:
     """A hundred thousand timers made and cancelled at one instant leave a short heap."""
     for _ in range(100_000):

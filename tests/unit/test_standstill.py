@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 
 from aioredlock_ng import Lock, LockManager, LockTakenError
-from tests.unit.worlds import LATENCY, sim, virtual, world
+from tests.unit.worlds import LATENCY, sim, world
 
 ROUND_TRIP: Final = 2 * LATENCY
 REMINDER: Final = 0.5
@@ -62,7 +62,6 @@ def schedule(draw: random.Random, managers: list[LockManager], kind: str) -> lis
 @pytest.mark.parametrize("kind", ["rwlock", "mutex"])
 @pytest.mark.parametrize("processes", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(30))
-@virtual
 async def test_all_come_to_their_end(seed, processes, kind):
     """However calls for several names, and readers and locks one inside another, come between each other."""
     draw = random.Random(f"{seed} {processes} {kind}")
@@ -96,7 +95,6 @@ async def beside(calls: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[No
 
 @pytest.mark.parametrize("mode", ["read", "write", "mutex"])
 @pytest.mark.parametrize("waits_in", [0, 1])
-@virtual
 async def test_a_free_name_is_for_others_while_a_call_waits_for_another(mode, waits_in):
     """The process that has the one name gets the other at once, and so does a third process."""
     async with world() as w, w.process() as second, w.process() as third:
@@ -113,7 +111,6 @@ async def test_a_free_name_is_for_others_while_a_call_waits_for_another(mode, wa
         await (await waits).release()
 
 
-@virtual
 async def test_a_call_for_several_names_gets_in_however_long_the_lines_are():
     """It keeps the one name while it waits for the other, for longer and longer."""
     async with world() as w:
@@ -131,7 +128,6 @@ async def test_a_call_for_several_names_gets_in_however_long_the_lines_are():
 
 
 @pytest.mark.parametrize("waited", [0, 0.5, 60.0])
-@virtual
 async def test_a_name_is_kept_for_a_few_seconds_however_long_the_line_was(waited):
     """A call that waits for two keeps the free one; in line for its first name it keeps none from others."""
     async with world() as w, w.process() as other:
@@ -148,7 +144,6 @@ async def test_a_name_is_kept_for_a_few_seconds_however_long_the_line_was(waited
         await (await waits).release()
 
 
-@virtual
 async def test_a_free_name_is_for_others_while_another_stays_taken():
     """Released early, with `at_least`: the call that waits for its end keeps the other name from no task."""
     async with world() as w:
@@ -163,7 +158,6 @@ async def test_a_free_name_is_for_others_while_another_stays_taken():
 
 
 @pytest.mark.parametrize("kind", ["fair", "write"])
-@virtual
 async def test_a_long_wait_keeps_the_order(kind):
     """Fair calls keep no call out that could go on; and a writer that lets readers in stays before others."""
     async with world() as w, w.process() as other:
@@ -190,7 +184,6 @@ async def test_a_long_wait_keeps_the_order(kind):
 
 
 @pytest.mark.parametrize("processes", [1, 3])
-@virtual
 async def test_readers_that_a_writer_keeps_from_each_others_names_get_in(processes):
     """It waits for both of them, and each of them for it: it lets them in, and comes after them."""
     async with world() as w, w.process() as two, w.process() as three:
@@ -209,7 +202,6 @@ async def test_readers_that_a_writer_keeps_from_each_others_names_get_in(process
 
 
 @pytest.mark.parametrize("processes", [1, 3])
-@virtual
 async def test_a_writer_gets_in_however_long_readers_stay(processes):
     """It keeps new ones out for longer and longer, until those that are in have gone meanwhile."""
     async with world() as w, w.process() as second, w.process() as third:
@@ -229,7 +221,6 @@ async def test_a_writer_gets_in_however_long_readers_stay(processes):
 
 
 @pytest.mark.parametrize("names", [("a",), ("a", "b")], ids=["one name", "two names"])
-@virtual
 async def test_a_reader_that_a_writer_keeps_out_is_told_so(names):
     """Nothing is held that is in its way; where a writer is in, that one is named."""
     async with world() as w, w.process(holder="web-2") as second, w.process() as third:

@@ -19,8 +19,6 @@ from tests.unit.test_quarantine import FENCED as WAITING
 from tests.unit.test_quarantine import META, NOTICED, Misled, gets, incarnation
 from tests.unit.worlds import LATENCY, PLAIN, SCRIPTS, in_task, make, opened, sim, states, world
 
-ON_VIRTUAL_TIME = True
-
 QUARANTINE = 60.0
 
 

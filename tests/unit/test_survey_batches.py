@@ -14,8 +14,6 @@ from aioredlock_ng.testing._memory_data import Hash
 from aioredlock_ng.testing.sim_loop import EPOCH
 from tests.unit.worlds import ANOTHER, PREFIX, STRANGER, TIMEOUT, counter, sim, world
 
-ON_VIRTUAL_TIME = True
-
 WRONG = "WRONGTYPE Operation against a key holding the wrong kind of value"
 NOPERM = b"-NOPERM No permissions to access a key\r\n"
 MAX_READERS, MAX_PERMITS = 100, 256

@@ -29,7 +29,6 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [words for words in caplog.messages if "use the same nodes" in words]
 
 
-@virtual
 async def test_many_managers_over_the_same_nodes(caplog: pytest.LogCaptureFixture) -> None:
     """One warning, with the count, the nodes and the way out, however many there are."""
     managers = []

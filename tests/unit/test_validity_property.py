@@ -19,13 +19,7 @@ from typing import Any
 
 import pytest
 
-from aioredlock_ng import (
-    ExtensionPolicy,
-    Lease,
-    LockLostError,
-    LockNotAcquiredError,
-    QuorumUnavailableError,
-)
+from aioredlock_ng import ExtensionPolicy, Lease, LockLostError, LockNotAcquiredError, QuorumUnavailableError
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from tests.unit.worlds import make
 

@@ -48,7 +48,6 @@ from tests.unit.worlds import (
     sim,
     turns,
     until,
-    virtual,
     world,
 )
 
@@ -129,7 +128,6 @@ def speak(w: World) -> None:
 
 
 @pytest.mark.parametrize("how", ["timeout", "blocking", "try"])
-@virtual
 async def test_zero_tries_exactly_once(how):
     """blocking_timeout=0, blocking=False and try_acquire() ask every node once and wait for nothing else."""
     async with world() as w:
@@ -148,7 +146,6 @@ async def test_zero_tries_exactly_once(how):
 @pytest.mark.parametrize("patience", [0, 0.05, 0.5, 3.0])
 @pytest.mark.parametrize("states", ["tttt", "ffff", "dddd", "fff", "ddd", "ttf", "ttd", "tts", "TTT", "tf"])
 @pytest.mark.parametrize("number", [3, 5])
-@virtual
 async def test_the_wait_ends_at_most_one_node_timeout_late(number, states, patience):
     """Whatever the nodes do, acquire ends between its blocking_timeout and one node_timeout later."""
     refusals = Refusals()
@@ -166,7 +163,6 @@ async def test_the_wait_ends_at_most_one_node_timeout_late(number, states, patie
 
 
 @pytest.mark.parametrize(("fencing", "within"), [(False, 1.0), (True, 3.0)])
-@virtual
 async def test_none_outlives_a_lost_quorum(fencing, within):
     """Without a blocking_timeout acquire goes on while the nodes are down, and wins when they are back;
     with fences two seconds later, when they can follow each other's floors (R10, R12).
@@ -184,7 +180,6 @@ async def test_none_outlives_a_lost_quorum(fencing, within):
 
 
 @pytest.mark.parametrize("option", ["blocking_timeout", "quorum_timeout"])
-@virtual
 async def test_the_time_to_start_is_part_of_the_wait(option):
     """At a manager's first use, with nodes that do not answer, the deadline is the same as ever."""
     nodes = [MemoryNode(latency=LATENCY) for _ in range(3)]
@@ -200,7 +195,6 @@ async def test_the_time_to_start_is_part_of_the_wait(option):
 
 
 @pytest.mark.parametrize("stall", [0.25, 5.0])
-@virtual
 async def test_a_stall_past_the_time_keeps_the_last_verdict(stall: float) -> None:
     """A task that finds the time gone after a stall hears what the nodes said last: that the lock is held."""
     async with world(retry=RetryPolicy(base=100.0, cap=100.0)) as w:  # the stall is before the next try
@@ -216,7 +210,6 @@ async def test_a_stall_past_the_time_keeps_the_last_verdict(stall: float) -> Non
 
 
 @pytest.mark.parametrize("free", [True, False])
-@virtual
 async def test_a_first_try_after_a_stall_is_a_try(free: bool) -> None:
     """A task that gets its turn in a stall past its time still asks the nodes, and hears what they say."""
     async with world() as w:
@@ -246,7 +239,6 @@ async def test_a_first_try_after_a_stall_is_a_try(free: bool) -> None:
     [(0, None, 0), (0.03, 5, 0.03), (2, 3600, 2), (timedelta(seconds=1), None, 1), (9, 1, 1)],
     ids=str,
 )
-@virtual
 async def test_a_missing_quorum_ends_the_wait(quorum_timeout, blocking_timeout, seconds):
     """The call ends when the earlier time is over, at most a `node_timeout` later, and says why."""
     async with world() as w:
@@ -258,7 +250,6 @@ async def test_a_missing_quorum_ends_the_wait(quorum_timeout, blocking_timeout, 
         assert seconds <= took <= seconds + TIMEOUT + A_WHILE
 
 
-@virtual
 async def test_a_taken_lock_is_waited_for():
     """A lock that a majority says is taken is waited for until the `blocking_timeout`, or the lock is had."""
     async with world() as w, opened(w.nodes, seed=2) as other:
@@ -273,7 +264,6 @@ async def test_a_taken_lock_is_waited_for():
 
 
 @pytest.mark.parametrize(("behind", "seconds"), [(False, 3), (True, 20)], ids=["alone", "behind a task"])
-@virtual
 async def test_it_counts_from_the_last_answer_of_a_quorum(behind, seconds):
     """A quorum that goes missing while a lock is waited for is waited for that long, and no longer."""
     async with world() as w, opened(w.nodes, seed=2) as other:
@@ -294,7 +284,6 @@ async def test_it_counts_from_the_last_answer_of_a_quorum(behind, seconds):
 
 
 @pytest.mark.parametrize("behind", [False, True], ids=["at once", "behind a task"])
-@virtual
 async def test_all_calls_give_up_in_their_time(behind):
     """Only one task of a process asks the nodes; those behind it do not wait for their turn to find out."""
     async with world() as w:
@@ -312,7 +301,6 @@ async def test_all_calls_give_up_in_their_time(behind):
             assert (await task).error is None
 
 
-@virtual
 async def test_a_lock_of_this_process_is_waited_for():
     """While a task of this process holds the lock, no quorum is missing; it is missed from then on."""
     async with world() as w:
@@ -328,7 +316,6 @@ async def test_a_lock_of_this_process_is_waited_for():
         await released
 
 
-@virtual
 async def test_a_single_try_takes_no_longer_or_shorter():
     """`blocking=False` and `try_acquire` ask once, whatever the `quorum_timeout`; None means taken."""
     async with world() as w:
@@ -352,7 +339,6 @@ def test_what_a_quorum_timeout_cannot_be(value: Any, error: type[Exception]) -> 
 # -- a lease of this process -------------------------------------------------------------------------
 
 
-@virtual
 async def test_zero_asks_no_node_while_a_lease_of_this_process_lives():
     """A single try of a name that this process holds is told at once; after a loss it reaches the nodes."""
     async with world() as w:
@@ -376,7 +362,6 @@ async def test_zero_asks_no_node_while_a_lease_of_this_process_lives():
         await lease.release()
 
 
-@virtual
 async def test_the_gate_opens_at_loss_by_the_clock():
     """A body that goes on after its loss keeps no other task from the lock once the keys are gone."""
     async with world() as w:
@@ -393,7 +378,6 @@ async def test_the_gate_opens_at_loss_by_the_clock():
         assert isinstance((await first).error, LockLostError)
 
 
-@virtual
 async def test_the_gate_opens_at_loss_by_refusal():
     """A lease that a majority refused lets the next of its process try, while its body cleans up."""
     async with world() as w:
@@ -412,7 +396,6 @@ async def test_the_gate_opens_at_loss_by_refusal():
 # -- the queue of one process ------------------------------------------------------------------------
 
 
-@virtual
 async def test_tasks_of_one_process_get_the_lock_in_the_order_of_their_calls():
     """First come, first served, also when tasks in between give up."""
     async with world() as w:
@@ -434,7 +417,6 @@ async def test_tasks_of_one_process_get_the_lock_in_the_order_of_their_calls():
         assert w.manager.statistics().waiting == 0
 
 
-@virtual
 async def test_one_contender_per_process_and_name_reaches_the_nodes():
     """Twenty tasks that wait for a stranger's lock send no more than one of them would."""
     sets = []
@@ -448,7 +430,6 @@ async def test_one_contender_per_process_and_name_reaches_the_nodes():
     assert together <= alone + 2
 
 
-@virtual
 async def test_locks_over_several_names_in_opposite_orders():
     """Two, and many, locks over the same names in any order never wait for each other for ever."""
     async with world() as w:
@@ -476,7 +457,6 @@ async def test_locks_over_several_names_in_opposite_orders():
 
 @pytest.mark.parametrize("states", ["t--", "ff"])
 @pytest.mark.parametrize("patience", [0, 0.3])
-@virtual
 async def test_the_queue_reports_the_last_verdict_of_its_head(states, patience):
     """A task that times out behind a contender learns what the nodes told that one: taken, or silent."""
     async with world() as w:
@@ -500,7 +480,6 @@ async def test_the_queue_reports_the_last_verdict_of_its_head(states, patience):
 
 
 @pytest.mark.parametrize("states", ["ttt", "fff", "ddd", "---"])
-@virtual
 async def test_single_tries_at_the_same_moment_agree(states):
     """Ten tries at once: one asks the nodes, and the others report what it was told, in the same time."""
     async with world() as w:
@@ -518,7 +497,6 @@ async def test_single_tries_at_the_same_moment_agree(states):
 
 
 @pytest.mark.parametrize("patience", [0, 0.05])
-@virtual
 async def test_waiters_behind_a_head_that_gives_up(patience):
     """The head's last verdict is known to those whose time is up with its own, however they are ordered."""
     async with world() as w:
@@ -529,7 +507,6 @@ async def test_waiters_behind_a_head_that_gives_up(patience):
         assert [type(end.error) for end in ends[:3]] == [QuorumUnavailableError] * 3
 
 
-@virtual
 async def test_a_lease_that_is_over_is_no_answer_to_a_single_try():
     """The next task of the process is asking, and no node has answered it: nothing is known to be held."""
     async with world() as w:
@@ -547,7 +524,6 @@ async def test_a_lease_that_is_over_is_no_answer_to_a_single_try():
 
 @pytest.mark.parametrize("how", ["try", "zero"])
 @pytest.mark.parametrize("into", [0.001, 0.0125])
-@virtual
 async def test_a_try_while_the_process_lets_others_ask(into: float, how: str) -> None:
     """A single try behind a task that keeps still for others finds the lock taken, not the nodes silent."""
     async with world(node_timeout=0.01) as w:
@@ -580,7 +556,6 @@ VERDICTS = (
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("case", VERDICTS.split())
-@virtual
 async def test_taken_and_no_quorum_are_told_apart(case):
     """Q answers and no majority: taken, until enough keys end; fewer answers: no quorum; every vote shown."""
     states, _, verdict = case.partition("=")
@@ -609,7 +584,6 @@ async def test_taken_and_no_quorum_are_told_apart(case):
         assert all(keys == () for keys, state in zip(w.keys, states, strict=True) if state == "-")
 
 
-@virtual
 async def test_every_node_that_refused_is_heard_how_long_its_key_stays():
     """The last one, too, though the others have told that long before: a plain refusal says no time (R13)."""
     async with world(fencing=False) as w:
@@ -621,7 +595,6 @@ async def test_every_node_that_refused_is_heard_how_long_its_key_stays():
         assert error.retry_after == pytest.approx(10, abs=0.1)
 
 
-@virtual
 async def test_a_majority_that_grants_too_late_is_undone():
     """A win with too little validity left is a failure: nothing is held, and nothing stays behind."""
     async with world(latency=0.3, node_timeout=1, ttl=1.1, connect_timeout=2) as w:
@@ -633,7 +606,6 @@ async def test_a_majority_that_grants_too_late_is_undone():
 
 
 @pytest.mark.parametrize(("wrong", "fails"), [((0, 1), True), ((0, 1, 2), True), ((0,), False)])
-@virtual
 async def test_a_wrong_type_fails_at_once_if_it_costs_the_quorum(wrong, fails):
     """Something that is no lock under the name, on a majority, is no matter of waiting; on one node it is."""
     async with world() as w:
@@ -649,7 +621,6 @@ async def test_a_wrong_type_fails_at_once_if_it_costs_the_quorum(wrong, fails):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("told", [True, False])
-@virtual
 async def test_waits_are_jittered_and_capped(told, monkeypatch):
     """Waits grow from nothing to the cap; where releases are told, each is half of the cap or more."""
     if not told:
@@ -673,7 +644,6 @@ async def test_waits_are_jittered_and_capped(told, monkeypatch):
 
 
 @pytest.mark.parametrize("silent", ["f----", "ff---", "fff--"])
-@virtual
 async def test_a_waiter_that_may_miss_releases_polls_as_ever(silent):
     """To poll seldom takes notices from a majority of the nodes: from three of five."""
     refusals = Refusals()
@@ -686,7 +656,6 @@ async def test_a_waiter_that_may_miss_releases_polls_as_ever(silent):
 
 
 @pytest.mark.parametrize("seed", range(10))
-@virtual
 async def test_the_expiry_of_the_keys_ends_the_wait(seed):
     """With long back-offs a waiter still comes within a first back-off of the moment the keys expire."""
     async with world() as w, opened(w.nodes, seed=seed, retry=RetryPolicy(base=0.02, cap=60)) as other:
@@ -696,7 +665,6 @@ async def test_the_expiry_of_the_keys_ends_the_wait(seed):
         assert 7.0 <= seconds <= 7.05
 
 
-@virtual
 async def test_every_try_has_an_owner_of_its_own():
     """No owner value is used for two attempts, and every attempt is released on every node."""
     async with world() as w:
@@ -708,7 +676,6 @@ async def test_every_try_has_an_owner_of_its_own():
             assert [one.owner for one in sent(node) if one.kind == "release"] == owners
 
 
-@virtual
 async def test_nodes_that_cannot_agree_on_a_fence_are_not_stormed() -> None:
     """After a loss of memory that takes two seconds; each try's own release is no reason for the next one."""
     async with world(3, fencing=True) as w:
@@ -717,7 +684,6 @@ async def test_nodes_that_cannot_agree_on_a_fence_are_not_stormed() -> None:
         assert 1 <= w.manager.statistics().uncertified <= STORM
 
 
-@virtual
 async def test_a_lock_that_is_always_won_too_late_is_not_stormed() -> None:
     """The grants come, but from so far that less than half of the ttl is left."""
     async with world(3, ttl=0.01, node_timeout=0.009, latency=0.0016) as w:
@@ -726,7 +692,6 @@ async def test_a_lock_that_is_always_won_too_late_is_not_stormed() -> None:
 
 
 @pytest.mark.parametrize("why", ["in vain", "no channel", "one channel for a writer"])
-@virtual
 async def test_the_waits_of_a_poll_grow_from_try_to_try(why, monkeypatch):
     """Each is drawn from the interval of its own number, beginning with the shortest (R13).
 
@@ -759,7 +724,6 @@ NAMES = ("a", "b", "c")
 @pytest.mark.parametrize("others", [False, True], ids=["the rest is free", "the rest is held by others"])
 @pytest.mark.parametrize("patience", [None, 5.0])
 @pytest.mark.parametrize("own", NAMES)
-@virtual
 async def test_any_name_of_several_that_the_task_holds(own, patience, others):
     """Whichever of the names is the task's own: the error comes at once, and no gate is left shut."""
     async with world() as w:
@@ -785,7 +749,6 @@ async def test_any_name_of_several_that_the_task_holds(own, patience, others):
             pass
 
 
-@virtual
 async def test_a_lost_or_released_lock_is_no_deadlock():
     """Inside the block, once the lease is over, the task may wait for the name again."""
     async with world() as w:
@@ -812,7 +775,6 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["lock", "write", "two names"])
-@virtual
 async def test_a_task_that_waits_for_its_own_child_is_warned_of(kind, caplog):
     """Once, after two seconds: a child that wants the same lock waits for the block, and the block for it."""
     async with world() as w:
@@ -832,7 +794,6 @@ async def test_a_task_that_waits_for_its_own_child_is_warned_of(kind, caplog):
 
 
 @pytest.mark.parametrize("between", [0, 3, 4])
-@virtual
 async def test_a_task_that_acquires_twice_is_warned_of(caplog, between):
     """By `acquire()` no block tells whose lease it is: no error at once; four locks are known so."""
     async with world() as w:
@@ -848,7 +809,6 @@ async def test_a_task_that_acquires_twice_is_warned_of(caplog, between):
         assert len(warnings(caplog)) == (between < 4)
 
 
-@virtual
 async def test_tasks_that_wait_for_others_are_not_warned_of(caplog):
     """Neither those of other tasks, nor those of what their own task has released, nor of a semaphore."""
     async with world() as w:

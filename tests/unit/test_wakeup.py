@@ -31,7 +31,6 @@ from tests.unit.worlds import (
     in_task,
     opened,
     sim,
-    virtual,
     world,
 )
 
@@ -89,7 +88,6 @@ async def lets_in(lease: Lease, waiter: asyncio.Task[End], within: float = A_FEW
 @pytest.mark.parametrize("fencing", [True, False])
 @pytest.mark.parametrize("number", [1, 3, 5])
 @pytest.mark.parametrize("seed", range(1, 4))
-@virtual
 async def test_a_waiter_gets_in_a_few_round_trips_after_the_release(number, fencing, seed):
     """However long a lock was held, and without any poll, another process has it at once afterwards."""
     async with world(number, seed=seed, fencing=fencing) as w:
@@ -100,7 +98,6 @@ async def test_a_waiter_gets_in_a_few_round_trips_after_the_release(number, fenc
 
 
 @pytest.mark.parametrize("fault", ["frozen", "dead", "free all along"])
-@virtual
 async def test_a_majority_of_notices_is_enough(fault):
     """A node that tells nothing delays no waiter; one that was free, and had granted it, need not tell."""
     async with world(5 if fault == "free all along" else 3) as w:
@@ -117,7 +114,6 @@ async def test_a_majority_of_notices_is_enough(fault):
                 node.thaw()
 
 
-@virtual
 async def test_a_minority_of_notices_wakes_no_waiter():
     """What a single node of three tells makes no waiter ask."""
     async with world() as w:
@@ -133,7 +129,6 @@ async def test_a_minority_of_notices_wakes_no_waiter():
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("after", [step / 4 for step in range(25)])
-@virtual
 async def test_a_release_between_refusal_and_subscription_is_not_missed(after):
     """A release at any moment of a waiter's first try, by quarters of a way, is as good as heard."""
     async with world() as w, w.process(retry=NO_POLL) as other:
@@ -143,7 +138,6 @@ async def test_a_release_between_refusal_and_subscription_is_not_missed(after):
         await lets_in(lease, waiter, (2 + A_FEW) * ROUND_TRIP)  # with the first try and its undo
 
 
-@virtual
 async def test_a_lock_over_several_names_tells_of_each_and_listens_to_each():
     """It gets in when the last one is free, and its release wakes a waiter for one of them."""
     async with world() as w, w.process(retry=NO_POLL) as other:
@@ -166,7 +160,6 @@ async def test_a_lock_over_several_names_tells_of_each_and_listens_to_each():
 
 @pytest.mark.parametrize("how", ["connections", "messages"])
 @pytest.mark.parametrize("seed", range(1, 6))
-@virtual
 async def test_a_lost_notice_costs_at_most_a_poll(how, seed, monkeypatch):
     """Connections that break at the release, and messages that go nowhere, delay a waiter by one wait."""
     async with world(seed=seed) as w:
@@ -184,7 +177,6 @@ async def test_a_lost_notice_costs_at_most_a_poll(how, seed, monkeypatch):
 # -- hints, not votes --------------------------------------------------------------------------------
 
 
-@virtual
 async def test_a_forged_notice_lets_no_client_in():
     """A message on the channel from any client makes waiters ask, and the answer is that the lock is held."""
     async with world() as w:
@@ -203,7 +195,6 @@ async def test_a_forged_notice_lets_no_client_in():
 
 @pytest.mark.heavy
 @pytest.mark.timeout(60)
-@virtual
 async def test_a_flood_of_forged_notices_is_bounded():
     """However many are published, and however long, a waiter asks at most once in two round trips."""
     async with world() as w:
@@ -310,7 +301,6 @@ def test_what_a_notice_says_is_read_with_care(message, crowd, slot):
 # -- only waiters listen ----------------------------------------------------------------
 
 
-@virtual
 async def test_a_client_that_is_not_refused_listens_to_nothing():
     """A lock that is free costs no subscription, nor does a single try of one that is not."""
     async with world() as w, w.process() as other:
@@ -322,7 +312,6 @@ async def test_a_client_that_is_not_refused_listens_to_nothing():
 
 
 @pytest.mark.parametrize("how", ["won", "timed out", "cancelled", "closed", "failed"])
-@virtual
 async def test_no_process_listens_without_a_waiter(how):
     """However the last waiter of a process ends: its subscriptions end with it, and not before."""
     async with world() as w, w.process(retry=NO_POLL) as other:
@@ -409,7 +398,6 @@ async def gathered(
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-@virtual
 async def test_a_crowd_that_goes_home_is_not_waited_for(seed: int) -> None:
     """Each wants the lock once: notices tell the last of them that they are few, so that they follow."""
     async with gathered(15, latency=0.00025, seed=seed) as (w, managers):
@@ -436,7 +424,6 @@ async def test_a_crowd_that_goes_home_is_not_waited_for(seed: int) -> None:
     [(ANOTHER, 1000.0), (STRANGER, 1000.0), (STRANGER, None)],
     ids=["ours", "foreign", "foreign, for ever"],
 )
-@virtual
 async def test_a_crowd_reminds_itself_as_often_as_a_few_do(value: bytes, ttl: float | None) -> None:
     """Fifty to a hundred times a second while a lock is held for long; twice as often without R33."""
     async with gathered(60) as (w, managers):
@@ -450,7 +437,6 @@ async def test_a_crowd_reminds_itself_as_often_as_a_few_do(value: bytes, ttl: fl
 
 
 @pytest.mark.heavy
-@virtual
 async def test_a_crowd_comes_apart_when_its_holder_dies() -> None:
     """All read the moment of expiry off the nodes; asking takes each a round trip."""
     async with gathered(40) as (w, managers):
@@ -482,7 +468,6 @@ async def give_up(tasks: list[asyncio.Task[Any]]) -> None:
 # -- what others say ---------------------------------------------------------------------------------
 
 
-@virtual
 async def test_the_time_is_up_in_a_crowd_too() -> None:
     """A waiter that lets notices pass asks once more when its time is up, and not later."""
     async with world() as w, w.process() as other:
@@ -529,7 +514,6 @@ async def one_of_ours(manager: LockManager, wins: list[int], number: int, draw: 
 @pytest.mark.parametrize(
     ("ours", "strangers", "size"), [(1, 1, 1), (1, 3, 3), pytest.param(2, 2, 3, marks=pytest.mark.heavy)]
 )
-@virtual
 async def test_ours_get_half_of_a_fair_share_and_leave_enough(ours: int, strangers: int, size: int) -> None:
     """One of ours, which got a tenth; several tell each other, and leave the stranger less."""
     draw = random.Random(7)
@@ -548,7 +532,6 @@ async def test_ours_get_half_of_a_fair_share_and_leave_enough(ours: int, strange
     assert min(wins[ours:]) >= fair / (2 if ours == 1 else 4), wins
 
 
-@virtual
 async def test_a_foreign_holder_is_polled_from_the_first_refusal() -> None:
     """As `RetryPolicy` says: from 10 ms on, doubled up to half a second, and not more often for that."""
     async with world() as w:
@@ -564,7 +547,6 @@ async def test_a_foreign_holder_is_polled_from_the_first_refusal() -> None:
         assert 25 / 0.5 <= count(w.nodes[0], "acquire") - before <= 25 / 0.15
 
 
-@virtual
 async def test_a_minority_of_foreign_keys_is_not_polled() -> None:
     """The release of the others is told of."""
     async with world() as w:

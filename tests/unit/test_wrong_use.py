@@ -10,12 +10,11 @@ import pytest
 from aioredlock_ng import LockManager
 from aioredlock_ng.sync import SyncLockManager
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import virtual, world
+from tests.unit.worlds import world
 
 ASYNCIO_ONLY = r"only with asyncio.*trio"
 
 
-@virtual
 async def test_a_lock_that_is_awaited():
     """``await manager.lock(…)`` says how a lock is entered, and acquires nothing."""
     async with world() as w:
@@ -42,7 +41,6 @@ def test_without_asyncio() -> None:
             use.close()
 
 
-@virtual
 async def test_without_asyncio_later() -> None:
     """The same for a manager, and a lease, that were begun under asyncio."""
     loop = asyncio.get_running_loop()
@@ -72,7 +70,6 @@ def test_options_of_other_libraries(option: str, make_manager: Any) -> None:
         manager.lock("a", colour="blue")
 
 
-@virtual
 async def test_calls_of_other_libraries():
     """The error names what is called for."""
     async with world() as w, w.manager.lock("a") as lease:

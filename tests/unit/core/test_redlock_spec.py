@@ -37,7 +37,7 @@ from aioredlock_ng import (
 from aioredlock_ng._core.quorum import Tally, Verdict, majority
 from aioredlock_ng._core.validity import drift, valid_until
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import locks, sent, sim, virtual
+from tests.unit.worlds import locks, sent, sim
 
 KEY = b"redlock:res"
 OTHER = b"another-client"
@@ -94,7 +94,6 @@ def occupy(nodes: Iterable[MemoryNode], ttl: float | None = 60.0) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-@virtual
 async def test_only_one_client_holds_a_lock_at_any_moment(seed: int) -> None:
     """Safety: six clients on links of any speed take turns on one lock, and no two are inside together."""
     draw = random.Random(seed)
@@ -114,7 +113,6 @@ async def test_only_one_client_holds_a_lock_at_any_moment(seed: int) -> None:
     assert len(turns) == 18
 
 
-@virtual
 async def test_the_lock_of_a_client_that_is_gone_can_be_had_again() -> None:
     """Liveness A: a holder that never releases and never extends keeps others out for one ttl, not longer."""
     async with redlock() as (nodes, gone), client(nodes, seed=2) as next_one:
@@ -128,7 +126,6 @@ async def test_the_lock_of_a_client_that_is_gone_can_be_had_again() -> None:
 
 
 @pytest.mark.parametrize("up", masks(5))
-@virtual
 async def test_a_majority_of_masters_is_enough(up: tuple[bool, ...]) -> None:
     """Liveness B: with any three of five masters up a client locks and releases; with fewer it cannot."""
     nodes = masters(5)
@@ -147,14 +144,12 @@ async def test_a_majority_of_masters_is_enough(up: tuple[bool, ...]) -> None:
 # == Correct Implementation with a Single Instance ===================================================
 
 
-@virtual
 async def test_a_lock_is_taken_by_set_nx_px() -> None:
     """The key is set only if it is not there, with an expiry in milliseconds, in one command."""
     async with redlock(1, **PLAIN) as (nodes, manager), manager.lock("res", ttl=30):
         assert nodes[0].executed == [(b"SET", KEY, nodes[0].get(KEY), b"NX", b"PX", b"30000")]
 
 
-@virtual
 async def test_the_value_is_unique_across_clients_and_requests() -> None:
     """Every attempt of every client, repeated ones included, has a value that was never used before."""
     nodes = masters(1)
@@ -170,7 +165,6 @@ async def test_the_value_is_unique_across_clients_and_requests() -> None:
     assert len(set(values)) == len(values) > 25, "some attempts were repeated"
 
 
-@virtual
 async def test_the_value_has_twenty_random_bytes() -> None:
     """160 bits in hexadecimal, before the holder's label; from the system's own random source."""
     async with redlock(1) as (nodes, manager):
@@ -188,7 +182,6 @@ async def test_the_value_has_twenty_random_bytes() -> None:
     assert isinstance(LockManager(["redis://localhost"])._life.random, secrets.SystemRandom)
 
 
-@virtual
 async def test_a_release_deletes_only_the_clients_own_key() -> None:
     """A holder that overslept releases by script, and leaves alone the key that another client has by now."""
     async with redlock() as (nodes, manager):
@@ -202,7 +195,6 @@ async def test_a_release_deletes_only_the_clients_own_key() -> None:
         assert all("DEL" not in verbs(node) and verbs(node)[-1] == "release" for node in nodes)
 
 
-@virtual
 async def test_the_validity_time_is_all_the_time_the_holder_has() -> None:
     """The ttl is auto-release time and working time in one: a body that does not end is stopped before the
     next.
@@ -230,7 +222,6 @@ async def test_the_validity_time_is_all_the_time_the_holder_has() -> None:
 # == The Redlock Algorithm ===========================================================================
 
 
-@virtual
 async def test_the_masters_must_be_different_ones() -> None:
     """N masters are N servers: one that is reached by two addresses is refused, since it would vote twice."""
     nodes = masters(3)
@@ -259,7 +250,6 @@ def slow_sender(master: MemoryNode, seconds: float) -> Any:
     return node
 
 
-@virtual
 async def test_step_1_the_time_is_read_before_anything_is_sent() -> None:
     """However long sending takes, the validity counts from before the first byte: for a lock, and an
     extension.
@@ -273,7 +263,6 @@ async def test_step_1_the_time_is_read_before_anything_is_sent() -> None:
         assert lease.valid_until == pytest.approx(asked_at + 10.0 - drift(10.0), abs=1e-9)
 
 
-@virtual
 async def test_step_2_one_key_and_one_value_on_all_masters() -> None:
     """All N masters are asked, for the same key with the same random value."""
     async with redlock() as (nodes, manager), manager.lock("res"):
@@ -282,7 +271,6 @@ async def test_step_2_one_key_and_one_value_on_all_masters() -> None:
         assert (key, holders(nodes)) == (KEY, [owner] * 5)
 
 
-@virtual
 async def test_step_2_the_timeout_is_small_compared_to_the_ttl() -> None:
     """One hundredth of the ttl by default, never as long as the ttl; and no node is waited for longer."""
     async with redlock() as (nodes, manager):
@@ -299,7 +287,6 @@ async def test_step_2_the_timeout_is_small_compared_to_the_ttl() -> None:
 
 
 @pytest.mark.parametrize("down", ["freeze", "crash", "slow"])
-@virtual
 async def test_step_2_a_master_that_is_down_holds_no_round_up(down: str) -> None:
     """Two of five masters do not answer: the lock comes in the round trip of the others."""
     async with redlock(latency=0.003) as (nodes, manager):
@@ -311,7 +298,6 @@ async def test_step_2_a_master_that_is_down_holds_no_round_up(down: str) -> None
 
 
 @pytest.mark.parametrize("taken", [mask for size in range(1, 6) for mask in masks(size)])
-@virtual
 async def test_step_3_a_majority_is_needed_and_enough(taken: tuple[bool, ...]) -> None:
     """For every set of masters on which another client has the key: acquired if and only if Q are free."""
     nodes = masters(len(taken))
@@ -327,7 +313,6 @@ async def test_step_3_a_majority_is_needed_and_enough(taken: tuple[bool, ...]) -
 
 
 @pytest.mark.parametrize("round_trip_ms", range(0, 1000, 20))
-@virtual
 async def test_step_3_the_time_it_took_must_leave_some_validity(round_trip_ms: int) -> None:
     """A majority counts only if enough of the validity is left when the client knows of it, else it is
     given up.
@@ -348,7 +333,6 @@ async def test_step_3_the_time_it_took_must_leave_some_validity(round_trip_ms: i
 
 
 @pytest.mark.parametrize("latencies_ms", list(itertools.permutations((1, 10, 20, 30, 40)))[::7])
-@virtual
 async def test_step_4_the_validity_is_what_is_left_of_the_ttl(latencies_ms: tuple[int, ...]) -> None:
     """Initial validity minus the time it took the third answer to come, minus the drift."""
     nodes = [MemoryNode(latency=latency / 1000) for latency in latencies_ms]
@@ -362,7 +346,6 @@ async def test_step_4_the_validity_is_what_is_left_of_the_ttl(latencies_ms: tupl
 
 
 @pytest.mark.parametrize("taken", [mask for mask in masks(5) if sum(mask) >= 3])
-@virtual
 async def test_step_5_a_failure_is_undone_on_all_masters(taken: tuple[bool, ...]) -> None:
     """A client that does not get Q releases everywhere, also where the answer was no, and touches no other's
     key.
@@ -376,7 +359,6 @@ async def test_step_5_a_failure_is_undone_on_all_masters(taken: tuple[bool, ...]
         assert holders(nodes) == [OTHER if is_taken else None for is_taken in taken]
 
 
-@virtual
 async def test_step_5_an_answer_that_comes_after_the_failure_is_undone_too() -> None:
     """Masters that grant when the attempt has long failed lose the key at once, and not by expiry."""
     async with redlock() as (nodes, manager):
@@ -404,7 +386,6 @@ def test_clocks_may_differ_by_a_small_share_of_the_ttl(ttl: float) -> None:
     assert Fraction(valid_until(1000.0, ttl)) < expiry
 
 
-@virtual
 async def test_the_holder_ends_its_work_a_little_before_its_validity_does() -> None:
     """Extensions fail from now on: the body is cancelled before `valid_until`, itself some ms before any
     expiry.
@@ -431,7 +412,6 @@ async def test_the_holder_ends_its_work_a_little_before_its_validity_does() -> N
 
 
 @pytest.mark.heavy
-@virtual
 async def test_a_refused_client_tries_again_after_a_random_delay() -> None:
     """Three clients that start together and are refused together do not come back together."""
     arrivals: dict[bytes, list[float]] = {}
@@ -465,7 +445,6 @@ async def test_a_refused_client_tries_again_after_a_random_delay() -> None:
     assert not first & second | second & third | third & first
 
 
-@virtual
 async def test_all_masters_are_asked_at_the_same_time() -> None:
     """The questions leave together: every master executes at the same instant, and the client needs one round
     trip.
@@ -481,7 +460,6 @@ async def test_all_masters_are_asked_at_the_same_time() -> None:
         assert sim().time() - began == pytest.approx(0.02)
 
 
-@virtual
 async def test_a_partial_lock_is_given_back_at_once() -> None:
     """A client that got two of five frees them with the next message, so that no other has to wait for
     expiry.
@@ -500,7 +478,6 @@ async def test_a_partial_lock_is_given_back_at_once() -> None:
 
 
 @pytest.mark.parametrize("doubtful", ["refused", "late"])
-@virtual
 async def test_a_release_goes_to_every_master_whatever_it_answered(doubtful: str) -> None:
     """Released on all five, also on the master that refused, or that has not answered to the acquire yet."""
     async with redlock() as (nodes, manager):
@@ -519,7 +496,6 @@ async def test_a_release_goes_to_every_master_whatever_it_answered(doubtful: str
 
 
 @pytest.mark.parametrize("seed", range(20))
-@virtual
 async def test_the_first_key_to_expire_outlives_the_validity(seed: int) -> None:
     """MIN_VALIDITY: keys are set at different moments, and the earliest of the majority ends after the
     holder.
@@ -539,7 +515,6 @@ async def test_the_first_key_to_expire_outlives_the_validity(seed: int) -> None:
     "held",
     [held for size in range(1, 6) for held in masks(size) if sum(held) == majority(size)],
 )
-@virtual
 async def test_no_other_client_gets_in_while_a_majority_of_keys_is_set(held: tuple[bool, ...]) -> None:
     """Whichever Q masters a holder has, the remaining ones are too few for any other."""
     nodes = masters(len(held))
@@ -560,7 +535,6 @@ def test_two_clients_cannot_win_the_same_race(size: int) -> None:
         assert winners == 1 or "-" in split or size % 2 == 0, "with an odd number that all answer, one does"
 
 
-@virtual
 async def test_a_majority_that_took_as_long_as_the_ttl_is_no_lock() -> None:
     """All five grant, but the client hears of it when the keys are about to end: given up, and released."""
     nodes = masters(5, latency=0.001)
@@ -579,7 +553,6 @@ async def test_a_majority_that_took_as_long_as_the_ttl_is_no_lock() -> None:
 # == Liveness Arguments ==============================================================================
 
 
-@virtual
 async def test_every_key_expires_by_itself() -> None:
     """No key is ever set without an expiry: locks over one name, over several, keys that are given back,
     and their counters; only the incarnation record stays.
@@ -596,7 +569,6 @@ async def test_every_key_expires_by_itself() -> None:
             assert [key for key in node.keys if node.ttl(key) is None] == [b"redlock:{meta}"]
 
 
-@virtual
 async def test_a_lock_whose_work_is_done_is_free_at_once() -> None:
     """The holder deletes its keys at the end: the next client waits for a retry, not for a ttl of an hour."""
     async with redlock(ttl=3600) as (nodes, first), client(nodes, seed=2, ttl=3600) as second:
@@ -618,7 +590,6 @@ def test_retries_wait_longer_than_a_majority_takes() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-@virtual
 async def test_a_crowd_that_starts_together_gets_through(seed: int) -> None:
     """Ten clients split the votes of the first round among them; all have had their turn before long."""
     draw = random.Random(seed)
@@ -634,7 +605,6 @@ async def test_a_crowd_that_starts_together_gets_through(seed: int) -> None:
 # == Performance, Crash Recovery and fsync ===========================================================
 
 
-@virtual
 async def test_a_hundred_locks_share_one_connection_and_one_round_trip() -> None:
     """Multiplexing: everything is sent at once over one connection per master, and read afterwards."""
     async with redlock(latency=0.01) as (nodes, manager):
@@ -646,7 +616,6 @@ async def test_a_hundred_locks_share_one_connection_and_one_round_trip() -> None
 
 
 @pytest.mark.parametrize("quarantine", [60.0, 0])
-@virtual
 async def test_a_master_that_crashed_stays_out_for_the_longest_ttl(quarantine: float) -> None:
     """Delayed restarts: of three masters that hold the lock one comes back empty, and still no other client
     gets it; without the delay one does.
@@ -680,7 +649,6 @@ async def test_a_master_that_crashed_stays_out_for_the_longest_ttl(quarantine: f
 # == Making the algorithm more reliable: Extending the lock ==========================================
 
 
-@virtual
 async def test_an_extension_is_a_script_with_the_owner_on_all_masters() -> None:
     """Every master gets the script with the value that the lock was taken with, and the new ttl."""
     async with redlock(ttl=10.0) as (nodes, manager):
@@ -714,7 +682,6 @@ async def extend(lease: Lease) -> Any:
 
 
 @pytest.mark.parametrize("fates", list(itertools.product(FATES, repeat=3)), ids="-".join)
-@virtual
 async def test_an_extension_counts_only_with_a_majority(fates: tuple[str, ...]) -> None:
     """For every fate of the key on three masters: renewed by two of ours, lost by two refusals, else open."""
     ours, refusals = fates.count("ours"), fates.count("gone") + fates.count("theirs")
@@ -740,7 +707,6 @@ async def test_an_extension_counts_only_with_a_majority(fates: tuple[str, ...]) 
 
 
 @pytest.mark.parametrize("late_by", [-0.5, -0.01, 0.001, 0.5])
-@virtual
 async def test_an_extension_counts_only_within_the_validity(late_by: float) -> None:
     """All masters extend the key, but the answers come after the holder's deadline: the lease stays lost."""
     extension = ExtensionPolicy(max_extensions=0, grace=0.1)
@@ -758,7 +724,6 @@ async def test_an_extension_counts_only_within_the_validity(late_by: float) -> N
             node.latency = 0.0
 
 
-@virtual
 async def test_an_extension_that_a_stalled_client_reads_too_late_does_not_count() -> None:
     """All masters extended in time, but the client slept over its deadline before it read so: not revived."""
     async with redlock(latency=0.01, ttl=2.0, node_timeout=0.5, extension=OFF) as (nodes, manager):
@@ -773,7 +738,6 @@ async def test_an_extension_that_a_stalled_client_reads_too_late_does_not_count(
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
-@virtual
 async def test_the_number_of_extensions_is_limited(limit: int) -> None:
     """A forgotten lock is extended so many times and no more, then lost, and then free for others."""
     async with redlock(ttl=3.0) as (nodes, first), client(nodes, seed=2) as second:
@@ -797,7 +761,6 @@ def test_extensions_are_limited_unless_the_policy_says_otherwise() -> None:
 
 
 @pytest.mark.parametrize("quarantine", [60.0, pytest.param(0, marks=pytest.mark.heavy)])
-@virtual
 async def test_fences_grow_whichever_node_forgets(quarantine: float) -> None:
     """Fencing tokens: each lease has a greater one than all before, also after masters lost their data."""
     fences = []
@@ -811,7 +774,6 @@ async def test_fences_grow_whichever_node_forgets(quarantine: float) -> None:
     assert fences == sorted(set(fences))
 
 
-@virtual
 async def test_a_resource_that_checks_the_fence_is_safe_from_a_client_that_overslept() -> None:
     """A client that still believes in its lock after a pause comes with a fence older than the one seen."""
     async with redlock() as (nodes, first), client(nodes, seed=2) as second:

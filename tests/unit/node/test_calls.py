@@ -10,7 +10,7 @@ from aioredlock_ng._core.command import Command, Purpose, Reply, Silence
 from aioredlock_ng._node import calls as calls_module
 from aioredlock_ng._node.call_limiter import AT_ONCE, at_once
 from aioredlock_ng._node.calls import LAST_CALLS, Calls
-from tests.unit.worlds import sim, turns, virtual
+from tests.unit.worlds import sim, turns
 
 LONGEST = 1.0
 
@@ -52,7 +52,6 @@ def made(number: int = 0, purpose: Purpose = Purpose.ACQUIRE) -> tuple[Server, C
     return server, calls
 
 
-@virtual
 async def test_what_a_lease_rests_on_goes_first() -> None:
     """Beyond so many at once, acquires wait; extensions, releases and raises are ahead, in their order."""
     server, calls = made()
@@ -75,7 +74,6 @@ async def test_what_a_lease_rests_on_goes_first() -> None:
     assert not calls.tasks
 
 
-@virtual
 async def test_calls_of_one_owner_do_not_overtake_each_other() -> None:
     """Nor does one overtake that before it when an earlier one has ended."""
     server, calls = made()
@@ -94,7 +92,6 @@ async def test_calls_of_one_owner_do_not_overtake_each_other() -> None:
     assert not calls.tasks
 
 
-@virtual
 async def test_a_call_that_takes_long_gives_its_place_up() -> None:
     """A server that stands still does not keep what follows from being asked when it goes on."""
     server, calls = made(AT_ONCE)
@@ -115,7 +112,6 @@ async def test_a_call_that_takes_long_gives_its_place_up() -> None:
     assert not calls.tasks
 
 
-@virtual
 async def test_a_call_that_waits_for_a_place_can_be_spared() -> None:
     """It is never made.  One that is under way, or behind its owner's call, is none to be spared."""
     server, calls = made()
@@ -138,7 +134,6 @@ async def test_a_call_that_waits_for_a_place_can_be_spared() -> None:
 
 
 @pytest.mark.parametrize("together", [True, False])
-@virtual
 async def test_a_waiter_that_goes_takes_no_place_with_it(together: bool) -> None:
     """Not even if its turn came in the same moment."""
     server, calls = made(AT_ONCE)
@@ -169,7 +164,6 @@ def test_calls_take_half_of_a_pool_at_most(connections: int, calls: int) -> None
     assert at_once(connections) == calls
 
 
-@virtual
 async def test_each_purpose_has_room_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Releases that wait leave acquires theirs, and the other way round; it comes back with the answers."""
     monkeypatch.setattr(calls_module, "MAX_CALLS", 2)
@@ -196,7 +190,6 @@ async def test_each_purpose_has_room_of_its_own(monkeypatch: pytest.MonkeyPatch)
     ],
     ids=["answered in time", "not answered", "answered slowly"],
 )
-@virtual
 async def test_at_the_end_calls_are_made_while_some_are_answered(
     pause: float, number: int, limit: float, asked: int | None, took: float
 ) -> None:

@@ -20,7 +20,7 @@ from aioredlock_ng._node.client_node import ClientNode
 from aioredlock_ng._node.pipe import MAX_IN_FLIGHT
 from aioredlock_ng._node.redis_node import HEARTBEAT
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import sim, virtual
+from tests.unit.worlds import sim
 
 KEY = b"redlock:a"
 NAME = Primitive(MUTEX, ("a",), (KEY,))
@@ -84,7 +84,6 @@ def listeners(server: MemoryNode, channel: bytes = KEY) -> int:
     return int(server.execute([b"PUBSUB", b"NUMSUB", channel]).rpartition(b":")[2])
 
 
-@virtual
 async def test_a_notice_comes_one_way_after_it_was_published() -> None:
     """A subscription stands after one round trip, and then every message is heard; a listener that left is
     told neither what is on its way nor what is published later.
@@ -109,7 +108,6 @@ async def test_a_notice_comes_one_way_after_it_was_published() -> None:
 
 
 @pytest.mark.parametrize(("breaks", "mends"), [("freeze", "thaw"), ("crash", "restart")])
-@virtual
 async def test_a_node_that_does_not_answer_is_told_when_it_does(breaks: str, mends: str) -> None:
     """Subscribing neither waits nor fails; what is not confirmed does not stand."""
     server = MemoryNode(latency=LATENCY)
@@ -122,7 +120,6 @@ async def test_a_node_that_does_not_answer_is_told_when_it_does(breaks: str, men
         await it.hear(OTHER)
 
 
-@virtual
 async def test_a_full_backlog_delays_a_subscription() -> None:
     """It is refused by the pipe, not heard, and sent at the next look at the connection."""
     server = MemoryNode(latency=LATENCY)
@@ -139,7 +136,6 @@ async def test_a_full_backlog_delays_a_subscription() -> None:
 
 
 @pytest.mark.parametrize("frozen", [False, True], ids=["quarantined", "suspect"])
-@virtual
 async def test_a_node_without_a_vote_may_be_listened_to(frozen: bool) -> None:
     """A notice is a hint and no vote."""
     server = MemoryNode(latency=LATENCY)
@@ -159,7 +155,6 @@ async def test_a_node_without_a_vote_may_be_listened_to(frozen: bool) -> None:
         assert [channel for _, channel in it.notices] == [KEY]
 
 
-@virtual
 async def test_a_closed_node_hears_nothing() -> None:
     """And takes no new subscription."""
     server = MemoryNode(latency=LATENCY)

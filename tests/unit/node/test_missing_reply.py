@@ -18,7 +18,6 @@ from aioredlock_ng._node.pipe import REQUEST_IDS, DesynchronisedError, Pipe
 from aioredlock_ng._node.probe import Probe
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.node.test_pipe import Recorder
-from tests.unit.worlds import virtual
 
 OURS, THEIRS = (b"%040x:1700000000000:%b" % (number, label) for number, label in ((1, b"us"), (2, b"them")))
 SENTINEL: Final = b"redlock:{meta}"
@@ -93,7 +92,6 @@ class Talk:
 
 @pytest.mark.parametrize("missing", range(1, len(fenced_commands()) + 1))
 @pytest.mark.parametrize("number", [1, 2, 5])
-@virtual
 async def test_nothing_behind_a_missing_reply_counts(missing: int, number: int) -> None:
     """Wherever one goes missing, or several: the next one ends the connection, and reaches no sink."""
     undisturbed = Talk(fenced_commands())
@@ -110,7 +108,6 @@ async def test_nothing_behind_a_missing_reply_counts(missing: int, number: int) 
     assert ended == (missing if missing <= len(talk.replies) else 0)  # at once, if another one came
 
 
-@virtual
 async def test_the_answer_to_the_next_command_shows_that_the_last_reply_is_missing() -> None:
     """Nothing came behind it, so nothing could be noticed; what comes later is not taken for it."""
     talk = Talk(fenced_commands())
@@ -125,7 +122,6 @@ async def test_the_answer_to_the_next_command_shows_that_the_last_reply_is_missi
 
 
 @pytest.mark.parametrize("twice", range(1, len(fenced_commands()) + 1))
-@virtual
 async def test_a_reply_that_comes_twice_counts_once(twice: int) -> None:
     """The second one reaches no sink: not even to a command that is waiting for an answer like it."""
     talk = Talk(fenced_commands())
@@ -135,7 +131,6 @@ async def test_a_reply_that_comes_twice_counts_once(twice: int) -> None:
     assert talk.told[twice:] == [...] * (len(talk.told) - twice)
 
 
-@virtual
 async def test_an_error_is_no_vote() -> None:
     """It has no tag: what it is taken for, when the reply before it is missing, is a silence."""
     talk = Talk(fenced_commands())
@@ -148,7 +143,6 @@ async def test_an_error_is_no_vote() -> None:
 
 
 @pytest.mark.parametrize("missing", range(1, 2 * len(NAMES) + 1))
-@virtual
 async def test_a_plain_vote_rests_on_the_look_behind_it(missing: int) -> None:
     """SET has no tag, but OK and nil are no record: a vote counts only when both are its own answers."""
 

@@ -21,7 +21,7 @@ from aioredlock_ng._node.link import Link
 from aioredlock_ng._node.pipe import MAX_IN_FLIGHT
 from aioredlock_ng._node.redis_node import GIVE_UP_AFTER, HEARTBEAT, RECONNECT, RESP3_LOOK, RedisNode
 from aioredlock_ng.testing import MemoryNode, _memory_server, memory_node
-from tests.unit.worlds import sent, sim, virtual
+from tests.unit.worlds import sent, sim
 
 KEY = b"redlock:a"
 NAME = Primitive(MUTEX, ("a",), (KEY,))
@@ -162,7 +162,6 @@ def answering(verb: bytes, answer: Callable[..., object]) -> Iterator[None]:
         yield
 
 
-@virtual
 async def test_a_connection_that_fell_back_to_resp2_is_replaced_once_resp3_works() -> None:
     """A peer that hung up at HELLO 3 is tried again about once a minute, on a connection of its own."""
     door = Door(MemoryNode(latency=LATENCY))
@@ -183,7 +182,6 @@ async def test_a_connection_that_fell_back_to_resp2_is_replaced_once_resp3_works
 # -- connecting ----------------------------------------------------------------------------------
 
 
-@virtual
 async def test_a_node_comes_up_and_tells_its_identity() -> None:
     """Connected, it is UP, knows the server's name for itself, and soon how far away it is."""
     async with running() as (it, server):
@@ -197,7 +195,6 @@ async def test_a_node_comes_up_and_tells_its_identity() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-@virtual
 async def test_reconnecting_backs_off_with_jitter_up_to_a_cap(seed: int) -> None:
     """Each wait is drawn from the upper half of an interval that doubles until it reaches the cap."""
     server = MemoryNode(latency=LATENCY)
@@ -213,7 +210,6 @@ async def test_reconnecting_backs_off_with_jitter_up_to_a_cap(seed: int) -> None
         assert it.states == ["down"], "one change, however many attempts"
 
 
-@virtual
 async def test_a_node_that_returns_is_up_within_the_cap_and_the_back_off_begins_again() -> None:
     """After a connection that worked the first wait is short again."""
     server = MemoryNode(latency=LATENCY)
@@ -229,7 +225,6 @@ async def test_a_node_that_returns_is_up_within_the_cap_and_the_back_off_begins_
         assert it.states == ["down", "up", "down", "up"]
 
 
-@virtual
 async def test_a_replica_has_no_vote() -> None:
     """A server that is no master is not asked, and is looked at again with the same back-off."""
     door = Door(MemoryNode(latency=LATENCY), role="slave")
@@ -247,7 +242,6 @@ async def test_a_replica_has_no_vote() -> None:
 # -- commands ------------------------------------------------------------------------------------
 
 
-@virtual
 async def test_commands_of_one_turn_leave_in_one_write() -> None:
     """Whichever task submits them: what a turn of the loop collected is one write at its end."""
     async with running() as (it, _):
@@ -266,7 +260,6 @@ async def test_commands_of_one_turn_leave_in_one_write() -> None:
         assert [data.count(b"SET") for data in written] == [50, 0], "the fifty tasks' turn, and the release"
 
 
-@virtual
 async def test_commands_take_effect_in_the_order_of_their_submission() -> None:
     """A release can never overtake its acquire."""
     async with running(MemoryNode(latency=Random(3).random)) as (it, server):  # every message's time differs
@@ -280,7 +273,6 @@ async def test_commands_take_effect_in_the_order_of_their_submission() -> None:
 
 
 @pytest.mark.parametrize("state", ["connecting", "down", "suspect", "closed"])
-@virtual
 async def test_an_acquire_that_cannot_be_sent_is_silence_at_once(state: str) -> None:
     """The answer comes before submit returns, says why, and that nothing has to be undone."""
     if state == "connecting":
@@ -349,7 +341,6 @@ STORIES = {
 
 
 @pytest.mark.parametrize("story", STORIES)
-@virtual
 async def test_stories(story: str) -> None:
     """What each command's caller was told (`unsent` and `silent` are no answers), and the server executed."""
     async with running() as (it, server):
@@ -394,7 +385,6 @@ CHECKS: dict[str, Callable[..., bool]] = {
 }
 
 
-@virtual
 async def test_a_plain_vote_needs_room_for_its_look_at_the_incarnation() -> None:
     """Where only the SET fits, it is sent and undone as ever, but does not count (R12, R15)."""
     incarnation = b"redlock:{meta}"
@@ -419,7 +409,6 @@ async def test_a_plain_vote_needs_room_for_its_look_at_the_incarnation() -> None
 # -- heartbeat -----------------------------------------------------------------------------------
 
 
-@virtual
 async def test_a_frozen_node_is_suspect_then_given_up() -> None:
     """It is noticed within three heartbeats, loses its vote, and after some more its connection is reset."""
     async with running() as (it, server):
@@ -445,7 +434,6 @@ async def test_a_frozen_node_is_suspect_then_given_up() -> None:
         assert server.keys == (), "what had arrived before was executed late, and is undone"
 
 
-@virtual
 async def test_a_busy_node_is_not_suspect() -> None:
     """Answers of any kind are signs of life, even while heartbeats wait behind a long queue."""
     async with running(MemoryNode(latency=0.2)) as (it, _):
@@ -455,7 +443,6 @@ async def test_a_busy_node_is_not_suspect() -> None:
         assert it.states == ["up"]
 
 
-@virtual
 async def test_a_heartbeats_wrong_nonce_drops_the_connection() -> None:
     """Then replies do not belong to their requests any more: nothing that comes counts."""
     async with running() as (it, _):
@@ -470,7 +457,6 @@ async def test_a_heartbeats_wrong_nonce_drops_the_connection() -> None:
         assert len(it.states) < 12, "a server that answers wrong is not asked again and again at once"
 
 
-@virtual
 async def test_heartbeats_never_repeat_a_nonce() -> None:
     """A reply that is one beat late is told from the right one."""
     nonces: list[bytes] = []
@@ -483,7 +469,6 @@ async def test_heartbeats_never_repeat_a_nonce() -> None:
 # -- the ledger ----------------------------------------------------------------------------------
 
 
-@virtual
 async def test_an_unacknowledged_release_is_the_first_thing_on_the_new_connection() -> None:
     """It leaves before an acquire that is submitted the very moment the node is up again."""
     async with running() as (it, server):
@@ -512,7 +497,6 @@ async def test_an_unacknowledged_release_is_the_first_thing_on_the_new_connectio
 
 
 @pytest.mark.parametrize("when", ["queued", "down", "up again"])
-@virtual
 async def test_the_release_of_an_unanswered_acquire_is_repeated_for_its_ttl(when: str) -> None:
     """Whenever the release came: the acquire may be executed behind it until the ttl has passed."""
     ttl = 6.0
@@ -545,7 +529,6 @@ async def test_the_release_of_an_unanswered_acquire_is_repeated_for_its_ttl(when
         assert verbs(server) == repeated == ["release 1"] * len(repeated)
 
 
-@virtual
 async def test_what_a_node_dropped_from_its_ledger_is_counted() -> None:
     """The ledger is bounded, and its losses show in the node's standing."""
     server = MemoryNode(latency=LATENCY)
@@ -559,7 +542,6 @@ async def test_what_a_node_dropped_from_its_ledger_is_counted() -> None:
 # -- closing -------------------------------------------------------------------------------------
 
 
-@virtual
 async def test_a_node_that_is_down_for_ever_new_reasons_does_not_fill_memory() -> None:
     """Reasons are logged once, so they are kept: a limited number of them."""
     async with running() as (it, _):
