@@ -20,7 +20,20 @@ from aioredlock_ng import (
 )
 from aioredlock_ng.events import Acquired, Event, GaveUp, Hooks, NodeChanged, Refused, Waiting
 from aioredlock_ng.testing import MemoryNode, memory_node
-from tests.unit.worlds import LATENCY, PLAIN, PREFIX, TIMEOUT, End, in_task, make, opened, sim, turns, world
+from tests.unit.worlds import (
+    LATENCY,
+    PLAIN,
+    PREFIX,
+    TIMEOUT,
+    End,
+    each,
+    in_task,
+    make,
+    opened,
+    sim,
+    turns,
+    world,
+)
 
 ROUND_TRIP = 2 * LATENCY
 LONG = 2.0
@@ -110,8 +123,7 @@ async def test_nodes_are_asked_in_vain(taken):
     diary = Diary()
     async with world() as w, opened(w.nodes, seed=2, hooks=[diary]) as other, w.manager.lock("a"):
         if not taken:
-            for node in w.nodes[1:]:
-                node.freeze()
+            each(w.nodes[1:]).freeze()
         with pytest.raises(LockTakenError if taken else QuorumUnavailableError):
             await other.lock("a", blocking_timeout=3).acquire()
         events = diary.take()
@@ -123,8 +135,7 @@ async def test_nodes_are_asked_in_vain(taken):
         assert gave_up.waited == pytest.approx(3 + 2 * ROUND_TRIP, abs=EPSILON if taken else TIMEOUT)
         assert len(waiting.votes) == len(gave_up.votes) == 3
         assert counts(other) == (gave_up.attempts, 1)
-        for node in w.nodes:
-            node.thaw()
+        each(w.nodes).thaw()
 
 
 async def test_a_call_that_waits_and_wins_tells_both():
@@ -230,8 +241,7 @@ async def test_a_wait_for_this_process_is_said(log):
 async def test_a_wait_for_a_quorum_is_said(log):
     """Too few nodes: which, and why; as a warning."""
     async with world() as w:
-        for node in w.nodes[1:]:
-            node.crash()
+        each(w.nodes[1:]).crash()
         await in_vain(w.manager, seconds=10)
     ((_, record),) = log.said
     assert record.levelno == logging.WARNING
@@ -261,11 +271,9 @@ async def test_a_wait_is_said_again_when_its_reason_changes(log):
         began = sim().time()
         waiter = in_vain(w.manager, seconds=20)
         await asyncio.sleep(LONG + 0.5)
-        for node in w.nodes[1:]:
-            node.freeze()
+        each(w.nodes[1:]).freeze()
         await asyncio.sleep(7)
-        for node in w.nodes[1:]:
-            node.thaw()
+        each(w.nodes[1:]).thaw()
         await waiter
     assert [record.levelno for _, record in log.said] == [logging.INFO, logging.WARNING, logging.INFO]
     assert 2 * LONG <= log.said[1][0] - began <= 3 * LONG
@@ -392,8 +400,7 @@ async def test_when_a_majority_may_vote() -> None:
     nodes[2].crash()
     await asyncio.sleep(1)
     check(math.inf, "of two nothing is known")
-    for node in nodes[1:]:
-        node.start()
+    each(nodes[1:]).start()
     await asyncio.sleep(70)
     assert manager.available
     incarnation = nodes[0].get(PREFIX + b"{meta}") or b""

@@ -19,6 +19,7 @@ from tests.unit.worlds import (
     TTL,
     Tripwire,
     World,
+    each,
     in_task,
     locks,
     make,
@@ -305,8 +306,7 @@ async def test_cancelled_after_so_many_turns_of_the_loop(turn):
 async def test_a_cancelled_acquire_against_nodes_that_answer_late():
     """Frozen when asked, cancelled, thawed long after: the late grants are released behind themselves."""
     async with world(5) as w:
-        for node in w.nodes:
-            node.freeze()
+        each(w.nodes).freeze()
         tasks = [in_task(w.manager.lock(f"lock-{number}").acquire) for number in range(20)]
         await asyncio.sleep(0.05)
         for task in tasks:
@@ -327,8 +327,7 @@ async def test_a_grant_that_was_executed_behind_a_broken_connection():
         task = in_task(w.manager.lock("a").acquire)
         await asyncio.sleep(0.015)
         assert None not in w.holders("a")
-        for node in w.nodes:
-            node.disconnect()
+        each(w.nodes).disconnect()
         task.cancel()
         end = await task
         assert isinstance(end.error, asyncio.CancelledError)

@@ -27,6 +27,7 @@ from tests.unit.worlds import (
     World,
     ago,
     count,
+    each,
     in_task,
     put,
     sim,
@@ -287,8 +288,7 @@ async def test_when_half_of_the_nodes_jump_alike_our_own_clock_did(
     """Then the client distrusts itself: no quarantine restarts, all votes count, and it is said (R14)."""
     async with watched(number) as (w, heard):
         before = [node.get(META) for node in w.nodes]
-        for node in w.nodes[:alike]:
-            node.step_clock(seconds)
+        each(w.nodes[:alike]).step_clock(seconds)
         await asyncio.sleep(NOTICED)
         assert steps(heard) == [(None, -seconds)]
         assert [node.get(META) for node in w.nodes] == before
@@ -303,8 +303,7 @@ async def test_when_half_of_the_nodes_jump_alike_our_own_clock_did(
 async def test_two_of_five_that_jump_alike_are_two_that_jumped() -> None:
     """Fewer than half cannot be our own clock (R14)."""
     async with watched(5) as (w, heard):
-        for node in w.nodes[:2]:
-            node.step_clock(HOUR)
+        each(w.nodes[:2]).step_clock(HOUR)
         await asyncio.sleep(NOTICED)
         assert states(w) == [OUT, OUT, UP, UP, UP]
         assert {name for name, _ in steps(heard)} == {node.name for node in w.nodes[:2]}

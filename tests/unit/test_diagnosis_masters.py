@@ -11,7 +11,7 @@ import pytest
 
 from aioredlock_ng import ManagerClosedError
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import PREFIX, SCRIPTS, executed, make, opened, sim, world
+from tests.unit.worlds import PREFIX, SCRIPTS, each, executed, make, opened, sim, world
 
 META = PREFIX + b"{meta}"
 
@@ -46,8 +46,7 @@ def kinds(node):
 def fresh():
     """Return nodes that have restarted empty."""
     nodes = [MemoryNode() for _ in range(3)]
-    for node in nodes:
-        node.restart()
+    each(nodes).restart()
     return nodes
 
 
@@ -131,8 +130,7 @@ async def test_a_node_whose_clock_has_jumped():
             node.freeze()  # so that no node can acquit our own clock
         w.nodes[0].step_clock(30)
         await asyncio.sleep(0.6)
-        for node in w.nodes[1:]:
-            node.thaw()
+        each(w.nodes[1:]).thaw()
         findings = await w.manager.diagnose()
         assert (w.nodes[0].name, "clock") in wrong(findings, "warning")
 
@@ -179,8 +177,7 @@ async def test_locks_are_not_disturbed():
     async with world(3, latency=0.01, hooks=[Hearer()]) as w, w.manager.lock("held") as lease:
         await asyncio.sleep(0.1)
         heard.clear()
-        for node in w.nodes:
-            node.flush_scripts()
+        each(w.nodes).flush_scripts()
         assert wrong(await w.manager.diagnose(), "error") == set()
         assert lease.held
         assert heard == []

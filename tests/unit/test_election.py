@@ -31,6 +31,7 @@ from tests.unit.worlds import (
     PREFIX,
     TTL,
     count,
+    each,
     in_task,
     make,
     opened,
@@ -141,15 +142,13 @@ async def test_a_lost_leadership_ends_its_body(how):
     async with world() as w:
         with pytest.raises(LockLostError) as caught:  # noqa: PT012
             async with w.manager.election(NAME, on_lost=how).campaign() as leadership:
-                for node in w.nodes[:2]:
-                    node.freeze()
+                each(w.nodes[:2]).freeze()
                 frozen_at = sim().time()
                 try:
                     await asyncio.sleep(30)
                 finally:
                     held, lost, after = leadership.held, leadership.lost.is_set(), sim().time() - frozen_at
-                    for node in w.nodes[:2]:
-                        node.thaw()
+                    each(w.nodes[:2]).thaw()
         assert caught.value.reason is LossReason.EXPIRED
         assert (held, lost) == (how == "cancel", True)
         assert (after < TTL * (1 - GRACE)) is (how == "cancel")
@@ -303,8 +302,7 @@ async def test_an_older_leader_that_comes_late_changes_nothing():
 async def test_a_server_that_forgets_the_script_is_told_once_more():
     """An announcement is not lost to SCRIPT FLUSH."""
     async with world() as w:
-        for node in w.nodes:
-            node.flush_scripts()
+        each(w.nodes).flush_scripts()
         async with w.manager.election(NAME, holder="a").campaign() as leadership:
             await asyncio.sleep(3 * ROUND_TRIP)
             assert announced(w) == [b"%d:a" % leadership.term] * 3
@@ -421,8 +419,7 @@ async def test_nodes_without_a_vote_are_not_enough():
     async with world(restart_quarantine=60) as w, w.process(restart_quarantine=60) as other:
         leadership = await w.manager.election(NAME).campaign()
         await asyncio.sleep(1)
-        for node in w.nodes[:2]:
-            node.flush()
+        each(w.nodes[:2]).flush()
         async with following(other) as follower:
             await asyncio.sleep(2)
             assert follower.told == []
@@ -439,15 +436,13 @@ async def test_nodes_without_a_vote_are_not_enough():
 async def test_news_comes_when_the_nodes_do():
     """No majority has ever answered: nothing is told, after a ttl that nothing is known; then the leader."""
     async with world() as w, w.manager.election(NAME, ttl=60).campaign() as leadership, w.process() as other:
-        for node in w.nodes[:2]:
-            node.freeze()
+        each(w.nodes[:2]).freeze()
         async with following(other) as follower:
             await asyncio.sleep(TTL - 1)
             assert follower.told == []
             await asyncio.sleep(5)
             assert follower.told == [LeaderUnknown.UNKNOWN]
-            for node in w.nodes[:2]:
-                node.thaw()
+            each(w.nodes[:2]).thaw()
             thawed_at = sim().time()
             await asyncio.sleep(2)
             assert follower.terms == [leadership.term]
@@ -573,8 +568,7 @@ async def test_observers_end_when_the_manager_is_closed(crash):
         waiting, busy = Follower(manager), manager.election(NAME).observe()
         assert await anext(busy) is None
         if crash:
-            for node in w.nodes:
-                node.crash()
+            each(w.nodes).crash()
         await asyncio.sleep(LOOK_EVERY)
         assert not waiting.task.done()
         await manager.aclose()

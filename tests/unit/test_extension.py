@@ -25,6 +25,7 @@ from tests.unit.worlds import (
     World,
     count,
     deadline,
+    each,
     in_task,
     sent,
     sim,
@@ -47,8 +48,7 @@ async def held(number: int = 3, **options: Any) -> AsyncIterator[tuple[World, Le
     async with world(number, hooks=[heard], **options) as w:
         lease = await w.manager.lock("a").acquire()
         yield w, lease, heard
-        for node in w.nodes:
-            node.thaw()
+        each(w.nodes).thaw()
         await lease.release()
 
 
@@ -166,8 +166,7 @@ async def test_an_unknown_round_is_tried_again_until_the_deadline():
     """Without an answer of a majority the watchdog asks again, with back-off; then the deadline decides."""
     async with held() as (w, lease, _):
         due = deadline(lease)
-        for node in w.nodes[:2]:
-            node.freeze()
+        each(w.nodes[:2]).freeze()
         await lease.lost.wait()
         assert due <= sim().time() <= due + 0.002
         assert 5 < count(w.nodes[2], "extend") < 60
@@ -180,8 +179,7 @@ async def test_an_unknown_round_is_tried_again_until_the_deadline():
 async def test_the_deadline_comes_while_an_extension_is_under_way():
     """The round may take longer than the lease lasts: it is lost at the deadline all the same (R7)."""
     async with held(ttl=1.0, node_timeout=0.4, extension=ExtensionPolicy(every=0.8)) as (w, lease, _):
-        for node in w.nodes:
-            node.freeze()
+        each(w.nodes).freeze()
         await lease.lost.wait()
         assert sim().time() == pytest.approx(deadline(lease, 1.0), abs=0.002)
 
@@ -226,13 +224,11 @@ async def test_a_failed_extension_never_releases():
         assert counts(w, "release") == [0, 0, 0]
         assert w.holders("a")[2] is not None
         other = await w.manager.lock("b").acquire()
-        for node in w.nodes[:2]:
-            node.freeze()
+        each(w.nodes[:2]).freeze()
         await other.lost.wait()
         await asyncio.sleep(0.2)
         assert count(w.nodes[2], "release") == 0
-        for node in w.nodes:
-            node.thaw()
+        each(w.nodes).thaw()
         await other.release()
 
 
@@ -408,11 +404,9 @@ async def test_extend_of_a_lease_that_is_over():
 async def test_a_won_round_takes_the_blame_from_those_before_it():
     """A round that failed explains a loss only while none has been won since."""
     async with held(extension=ExtensionPolicy(max_extensions=1)) as (w, lease, _):
-        for node in w.nodes:
-            node.freeze()
+        each(w.nodes).freeze()
         await asyncio.sleep(TTL / 3 + 2 * TIMEOUT)
-        for node in w.nodes:
-            node.thaw()
+        each(w.nodes).thaw()
         await lease.lost.wait()
         await until(lease.valid_until)
         error = loss(lease)
@@ -441,8 +435,7 @@ async def test_an_extend_that_is_overtaken_by_the_end(reason):
 async def test_extend_without_a_quorum():
     """Too few answers are QuorumUnavailableError after one node_timeout; the lease is held by the clock."""
     async with held(extension=PLAIN) as (w, lease, _):
-        for node in w.nodes[1:]:
-            node.freeze()
+        each(w.nodes[1:]).freeze()
         before, began = lease.valid_until, sim().time()
         with pytest.raises(QuorumUnavailableError) as caught:
             await lease.extend()
@@ -565,8 +558,7 @@ async def test_an_unknown_round_tops_no_node_up():
     """Without a proven majority a missing key stays missing."""
     async with held(5) as (w, lease, _):
         w.vacate("a", 0)
-        for node in w.nodes[1:4]:
-            node.freeze()
+        each(w.nodes[1:4]).freeze()
         await lease.lost.wait()
         assert count(w.nodes[0], "repair") == 0
         assert w.holders("a")[0] is None

@@ -31,6 +31,7 @@ from tests.unit.worlds import (
     ago,
     count,
     counter,
+    each,
     ending,
     in_task,
     opened,
@@ -225,8 +226,7 @@ async def test_the_next_ballot_is_above_what_was_seen() -> None:
         for node in (w.nodes[0], w.nodes[2]):
             node.freeze()
         await asyncio.sleep(TIMEOUT + LATENCY)
-        for node in w.nodes:
-            node.thaw()
+        each(w.nodes).thaw()
         assert (await won).error is None
         assert tries(w) == (1, 0, 1)
         ballots = [int(one.words[one.words.index(one.owner) + 2]) for one in _acquires(w.nodes[1])]
@@ -375,14 +375,12 @@ async def _counters_expire(w: World) -> None:
 
 async def _counters_vanish(w: World) -> None:
     """The counters of a majority, with their incarnation records: all that a node knows."""
-    for node in w.nodes[:2]:
-        node.flush()
+    each(w.nodes[:2]).flush()
     await asyncio.sleep(SETTLED)
 
 
 async def _all_restart(w: World) -> None:
-    for node in w.nodes:
-        node.restart()
+    each(w.nodes).restart()
     await asyncio.sleep(SETTLED)
 
 
@@ -439,8 +437,7 @@ async def test_a_thousand_in_a_millisecond_do_not_run_away() -> None:
         assert sim().time() < 1000 + 1
         assert fences == sorted(set(fences))
         assert max(fences) < ago(-12)
-        for node in w.nodes:
-            node.restart()
+        each(w.nodes).restart()
         await asyncio.sleep(SETTLED)
         assert await fence_of(w.manager, "a") > fences[-1]
 
@@ -500,8 +497,7 @@ async def test_a_counter_outlives_a_clock_that_was_ahead(number: int) -> None:
         ahead = w.nodes[: number // 2 + 1]
         fences = [await fence_of(w.manager, "a")]
         for seconds, rest in ((HOUR, 5), (-HOUR, 5), (0, 700)):
-            for node in ahead:
-                node.step_clock(seconds)
+            each(ahead).step_clock(seconds)
             await asyncio.sleep(5)
             fences.append(await fence_of(w.manager, "a", blocking_timeout=30))
             await asyncio.sleep(rest)

@@ -43,6 +43,7 @@ from tests.unit.worlds import (
     ago,
     count,
     counter,
+    each,
     in_task,
     opened,
     put,
@@ -305,12 +306,10 @@ async def test_a_ttl_that_may_have_been_prolonged_is_not_handed_off():
     """An extension to a longer ttl found no quorum: some nodes may let the keys live that long."""
     async with world() as w:
         one = await holder(w, extension=PLAIN)
-        for node in w.nodes[:2]:
-            node.refuse("LOADING Redis is loading the dataset in memory")
+        each(w.nodes[:2]).refuse("LOADING Redis is loading the dataset in memory")
         with pytest.raises(LockNotAcquiredError):
             await one.extend(2 * TTL)
-        for node in w.nodes[:2]:
-            node.refuse("")
+        each(w.nodes[:2]).refuse("")
         await refuses(w, one)
 
 

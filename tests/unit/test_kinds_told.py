@@ -11,7 +11,7 @@ import pytest
 from aioredlock_ng import ExtensionPolicy, LockTakenError, events
 from aioredlock_ng.testing import lose
 from tests.unit.test_log import logged
-from tests.unit.worlds import LATENCY, TTL, in_task, opened, world
+from tests.unit.worlds import LATENCY, TTL, each, in_task, opened, world
 
 OF_LOCKS = {
     name for name, event in vars(events).items() if "label" in getattr(event, "__dataclass_fields__", ())
@@ -100,12 +100,10 @@ async def test_a_downgrade_that_nodes_did_not_hear_of_is_told_all_the_same():
     diary = Diary()
     async with world(hooks=[diary]) as w:
         lease = await w.manager.rwlock("a").write().acquire()
-        for node in w.nodes:
-            node.freeze()
+        each(w.nodes).freeze()
         assert (await in_task(lease.downgrade)).error is not None
         assert ("Downgraded", "read") in diary.about_locks()
-        for node in w.nodes:
-            node.thaw()
+        each(w.nodes).thaw()
         await lease.release()
 
 

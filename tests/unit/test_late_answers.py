@@ -8,7 +8,7 @@ import pytest
 
 from aioredlock_ng import Lease, LockNotAcquiredError, NodeState, QuorumUnavailableError, Vote
 from aioredlock_ng.events import NodeChanged, Refused
-from tests.unit.worlds import LATENCY, TIMEOUT, TTL, Heard, in_task, turns, world
+from tests.unit.worlds import LATENCY, TIMEOUT, TTL, Heard, each, in_task, turns, world
 
 ROUND_TRIP = 2 * LATENCY
 JUST_TOO_LATE = 0.0525
@@ -63,8 +63,7 @@ async def test_a_verdict_is_not_older_than_the_last_holder(how):
         lease = await w.manager.lock("a").acquire()
         waiter = asyncio.create_task(w.manager.lock("a").acquire())
         await asyncio.sleep(0.025)  # else the waiter would keep still, and ask nobody
-        for node in w.nodes:
-            node.freeze()
+        each(w.nodes).freeze()
         release = asyncio.create_task(lease.release())
         await turns(5)
         lock = w.manager.lock("a", blocking_timeout=0)
@@ -73,8 +72,7 @@ async def test_a_verdict_is_not_older_than_the_last_holder(how):
         assert "held by this process" not in str(end.error)
         waiter.cancel()
         await asyncio.wait((waiter, release))
-        for node in w.nodes:
-            node.thaw()
+        each(w.nodes).thaw()
         await asyncio.sleep(TTL)
         assert w.keys == [()] * 3
 

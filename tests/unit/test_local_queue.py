@@ -32,7 +32,7 @@ from aioredlock_ng._local.local_queue import Contender, LocalQueue, QueueEntry
 from aioredlock_ng._round.futures import give_up
 from aioredlock_ng.testing.memory_node import MemoryNode
 from tests.counting import counted
-from tests.unit.worlds import LATENCY, TIMEOUT, End, Sent, World, in_task, sent, sim, turns, world
+from tests.unit.worlds import LATENCY, TIMEOUT, End, Sent, World, each, in_task, sent, sim, turns, world
 
 READ = replace(MUTEX, name="read", shares_with=frozenset({"read"}))
 WRITE = replace(MUTEX, name="write")
@@ -517,11 +517,9 @@ async def full(w: World) -> AsyncIterator[None]:
 @contextlib.contextmanager
 def frozen(w: World) -> Iterator[None]:
     """Have no node answer meanwhile."""
-    for node in w.nodes:
-        node.freeze()
+    each(w.nodes).freeze()
     yield
-    for node in w.nodes:
-        node.thaw()
+    each(w.nodes).thaw()
 
 
 # -- a burst -------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ from tests.unit.worlds import (
     TTL,
     World,
     count,
+    each,
     in_task,
     is_ours_to_stay,
     locks,
@@ -157,8 +158,7 @@ async def test_a_first_use_leaves_a_single_try_its_time():
 async def test_a_cancelled_start_leaves_nothing(turn):
     """Cancelled while it waits for its nodes, `async with manager` leaves no task behind."""
     nodes = masters()
-    for node in nodes:
-        node.freeze()
+    each(nodes).freeze()
     task = in_task(make(nodes).__aenter__)
     await turns(turn + 1)
     await asyncio.sleep(0.1 if turn > 3 else 0)
@@ -300,8 +300,7 @@ async def test_aclose_in_any_turn_of_an_acquire(turn):
 async def test_a_start_that_is_closed_meanwhile():
     """start() and acquires that wait for the nodes get ManagerClosedError when the manager is closed."""
     nodes = masters()
-    for node in nodes:
-        node.freeze()
+    each(nodes).freeze()
     manager = make(nodes)
     uses = (manager.start, manager.lock("a").acquire, manager.lock("b").try_acquire)
     tasks = [in_task(use) for use in uses]
@@ -350,14 +349,12 @@ async def test_aclose_with_silent_nodes():
     """Nodes that do not answer hold the end up by two node_timeouts: for releases, and for connections."""
     async with world() as w:
         lease = await w.manager.lock("a").acquire()
-        for node in w.nodes:
-            node.freeze()
+        each(w.nodes).freeze()
         began = sim().time()
         await w.manager.aclose()
         assert sim().time() - began == pytest.approx(2 * TIMEOUT)
         assert not lease.held
-        for node in w.nodes:
-            node.thaw()
+        each(w.nodes).thaw()
         assert w.keys == [()] * 3, "a close in order still delivers what was written"
 
 
@@ -535,8 +532,7 @@ def left(node: MemoryNode) -> list[bytes]:
 async def test_a_second_call_waits_for_the_nodes_as_the_first_did():
     """A call that has waited in vain for the connections says nothing of them to the next one."""
     nodes = masters()
-    for node in nodes:
-        node.freeze()
+    each(nodes).freeze()
     manager = make(nodes)
     began = sim().time()
     with pytest.raises(QuorumUnavailableError, match="not connected yet"):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from aioredlock_ng import LockManager, NodeState, QuorumUnavailableError, Vote
 from aioredlock_ng.testing import MemoryNode
 from tests.listening import Listener, listen_in_memory
-from tests.unit.worlds import PLAIN, PREFIX, TIMEOUT, count, make, opened, virtual, world
+from tests.unit.worlds import PLAIN, PREFIX, TIMEOUT, count, each, make, opened, virtual, world
 
 LATENCY = 0.1
 """Seconds one way."""
@@ -354,12 +354,10 @@ async def tries(manager: LockManager, reason: str = "") -> list[Vote]:
 async def test_refusals_are_silence_with_a_reason() -> None:
     """An error is no answer to the question (R1); it stands in the vote, until the node is told otherwise."""
     async with world() as w:
-        for node in w.nodes[1:]:
-            node.refuse("BUSY Redis is busy running a script.")
+        each(w.nodes[1:]).refuse("BUSY Redis is busy running a script.")
         assert await tries(w.manager, "BUSY") == [Vote.GRANTED, Vote.SILENT, Vote.SILENT]
         assert w.keys[1:] == [()] * 2
-        for node in w.nodes:
-            node.refuse("")
+        each(w.nodes).refuse("")
         await asyncio.sleep(2)
         async with w.manager.lock("a"):
             pass

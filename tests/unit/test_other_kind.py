@@ -18,6 +18,7 @@ from tests.unit.worlds import (
     Tripwire,
     count,
     counter,
+    each,
     in_task,
     locks,
     sim,
@@ -37,8 +38,7 @@ LOCKS: dict[str, Callable[[LockManager], Lock]] = {
 
 def spoil(*nodes: MemoryNode, key: bytes = KEY) -> None:
     """Have a list under a key."""
-    for node in nodes:
-        node.set(key, None, 1000.0)
+    each(nodes).set(key, None, 1000.0)
 
 
 async def refused(lock: Lock) -> ConfigurationError:
@@ -164,8 +164,7 @@ async def test_what_is_gone_when_it_is_looked_at_is_waited_for() -> None:
         acquiring = in_task(w.manager.lock("a").acquire)
         while not count(w.nodes[0], "release"):
             await asyncio.sleep(LATENCY / 4)
-        for node in w.nodes:
-            node.delete(KEY)
+        each(w.nodes).delete(KEY)
         end = await acquiring
         assert end.error is None
         assert count(w.nodes[0], "TYPE") == 2
@@ -216,8 +215,7 @@ async def test_cancelled_at_any_pause_it_leaves_nothing(waking: bool) -> None:
             end = await in_task(run)
             tripped = trap.tripped
             assert isinstance(end.error, asyncio.CancelledError if tripped else ConfigurationError)
-            for node in w.nodes[:2]:
-                node.delete(KEY)
+            each(w.nodes[:2]).delete(KEY)
             await asyncio.sleep(1)
             async with w.manager.lock("a", blocking=False):
                 pass

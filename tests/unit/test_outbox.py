@@ -29,6 +29,7 @@ from tests.unit.worlds import (
     TTL,
     World,
     counter,
+    each,
     in_task,
     locks,
     opened,
@@ -430,8 +431,7 @@ async def test_every_turn_has_its_own_end():
 async def test_one_of_them_may_have_less_time():
     """The others of its batch have theirs."""
     async with world() as w:
-        for node in w.nodes[:2]:
-            node.freeze()
+        each(w.nodes[:2]).freeze()
         began = sim().time()
         short, long = acquire(w, "a"), acquire(w, "b")
         short.limit(TIMEOUT / 4)
@@ -466,8 +466,7 @@ def test_an_error_at_the_end_of_the_time_ends_no_other():
 
     async def main() -> None:
         async with world() as w:
-            for node in w.nodes:
-                node.freeze()
+            each(w.nodes).freeze()
             heard, error = heard_by_the_loop(), RuntimeError("of a hook")
             rounds = [acquire(w, name) for name in "abc"]
             failing(rounds[0], lambda tally: tally.silent > 0, error)
@@ -490,8 +489,7 @@ def test_an_error_while_a_turn_is_put_keeps_nothing_from_leaving():
             for name in "abc":
                 acquire(w, name)
             await answered()
-            for node in w.nodes[:2]:
-                node.crash(keep_data=True)
+            each(w.nodes[:2]).crash(keep_data=True)
             await answered()
             w.nodes[4].freeze()
             heard, error = heard_by_the_loop(), RuntimeError("of a hook")
@@ -508,8 +506,7 @@ def test_an_error_while_a_turn_is_put_keeps_nothing_from_leaving():
             assert all(asked.done for asked in (kept, *gone))
             release(w, "a")
             w.nodes[4].thaw()
-            for node in w.nodes[:2]:
-                node.start()
+            each(w.nodes[:2]).start()
             await asyncio.sleep(2)
             assert w.keys == [()] * 5
 
@@ -524,15 +521,13 @@ async def test_closing_waits_for_what_was_put_in_its_turn(frozen: int):
     """For the answers, and never longer than their time; no key stays on a node that answers."""
     async with world() as w:
         held = [await w.manager.lock(name, extension=PLAIN).acquire() for name in "ab"]
-        for node in w.nodes[:frozen]:
-            node.freeze()
+        each(w.nodes[:frozen]).freeze()
         tasks = [in_task(run) for run in (w.manager.lock("c").try_acquire, held[0].extend, held[1].release)]
         began = sim().time()
         await asyncio.create_task(w.manager.aclose())
         assert sim().time() - began <= 2 * TIMEOUT + 0.01
         await asyncio.wait_for(asyncio.gather(*tasks), 1)
-        for node in w.nodes[:frozen]:
-            node.thaw()
+        each(w.nodes[:frozen]).thaw()
         await asyncio.sleep(1)
         assert w.keys == [()] * 3
 
@@ -628,16 +623,14 @@ async def test_half_of_the_plain_answers_were_read(executed: int, restart_quaran
 async def test_scripts_that_nodes_have_forgotten_are_sent_in_full():
     """In the middle of a turn's questions; no lock notices."""
     async with world() as w:
-        for node in w.nodes:
-            node.flush_scripts()
+        each(w.nodes).flush_scripts()
         locks = [w.manager.lock(f"n{i}") for i in range(MAX_BATCH + 2)]
         leases = await asyncio.gather(*(lock.acquire() for lock in locks))
         for node in w.nodes:
             assert verbs(node).count("acquire_many in full") == 2
             node.flush_scripts()
         await asyncio.gather(*(lease.extend() for lease in leases))
-        for node in w.nodes:
-            node.flush_scripts()
+        each(w.nodes).flush_scripts()
         await asyncio.gather(*(lease.release() for lease in leases))
         assert w.keys == [()] * 3
         assert all({"release_many in full", "extend_many in full"} <= set(verbs(node)) for node in w.nodes)

@@ -19,6 +19,7 @@ from tests.unit.worlds import (
     ago,
     count,
     counter,
+    each,
     in_task,
     make,
     opened,
@@ -132,8 +133,7 @@ async def test_a_holders_lock_is_safe_from_nodes_that_forgot(mode):
     """A majority restarts empty under a lock that is held: no other client gets it while it is valid (A2)."""
     async with world(5, **mode) as w, w.process(**mode) as other:
         lease = await w.manager.lock("a", ttl=QUARANTINE, extension=PLAIN).acquire()
-        for node in w.nodes[:3]:
-            node.restart()
+        each(w.nodes[:3]).restart()
         rival = await other.lock("a").acquire()
         assert sim().time() > lease.valid_until
         assert not lease.held
@@ -148,8 +148,7 @@ async def test_a_flush_is_noticed_by_the_next_acquire(mode):
     """
     async with world(**mode) as w, w.process(**mode) as other, w.manager.lock("a") as lease:
         await asyncio.sleep(NOTICED)
-        for node in w.nodes[:2]:
-            node.flush()
+        each(w.nodes[:2]).flush()
         error = await refused(other)
         assert isinstance(error, QuorumUnavailableError)
         for vote in error.votes[:2]:
@@ -346,8 +345,7 @@ async def test_a_node_that_forgot_the_scripts_votes_at_once(mode, names):
         for _ in range(2):
             async with w.manager.lock(*names, blocking_timeout=0) as lease:
                 assert [vote.reason for vote in lease.votes[:2]] == [""] * 2
-            for node in w.nodes:
-                node.flush_scripts()
+            each(w.nodes).flush_scripts()
 
 
 @LOSSES
@@ -388,8 +386,7 @@ async def test_a_wait_that_a_clock_put_far_ahead_is_shortened():
 def fresh():
     """Return nodes that may have forgotten anything."""
     nodes = [MemoryNode(latency=LATENCY) for _ in range(3)]
-    for node in nodes:
-        node.flush()
+    each(nodes).flush()
     return nodes
 
 

@@ -11,7 +11,7 @@ from aioredlock_ng import LockManager, QueueInspection
 from aioredlock_ng.testing import MemoryNode, bypass
 from aioredlock_ng.testing.sim_loop import EPOCH
 from tests.unit.test_fair import KEY, NAME, processes, waiting
-from tests.unit.worlds import LATENCY, PREFIX, sim, world
+from tests.unit.worlds import LATENCY, PREFIX, each, sim, world
 
 MAX_WAITING = 100
 BEGIN = PREFIX + b"seats:{"
@@ -84,18 +84,15 @@ async def test_nodes_that_do_not_answer_are_named() -> None:
             put(node, seat("a"), at(1000))
             put(node, seat("b", "b"), at(2000))
         put(w.nodes[0], seat("c", "c"), at(3000))
-        for node in w.nodes[2:]:
-            node.freeze()
+        each(w.nodes[2:]).freeze()
         queue = await w.manager.queue(NAME)
         assert shown(queue) == [(0, "a", 2), (1, "b", 2)]
         assert [each.node for each in queue.silent] == [node.name for node in w.nodes[2:]]
         assert all(each.reason for each in queue.silent)
-        for node in w.nodes[:2]:
-            node.freeze()
+        each(w.nodes[:2]).freeze()
         queue = await w.manager.queue(NAME)
         assert (queue.waiters, len(queue.silent)) == ((), 5)
-        for node in w.nodes:
-            node.thaw()
+        each(w.nodes).thaw()
 
 
 @pytest.mark.parametrize(("number", "more"), [(MAX_WAITING, False), (MAX_WAITING + 1, True)])

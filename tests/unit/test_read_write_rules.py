@@ -13,7 +13,20 @@ import pytest
 
 from aioredlock_ng import LockLostError, QuorumUnavailableError
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import LATENCY, PLAIN, PREFIX, ago, count, counter, in_task, opened, put, sim, world
+from tests.unit.worlds import (
+    LATENCY,
+    PLAIN,
+    PREFIX,
+    ago,
+    count,
+    counter,
+    each,
+    in_task,
+    opened,
+    put,
+    sim,
+    world,
+)
 
 KEY = PREFIX + b"a"
 HEALED = 1.0
@@ -84,13 +97,11 @@ async def test_r20_what_has_a_majority_keeps_the_other_mode_out(first, second, n
             for node in range(number):
                 if not has[node]:
                     w.vacate("a", node)
-            for node in w.nodes[:silent]:
-                node.freeze()
+            each(w.nodes[:silent]).freeze()
             enters = await gets_in(lock_of(other, second))
             assert enters is (has[silent:].count(False) > number // 2), has
             assert not (enters and sum(has) > number // 2)
-            for node in w.nodes[:silent]:
-                node.thaw()
+            each(w.nodes[:silent]).thaw()
             await asyncio.sleep(HEALED if silent else 0)
             await lease.release()
 

@@ -17,7 +17,7 @@ from aioredlock_ng._dashboard.overview import look
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.test_quarantine import FENCED as WAITING
 from tests.unit.test_quarantine import META, NOTICED, Misled, gets, incarnation
-from tests.unit.worlds import LATENCY, PLAIN, SCRIPTS, in_task, make, opened, sim, states, world
+from tests.unit.worlds import LATENCY, PLAIN, SCRIPTS, each, in_task, make, opened, sim, states, world
 
 QUARANTINE = 60.0
 
@@ -30,8 +30,7 @@ def claims(node):
 def fresh(number):
     """Return nodes that were emptied."""
     nodes = [MemoryNode(latency=LATENCY) for _ in range(number)]
-    for node in nodes:
-        node.flush()
+    each(nodes).flush()
     return nodes
 
 
@@ -75,8 +74,7 @@ async def test_a_client_that_is_refused_has_written_nothing():
 async def test_too_few_nodes_to_know():
     """With one of three in reach nothing is written: the others may be another quorum's.  With two it is."""
     nodes = fresh(3)
-    for node in nodes[1:]:
-        node.crash()
+    each(nodes[1:]).crash()
     async with opened(nodes, restart_quarantine=0) as manager:
         await asyncio.sleep(2)
         assert nodes[0].get(META) is None
@@ -318,8 +316,7 @@ async def test_init_wants_enough_nodes_that_remember():
     async with world(5, **WAITING) as w:
         lease = await w.manager.lock("a", ttl=QUARANTINE, extension=PLAIN).acquire()
         w.vacate("a", 0, 1)  # it was granted by the others only
-        for node in w.nodes[2:]:
-            node.flush()
+        each(w.nodes[2:]).flush()
         await asyncio.sleep(NOTICED)
         assert states(w) == [NodeState.UP] * 2 + [NodeState.QUARANTINED] * 3
         async with w.process(**WAITING) as other:
@@ -369,8 +366,7 @@ async def test_the_first_lock_without_a_quarantine_comes_at_once(number):
         assert len({incarnation(node).floor for node in nodes}) == 1
         fences = [(await gets(manager)).fence for _ in range(3)]
         assert manager.statistics().certified == 3
-        for node in nodes:
-            node.flush()
+        each(nodes).flush()
         await asyncio.sleep(1)
         fences.append((await gets(manager)).fence)
         assert fences == sorted(set(fences))

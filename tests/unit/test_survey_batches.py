@@ -12,7 +12,7 @@ from aioredlock_ng._admin import look as look_module
 from aioredlock_ng._admin.survey import _Reader
 from aioredlock_ng.testing._memory_data import Hash
 from aioredlock_ng.testing.sim_loop import EPOCH
-from tests.unit.worlds import ANOTHER, PREFIX, STRANGER, TIMEOUT, counter, sim, world
+from tests.unit.worlds import ANOTHER, PREFIX, STRANGER, TIMEOUT, counter, each, sim, world
 
 WRONG = "WRONGTYPE Operation against a key holding the wrong kind of value"
 NOPERM = b"-NOPERM No permissions to access a key\r\n"
@@ -43,8 +43,8 @@ def looks(w):
 
 def put_readers(node, key, *owners):
     """Have readers on a node."""
-    for each in owners:
-        node._server.zadd(key, each, round(node._server.time_us() / 1000 + 60_000))
+    for owner in owners:
+        node._server.zadd(key, owner, round(node._server.time_us() / 1000 + 60_000))
     node._server.pexpire(key, 60_000)
 
 
@@ -165,13 +165,11 @@ async def test_many_locks_are_told_by_few_scripts():
         assert {(lock.state, lock.held_by) for lock in survey.locks} == {("held", 2)}
         assert {tuple(reasons(lock)) for lock in survey.locks} == {("no answer within 0.1 s",)}
         assert [silent.node for silent in survey.silent] == [w.nodes[2].name]
-        for node in w.nodes[:2]:
-            node.freeze()
+        each(w.nodes[:2]).freeze()
         survey = await w.manager.survey(*names)
         assert {lock.state for lock in survey.locks} == {"unknown"}
         assert len(survey.silent) == 3
-        for node in w.nodes:
-            node.thaw()
+        each(w.nodes).thaw()
 
 
 async def test_what_an_answer_leaves_out_is_asked_for_again(monkeypatch):

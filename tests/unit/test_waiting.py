@@ -39,6 +39,7 @@ from tests.unit.worlds import (
     count,
     deadline,
     drawn_backoffs,
+    each,
     ending,
     in_task,
     make,
@@ -114,14 +115,12 @@ def prepare(w: World, states: str) -> None:
 
 def silence(w: World) -> None:
     """Have a majority answer no more."""
-    for node in w.nodes[1:]:
-        node.freeze()
+    each(w.nodes[1:]).freeze()
 
 
 def speak(w: World) -> None:
     """Have all answer again."""
-    for node in w.nodes:
-        node.thaw()
+    each(w.nodes).thaw()
 
 
 # -- the deadline ------------------------------------------------------------------------------------
@@ -168,12 +167,10 @@ async def test_none_outlives_a_lost_quorum(fencing, within):
     with fences two seconds later, when they can follow each other's floors (R10, R12).
     """
     async with world(fencing=fencing) as w:
-        for node in w.nodes:
-            node.crash()
+        each(w.nodes).crash()
         task = wants(w)
         await asyncio.sleep(60)
-        for node in w.nodes:
-            node.restart()
+        each(w.nodes).restart()
         await asyncio.sleep(within)
         assert task.done(), "soon after the nodes' return"
         assert (await task).error is None
@@ -183,15 +180,13 @@ async def test_none_outlives_a_lost_quorum(fencing, within):
 async def test_the_time_to_start_is_part_of_the_wait(option):
     """At a manager's first use, with nodes that do not answer, the deadline is the same as ever."""
     nodes = [MemoryNode(latency=LATENCY) for _ in range(3)]
-    for node in nodes:
-        node.freeze()
+    each(nodes).freeze()
     manager = make(nodes, connect_timeout=5.0)
     end, seconds = await timed(manager.lock("a", **{option: 0.5}).acquire)
     assert isinstance(end.error, QuorumUnavailableError)
     assert 0.5 - EPSILON <= seconds <= 0.5 + 2 * TIMEOUT + A_WHILE
     await manager.aclose()
-    for node in nodes:
-        node.thaw()
+    each(nodes).thaw()
 
 
 @pytest.mark.parametrize("stall", [0.25, 5.0])
@@ -703,8 +698,7 @@ async def test_the_waits_of_a_poll_grow_from_try_to_try(why, monkeypatch):
     drawn = drawn_backoffs(monkeypatch, policy)
     async with world() as w, w.process(retry=policy) as other, contextlib.AsyncExitStack() as stack:
         if why == "in vain":
-            for node in w.nodes[1:]:
-                node.refuse("OOM command not allowed")
+            each(w.nodes[1:]).refuse("OOM command not allowed")
         elif why == "no channel":
             await stack.enter_async_context(w.manager.lock("a"))
         else:

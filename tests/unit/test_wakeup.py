@@ -28,6 +28,7 @@ from tests.unit.worlds import (
     End,
     World,
     count,
+    each,
     in_task,
     opened,
     sim,
@@ -55,8 +56,7 @@ def heard(w: World, name: str = NAME) -> list[int]:
 
 def forge(*nodes: MemoryNode, message: bytes = b"") -> None:
     """Publish on the channel of the lock, as any client may."""
-    for node in nodes:
-        node.execute([b"PUBLISH", CHANNEL, message])
+    each(nodes).execute([b"PUBLISH", CHANNEL, message])
 
 
 @contextlib.asynccontextmanager
@@ -110,8 +110,7 @@ async def test_a_majority_of_notices_is_enough(fault):
             for node in mute:
                 node.crash() if fault == "dead" else node.freeze()
             await lets_in(lease, waiter)
-            for node in mute:
-                node.thaw()
+            each(mute).thaw()
 
 
 async def test_a_minority_of_notices_wakes_no_waiter():
@@ -166,8 +165,7 @@ async def test_a_lost_notice_costs_at_most_a_poll(how, seed, monkeypatch):
         lease = await w.manager.lock(NAME).acquire()
         async with waiting(w, retry=RetryPolicy()) as waiter:
             if how == "connections":
-                for node in w.nodes:
-                    node.disconnect()
+                each(w.nodes).disconnect()
             else:
                 monkeypatch.setattr("aioredlock_ng.testing._memory_server.MemoryServer.publish", lambda *_: 0)
             # Connections are up again after 0.05 s; recorded releases leave then.
@@ -340,8 +338,7 @@ async def test_no_process_listens_without_a_waiter(how):
         await asyncio.sleep(ROUND_TRIP)
         assert heard(w) == [0] * 3
         assert other.statistics().waiting == 0
-        for node in w.nodes:
-            node.delete(CHANNEL)
+        each(w.nodes).delete(CHANNEL)
         await lease.release()
 
 
@@ -493,11 +490,9 @@ async def stranger(nodes: list[MemoryNode], wins: list[int], number: int, draw: 
     for value in itertools.count():
         while any(node.get(key) is not None for node in nodes):
             await asyncio.sleep(draw.uniform(0, POLL))
-        for node in nodes:
-            node.set(key, b"%032x" % value, 10.0)
+        each(nodes).set(key, b"%032x" % value, 10.0)
         await asyncio.sleep(SECTION)
-        for node in nodes:
-            node.delete(key)
+        each(nodes).delete(key)
         wins[number] += 1
         await asyncio.sleep(draw.uniform(0.0005, 0.002))
 

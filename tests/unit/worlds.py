@@ -7,7 +7,7 @@ import contextlib
 import functools
 import gc
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -88,6 +88,19 @@ async def until(when: float) -> None:
     arrived = sim().create_future()
     sim().call_at(when, lambda: arrived.done() or arrived.set_result(None))
     await arrived
+
+
+class each:  # noqa: N801 (a word in a sentence: ``each(w.nodes).freeze()``)
+    """Some nodes, of each of which a method is called with the same arguments."""
+
+    def __init__(self, nodes: Iterable[Any]) -> None:
+        self._nodes = tuple(nodes)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        """Return what calls that method of each."""
+        return lambda *arguments, **options: [
+            getattr(node, name)(*arguments, **options) for node in self._nodes
+        ]
 
 
 def is_ours_to_stay(key: bytes) -> bool:

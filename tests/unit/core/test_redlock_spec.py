@@ -37,7 +37,7 @@ from aioredlock_ng import (
 from aioredlock_ng._core.quorum import Tally, Verdict, majority
 from aioredlock_ng._core.validity import drift, valid_until
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import locks, sent, sim
+from tests.unit.worlds import each, locks, sent, sim
 
 KEY = b"redlock:res"
 OTHER = b"another-client"
@@ -86,8 +86,7 @@ async def redlock(
 
 def occupy(nodes: Iterable[MemoryNode], ttl: float | None = 60.0) -> None:
     """Let another client have the key on some masters."""
-    for node in nodes:
-        node.set(KEY, OTHER, ttl)
+    each(nodes).set(KEY, OTHER, ttl)
 
 
 # == Safety and Liveness Guarantees ==================================================================
@@ -277,8 +276,7 @@ async def test_step_2_the_timeout_is_small_compared_to_the_ttl() -> None:
         assert manager._options.node_timeout <= manager._options.ttl / 100
         with pytest.raises(ValueError, match="node_timeout"):
             manager.lock("res", ttl=manager._options.node_timeout)
-        for node in nodes[:3]:
-            node.freeze()
+        each(nodes[:3]).freeze()
         began = sim().time()
         with pytest.raises(QuorumUnavailableError):
             await manager.lock("res", blocking_timeout=0).acquire()
@@ -362,12 +360,10 @@ async def test_step_5_a_failure_is_undone_on_all_masters(taken: tuple[bool, ...]
 async def test_step_5_an_answer_that_comes_after_the_failure_is_undone_too() -> None:
     """Masters that grant when the attempt has long failed lose the key at once, and not by expiry."""
     async with redlock() as (nodes, manager):
-        for node in nodes[:3]:
-            node.freeze()
+        each(nodes[:3]).freeze()
         with pytest.raises(QuorumUnavailableError):
             await manager.lock("res", ttl=60.0).try_acquire()
-        for node in nodes[:3]:
-            node.thaw()
+        each(nodes[:3]).thaw()
         await asyncio.sleep(0.1)
         assert all("acquire" in verbs(node) for node in nodes)
         assert holders(nodes) == [None] * 5
@@ -395,8 +391,7 @@ async def test_the_holder_ends_its_work_a_little_before_its_validity_does() -> N
 
         async def overstay() -> None:
             async with manager.lock("res") as lease:
-                for node in nodes:
-                    node.freeze()
+                each(nodes).freeze()
                 try:
                     await asyncio.sleep(100)
                 finally:
@@ -623,8 +618,7 @@ async def test_a_master_that_crashed_stays_out_for_the_longest_ttl(quarantine: f
     nodes = masters(5)
     options = {"restart_quarantine": quarantine, "extension": OFF}
     async with client(nodes, seed=1, **options) as first, client(nodes, seed=2, **options) as second:
-        for node in nodes[3:]:
-            node.set(KEY, OTHER, 1.0)
+        each(nodes[3:]).set(KEY, OTHER, 1.0)
         lease = await first.lock("res", ttl=20.0).acquire()
         await asyncio.sleep(1)
         nodes[2].restart()
@@ -637,12 +631,10 @@ async def test_a_master_that_crashed_stays_out_for_the_longest_ttl(quarantine: f
         if rival is not None:
             assert (rival.fence or 0) > (lease.fence or 0), "the resource can tell"
             await rival.release()
-        for node in nodes[:2]:
-            node.freeze()
+        each(nodes[:2]).freeze()
         async with second.lock("res", blocking_timeout=0):  # the delay has an end
             pass
-        for node in nodes[:2]:
-            node.thaw()
+        each(nodes[:2]).thaw()
         await lease.release()
 
 
