@@ -18,14 +18,16 @@ from aioredlock_ng import (
     QuorumUnavailableError,
     WouldDeadlockError,
 )
-from aioredlock_ng.events import Acquired, Event, GaveUp, Hooks, NodeChanged, Refused, Waiting
+from aioredlock_ng.events import Acquired, GaveUp, NodeChanged, Refused, Waiting
 from aioredlock_ng.testing import MemoryNode, memory_node
+from tests.unit.test_log import Lines, logged
 from tests.unit.worlds import (
     LATENCY,
     PLAIN,
     PREFIX,
     TIMEOUT,
     End,
+    Heard,
     each,
     in_task,
     make,
@@ -40,24 +42,8 @@ LONG = 2.0
 """Seconds after which a wait is worth a line."""
 MAX_LINES = 20
 """Lines in a minute."""
-
-
-class Diary(Hooks):
-    """A hook that writes down how calls go."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    def on_acquired(self, event: Acquired) -> None:
-        """Write it down."""
-        self.events.append(event)
-
-    on_refused = on_waiting = on_gave_up = on_acquired  # type: ignore[assignment]
-
-    def take(self) -> list[Event]:
-        """Return what was told, and forget it."""
-        events, self.events = self.events, []
-        return events
+CALLS = (Acquired, Refused, Waiting, GaveUp)
+"""How calls go."""
 
 
 def counts(manager: LockManager) -> tuple[int, int]:
@@ -70,21 +56,21 @@ def counts(manager: LockManager) -> tuple[int, int]:
 
 async def test_a_task_of_this_process_is_in_the_way():
     """No node is asked, and still the wait and its end are told, and the refusal is counted."""
-    diary = Diary()
-    async with world(hooks=[diary]) as w, w.manager.lock("a"):
-        assert [type(event) for event in diary.take()] == [Acquired], (
+    heard = Heard()
+    async with world(hooks=[heard]) as w, w.manager.lock("a"):
+        assert [type(event) for event in heard.take(*CALLS)] == [Acquired], (
             "a call that is let through does not wait"
         )
         lock = w.manager.lock("a", blocking_timeout=3, label="x")
         assert isinstance((await in_task(lock.acquire)).error, LockTakenError)
-        assert diary.take() == [
+        assert heard.take(*CALLS) == [
             Waiting(names=("a",), label="x", waited=0.0, taken=True, votes=()),
             GaveUp(names=("a",), label="x", waited=3.0, attempts=0, taken=True, votes=()),
         ]
         assert counts(w.manager) == (1, 1)
 
         assert await w.manager.lock("a").try_acquire() is None
-        (gave_up,) = diary.take()
+        (gave_up,) = heard.take(*CALLS)
         assert isinstance(gave_up, GaveUp)
         assert (gave_up.waited, gave_up.taken) == (0.0, True)
         assert counts(w.manager) == (2, 2)
@@ -92,24 +78,24 @@ async def test_a_task_of_this_process_is_in_the_way():
 
 async def test_a_single_try_waits_for_a_verdict_on_another_task_and_is_told():
     """A single try behind a contender without a verdict gives up with that verdict; it never waits."""
-    diary = Diary()
-    async with world() as w, opened(w.nodes, seed=2, hooks=[diary]) as other, w.manager.lock("a"):
+    heard = Heard()
+    async with world() as w, opened(w.nodes, seed=2, hooks=[heard]) as other, w.manager.lock("a"):
         ends = await asyncio.gather(*(in_task(other.lock("a", blocking=False).acquire) for _ in range(2)))
         assert [type(end.error) for end in ends] == [LockTakenError] * 2
-        assert Counter(map(type, diary.events)) == {Refused: 1, GaveUp: 2}
+        assert Counter(map(type, heard.of(*CALLS))) == {Refused: 1, GaveUp: 2}
         assert counts(other) == (2, 2)
 
 
 async def test_a_name_that_stays_taken_after_its_release():
     """No node is asked while `at_least` runs: the wait, its end and the refusal are told all the same."""
-    diary = Diary()
-    async with world(hooks=[diary]) as w:
+    heard = Heard()
+    async with world(hooks=[heard]) as w:
         await (await w.manager.lock("a", at_least=10).acquire()).release()
-        diary.take()
+        heard.take(*CALLS)
         with pytest.raises(LockTakenError):
             await w.manager.lock("a", blocking_timeout=3).acquire()
         assert await w.manager.lock("a").try_acquire() is None
-        assert [(type(event), event.taken) for event in diary.events] == [
+        assert [(type(event), event.taken) for event in heard.of(*CALLS)] == [
             (Waiting, True),
             (GaveUp, True),
             (GaveUp, True),
@@ -120,13 +106,13 @@ async def test_a_name_that_stays_taken_after_its_release():
 @pytest.mark.parametrize("taken", [True, False], ids=["taken", "no quorum"])
 async def test_nodes_are_asked_in_vain(taken):
     """Rounds are told each, the wait and its end once; both say if it is taken, and what nodes said."""
-    diary = Diary()
-    async with world() as w, opened(w.nodes, seed=2, hooks=[diary]) as other, w.manager.lock("a"):
+    heard = Heard()
+    async with world() as w, opened(w.nodes, seed=2, hooks=[heard]) as other, w.manager.lock("a"):
         if not taken:
             each(w.nodes[1:]).freeze()
         with pytest.raises(LockTakenError if taken else QuorumUnavailableError):
             await other.lock("a", blocking_timeout=3).acquire()
-        events = diary.take()
+        events = heard.take(*CALLS)
         refused, waiting, gave_up = events[0], events[1], events[-1]
         kinds = Counter(type(event) for event in events)
         assert kinds == {Refused: gave_up.attempts, Waiting: 1, GaveUp: 1}
@@ -140,26 +126,26 @@ async def test_nodes_are_asked_in_vain(taken):
 
 async def test_a_call_that_waits_and_wins_tells_both():
     """A wait that ends in the lock is no giving up."""
-    diary = Diary()
-    async with world() as w, opened(w.nodes, seed=2, hooks=[diary]) as other:
+    heard = Heard()
+    async with world() as w, opened(w.nodes, seed=2, hooks=[heard]) as other:
         lease = await w.manager.lock("a").acquire()
         waiter = in_task(other.lock("a").acquire)
         await asyncio.sleep(1)
         await lease.release()
         assert (await waiter).error is None
-        kinds = [type(event) for event in diary.events if type(event) is not Refused]
+        kinds = [type(event) for event in heard.of(*CALLS) if type(event) is not Refused]
         assert kinds == [Waiting, Acquired]
         assert counts(other)[1] == 0
 
 
 async def test_a_call_that_is_cut_short_says_so():
     """Cancelled at the gate or between tries, closed, or refused for a deadlock: `taken` is None."""
-    diary = Diary()
+    heard = Heard()
     async with world() as w:
-        other = make(w.nodes, hooks=[diary])
+        other = make(w.nodes, hooks=[heard])
         foreign = await w.manager.lock("a").acquire()
         async with other, other.lock("b"):
-            diary.take()
+            heard.take(*CALLS)
             for name in "ab":
                 waiter = in_task(other.lock(name).acquire)
                 await asyncio.sleep(1)
@@ -170,7 +156,7 @@ async def test_a_call_that_is_cut_short_says_so():
             late = in_task(other.lock("a").acquire)
             await turns(2)
         assert isinstance((await late).error, ManagerClosedError)
-        ends = [event for event in diary.take() if isinstance(event, GaveUp)]
+        ends = [event for event in heard.take(*CALLS) if isinstance(event, GaveUp)]
         assert [(event.names[0], event.taken) for event in ends] == [(name, None) for name in "abba"]
         assert other.statistics().gave_up == 4
         await foreign.release()
@@ -181,34 +167,21 @@ async def test_a_call_that_is_cut_short_says_so():
 EPSILON = 0.05
 
 
-class Waits(logging.Handler):
+class Waits(Lines):
     """Keeps what is logged about waiting, with the moment by the virtual clock."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.said: list[tuple[float, logging.LogRecord]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep it."""
         if "waiting for" in record.getMessage() or "calls of acquire are waiting" in record.getMessage():
-            self.said.append((sim().time(), record))
-
-    @property
-    def lines(self) -> list[str]:
-        """What was said."""
-        return [record.getMessage() for _, record in self.said]
+            record.when = sim().time()
+            super().emit(record)
 
 
 @pytest.fixture
 def log() -> Iterator[Waits]:
     """Keep what is logged about waiting, from INFO on."""
-    logger, handler = logging.getLogger("aioredlock_ng"), Waits()
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    yield handler
-    logger.removeHandler(handler)
-    logger.setLevel(level)
+    with logged(logging.INFO, Waits()) as waits:
+        yield waits
 
 
 def in_vain(manager: LockManager, name: str = "a", *, seconds: float) -> asyncio.Task[End]:
@@ -221,8 +194,8 @@ async def test_a_wait_for_another_process_is_said(log):
     async with world() as w, opened(w.nodes, seed=2) as other, other.lock("a", extension=PLAIN, ttl=60):
         began = sim().time()
         await in_vain(w.manager, seconds=20)
-        ((when, record),) = log.said
-        assert when - began == pytest.approx(LONG, abs=EPSILON)
+        (record,) = log.records
+        assert record.when - began == pytest.approx(LONG, abs=EPSILON)
         assert (record.levelno, record.__dict__["lock"]) == (logging.INFO, "a")
         line = record.getMessage()
         assert line.startswith("still waiting for lock 'a' after 2.0 s: lock 'a' is held by ")
@@ -234,7 +207,7 @@ async def test_a_wait_for_this_process_is_said(log):
     """The task that waits behind others of its process is told of, the tasks behind it are not."""
     async with world() as w, w.manager.lock("a"):
         await asyncio.gather(*(in_vain(w.manager, seconds=10) for _ in range(50)))
-    (line,) = log.lines
+    (line,) = log.messages
     assert "held by this process; it expires in " in line
 
 
@@ -243,7 +216,7 @@ async def test_a_wait_for_a_quorum_is_said(log):
     async with world() as w:
         each(w.nodes[1:]).crash()
         await in_vain(w.manager, seconds=10)
-    ((_, record),) = log.said
+    (record,) = log.records
     assert record.levelno == logging.WARNING
     assert "1 of 3 nodes voted, 2 are needed [" in record.getMessage()
     assert record.getMessage().count("connection") >= 2
@@ -259,7 +232,7 @@ async def test_a_wait_for_a_quarantine_is_said(log):
         await asyncio.sleep(5)
         left = w.manager.unavailable_for - LONG
         await in_vain(w.manager, seconds=10)
-    (line,) = log.lines
+    (line,) = log.messages
     assert line.count("restart quarantine: no vote for another") == 2
     said = float(line.rpartition("; a majority may vote in ")[2].removesuffix(" s"))
     assert said == pytest.approx(left, abs=0.2)
@@ -275,8 +248,8 @@ async def test_a_wait_is_said_again_when_its_reason_changes(log):
         await asyncio.sleep(7)
         each(w.nodes[1:]).thaw()
         await waiter
-    assert [record.levelno for _, record in log.said] == [logging.INFO, logging.WARNING, logging.INFO]
-    assert 2 * LONG <= log.said[1][0] - began <= 3 * LONG
+    assert [record.levelno for record in log.records] == [logging.INFO, logging.WARNING, logging.INFO]
+    assert 2 * LONG <= log.records[1].when - began <= 3 * LONG
 
 
 async def test_which_waits_are_worth_a_line(log):
@@ -288,15 +261,15 @@ async def test_which_waits_are_worth_a_line(log):
             await asyncio.sleep(seconds)
             await held.release()
             assert (await waiter).error is None
-        assert len(log.lines) == 2
+        assert len(log.messages) == 2
         async with other.lock("a"), other.lock("b"):
             await in_vain(w.manager, seconds=1.5)
             later = in_vain(w.manager, "a", seconds=5)
             await asyncio.sleep(1)
             await in_vain(w.manager, "b", seconds=5)
             await later
-    assert [line.split("'")[1] for line in log.lines[2:]] == ["a", "b"]
-    assert log.said[3][0] - log.said[2][0] == pytest.approx(1, abs=EPSILON)
+    assert [line.split("'")[1] for line in log.messages[2:]] == ["a", "b"]
+    assert log.records[3].when - log.records[2].when == pytest.approx(1, abs=EPSILON)
 
 
 async def test_a_flood_of_waiting_calls_is_no_flood_of_lines(log):
@@ -307,25 +280,14 @@ async def test_a_flood_of_waiting_calls_is_no_flood_of_lines(log):
         await in_vain(w.manager, "0", seconds=1)  # it waits no more then
         calls = [in_vain(w.manager, name, seconds=5) for name in names for _ in range(2)]
         await asyncio.gather(*calls)
-        assert len(log.lines) == MAX_LINES
-        assert f"{len(calls)} calls of acquire are waiting now" in log.lines[-1]
+        assert len(log.messages) == MAX_LINES
+        assert f"{len(calls)} calls of acquire are waiting now" in log.messages[-1]
         await asyncio.sleep(60)
         await in_vain(w.manager, "0", seconds=5)
         for lease in held:
             await lease.release()
-    assert "'0'" in log.lines[MAX_LINES]
-    assert len(log.lines) == MAX_LINES + 1
-
-
-class Hook:
-    """A hook that keeps what it hears of nodes."""
-
-    def __init__(self) -> None:
-        self.changes: list[NodeChanged] = []
-
-    def on_node_changed(self, event: NodeChanged) -> None:
-        """Keep it."""
-        self.changes.append(event)
+    assert "'0'" in log.messages[MAX_LINES]
+    assert len(log.messages) == MAX_LINES + 1
 
 
 def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -339,41 +301,42 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.parametrize("after", [0.45, 0.55, 0.65, 0.75, 1.45])
 async def test_a_far_node_that_was_just_asked_is_not_suspect(after, caplog) -> None:
     """Something asked shortly before the first look at a connection, and not answered yet, says nothing."""
-    hook = Hook()
+    hook = Heard()
     async with world(latency=0.15, node_timeout=0.8, hooks=[hook]) as w:
         await asyncio.sleep(after)
         lease = await w.manager.lock("a", blocking_timeout=0).acquire()
         await asyncio.sleep(2)
         await lease.release()
-        assert [change.state for change in hook.changes] == [NodeState.UP] * 3
+        assert [change.state for change in hook.of(NodeChanged)] == [NodeState.UP] * 3
     assert not warned(caplog)
 
 
 async def test_a_new_reason_is_told(caplog: pytest.LogCaptureFixture) -> None:
     """A node that is down for another reason than before is logged and told again, each reason once."""
-    hook = Hook()
+    hook = Heard()
     node = MemoryNode("m")
     node.crash()
     async with opened([node], connect_timeout=0.2, hooks=[hook]):
         await asyncio.sleep(5)
         refused = "m refused the connection"
-        assert [(change.state, change.reason) for change in hook.changes] == [(NodeState.DOWN, refused)]
+        (down,) = hook.of(NodeChanged)
+        assert (down.state, down.reason) == (NodeState.DOWN, refused)
         node.restart()
         node.freeze()
         await asyncio.sleep(5)
         mute = "no answer to connecting and login within 0.2 s"
         node.crash()
         await asyncio.sleep(5)
-        assert [change.reason for change in hook.changes] == [refused, mute]
-        assert all(change.state is NodeState.DOWN for change in hook.changes)
+        assert [change.reason for change in hook.of(NodeChanged)] == [refused, mute]
+        assert all(change.state is NodeState.DOWN for change in hook.of(NodeChanged))
         node.restart()
         await asyncio.sleep(2)
         node.crash()
         await asyncio.sleep(2)
-        states = [change.state for change in hook.changes[2:]]
+        states = [change.state for change in hook.of(NodeChanged)[2:]]
         assert states == [NodeState.UP, NodeState.DOWN, NodeState.DOWN]
-        assert hook.changes[-1].reason == refused, "it has been up meanwhile: news again"
-        told = [f"node m is down: {change.reason}" for change in hook.changes if change.reason]
+        assert hook.of(NodeChanged)[-1].reason == refused, "it has been up meanwhile: news again"
+        told = [f"node m is down: {change.reason}" for change in hook.of(NodeChanged) if change.reason]
         assert warned(caplog) == told
 
 

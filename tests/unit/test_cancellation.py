@@ -13,6 +13,7 @@ import pytest
 
 from aioredlock_ng import Lease, Lock, LockError, RetryPolicy
 from tests.unit.worlds import (
+    LATENCY,
     PLAIN,
     PREFIX,
     STRANGER,
@@ -212,20 +213,23 @@ CONDITIONS = [healthy, late, frozen, mostly_frozen, dead, breaking, dying]
 # -- every step --------------------------------------------------------------------------------------
 
 
+def heal(w: World) -> None:
+    """Have all nodes answer again."""
+    for node in w.nodes:
+        node.latency = LATENCY
+        if node.frozen:
+            node.thaw()
+        elif not node.answers:
+            node.restart()
+
+
 @contextlib.asynccontextmanager
 async def clean(case: Case) -> AsyncIterator[None]:
     """Heal the nodes after the body, release what was won, and look for remains."""
     yield
     w = case.world
     await asyncio.sleep(HEALED_AFTER)
-    for node in w.nodes:
-        node.latency = 0.001
-        if node.answers:
-            continue
-        if "frozen" in repr(node):
-            node.thaw()
-        else:
-            node.restart()
+    heal(w)
     for lease in case.leases:
         await lease.release()
     await asyncio.gather(*w.tasks)
@@ -243,6 +247,23 @@ def ours(w: World) -> list[bytes]:
     return [key for node in w.nodes for key in locks(node) if node.get(key) not in (None, STRANGER)]
 
 
+async def trip(operation: Awaitable[object], at: int, *, waking: bool) -> Tripwire:
+    """Cancel an operation at one of its pauses, and see that it ends by that, or as it may without it."""
+    wire = Tripwire(operation, at, waking=waking)
+    end = await in_task(lambda: wire)
+    assert isinstance(end.error, asyncio.CancelledError if wire.tripped else (type(None), LockError)), end
+    assert end.cancelling == wire.tripped
+    return wire
+
+
+async def each_pause(cancel_at: Callable[[int], Awaitable[bool]]) -> int:
+    """Cancel an operation at its first pause, at its second, …; return how many it has, and one."""
+    for at in range(1, MAX_PAUSES):
+        if not await cancel_at(at):
+            return at
+    pytest.fail("it has no end")
+
+
 async def cancel_at(
     operation: Operation, condition: Callable[[World], None], at: int, *, waking: bool
 ) -> bool:
@@ -253,12 +274,8 @@ async def cancel_at(
         if operation in WITH_A_LEASE:
             case.leases.append(await w.manager.lock("a", ttl=5).acquire())
         condition(w)
-        wire = Tripwire(operation(case), at, waking=waking)
         async with clean(case):
-            task = in_task(lambda: wire)
-            end = await task
-            expected = (asyncio.CancelledError,) if wire.tripped else (type(None), LockError)
-            assert isinstance(end.error, expected), end
+            wire = await trip(operation(case), at, waking=waking)
         assert asyncio.all_tasks() == before
         return wire.sleeps >= at
 
@@ -269,21 +286,14 @@ async def cancel_at(
 @pytest.mark.parametrize("operation", OPERATIONS)
 async def test_cancelled_at_every_pause(operation, condition, waking):
     """Cancelled at its first pause, at its second, … : whatever it had under way is undone on every node."""
-    at = 1
-    while await cancel_at(OPERATIONS[operation], condition, at, waking=waking):
-        at += 1
-        assert at < MAX_PAUSES
+    await each_pause(lambda at: cancel_at(OPERATIONS[operation], condition, at, waking=waking))
 
 
 @pytest.mark.parametrize("waking", [False, True], ids=["asleep", "waking"])
 @pytest.mark.parametrize("condition", [healthy, frozen, mostly_frozen, dead])
 async def test_cancelled_at_every_pause_of_a_first_use(condition, waking):
     """Also the start of a manager, its first lock and its closing leave neither a key nor a task behind."""
-    at = 1
-    while await cancel_at(first_use, condition, at, waking=waking):
-        at += 1
-        assert at < MAX_PAUSES
-    assert at > 3
+    assert await each_pause(lambda at: cancel_at(first_use, condition, at, waking=waking)) > 3
 
 
 @pytest.mark.parametrize("turn", range(1, 40))

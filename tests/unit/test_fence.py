@@ -26,6 +26,7 @@ from tests.unit.worlds import (
     LATENCY,
     PLAIN,
     TIMEOUT,
+    Heard,
     Tripwire,
     World,
     ago,
@@ -73,24 +74,13 @@ async def fence_of(manager: LockManager, *names: str, **options: Any) -> int:
 # -- agreement -----------------------------------------------------------------------------------------
 
 
-class Listener:
-    """A hook that notes fences."""
-
-    def __init__(self) -> None:
-        self.fences: list[int | None] = []
-
-    def on_acquired(self, event: Acquired) -> None:
-        """Note it."""
-        self.fences.append(event.fence)
-
-
 @pytest.mark.parametrize("number", [1, 2, 3, 5])
 async def test_nodes_that_agree_make_a_fence_in_one_round(number: int) -> None:
     """The answers to the acquire are the certificate: every counter equals the fence, after one round trip
     (R10).
     """
-    listener = Listener()
-    async with world(number, hooks=[listener]) as w:
+    heard = Heard()
+    async with world(number, hooks=[heard]) as w:
         for _ in range(3):
             began = sim().time()
             lease = await w.manager.lock("a").acquire()
@@ -99,9 +89,10 @@ async def test_nodes_that_agree_make_a_fence_in_one_round(number: int) -> None:
             assert isinstance(lease.fence, int)
             assert stands(w, "a") == [lease.fence] * number
             assert f"fence={lease.fence}" in repr(lease)
-            assert listener.fences[-1] == lease.fence
+            assert heard.of(Acquired)[-1].fence == lease.fence
             await lease.release()
-        assert listener.fences == sorted(set(listener.fences))
+        fences = [event.fence for event in heard.of(Acquired)]
+        assert fences == sorted(set(fences))
         assert tries(w) == (3, 0, 0)
         assert all(count(node, "raise") == 0 for node in w.nodes)
 
@@ -597,8 +588,8 @@ def test_cancelled_at_every_pause_of_an_acquire(
 
 async def test_without_fencing_only_the_pages_command_is_sent() -> None:
     """``SET key owner NX PX ttl``, no script, no counter, no record, and a lease without a fence (R10)."""
-    listener = Listener()
-    async with world(fencing=False, restart_quarantine=0, hooks=[listener]) as w:
+    heard = Heard()
+    async with world(fencing=False, restart_quarantine=0, hooks=[heard]) as w:
         lease = await w.manager.lock("a").acquire()
         await asyncio.sleep(5 * LATENCY)
         (owner,) = set(w.holders("a"))
@@ -608,7 +599,7 @@ async def test_without_fencing_only_the_pages_command_is_sent() -> None:
         assert [node.keys for node in w.nodes] == [(b"redlock:a",)] * 3
         assert lease.fence is None
         assert "fence" not in repr(lease)
-        assert listener.fences == [None]
+        assert [event.fence for event in heard.of(Acquired)] == [None]
         assert tries(w) == (0, 0, 0)
         await lease.release()
         await asyncio.sleep(1)

@@ -11,7 +11,7 @@ import pytest
 from aioredlock_ng import ExtensionPolicy, LockTakenError, events
 from aioredlock_ng.testing import lose
 from tests.unit.test_log import logged
-from tests.unit.worlds import LATENCY, TTL, each, in_task, opened, world
+from tests.unit.worlds import LATENCY, TTL, Heard, each, in_task, opened, world
 
 OF_LOCKS = {
     name for name, event in vars(events).items() if "label" in getattr(event, "__dataclass_fields__", ())
@@ -19,22 +19,14 @@ OF_LOCKS = {
 """The events that are about a lock."""
 
 
-class Diary:
-    """Writes down all that is told."""
+def of_locks(heard):
+    """Return what was told about locks."""
+    return [event for _, event in heard.told if type(event).__name__ in OF_LOCKS]
 
-    def __init__(self):
-        self.events = []
-        for method in vars(events.Hooks):
-            if method.startswith("on_"):
-                setattr(self, method, self.events.append)
 
-    def of_locks(self):
-        """Return what was told about locks."""
-        return [event for event in self.events if type(event).__name__ in OF_LOCKS]
-
-    def about_locks(self):
-        """Return what was told about locks, each with its kind."""
-        return [(type(event).__name__, event.kind) for event in self.of_locks()]
+def about_locks(heard):
+    """Return what was told about locks, each with its kind."""
+    return [(type(event).__name__, event.kind) for event in of_locks(heard)]
 
 
 def lock(manager, kind, **options):
@@ -47,10 +39,10 @@ def lock(manager, kind, **options):
 @pytest.mark.parametrize("kind", ["mutex", "fair", "read", "write"])
 async def test_every_event_and_record_about_a_lock_says_its_kind(kind):
     """From the call to the end, however it ends; what is about no lock has none."""
-    diary = Diary()
+    heard = Heard()
     rival = "write" if kind == "read" else kind
     with logged() as log:
-        async with world(hooks=[diary]) as w, opened(w.nodes, seed=2, hooks=[diary]) as other:
+        async with world(hooks=[heard]) as w, opened(w.nodes, seed=2, hooks=[heard]) as other:
             async with lock(w.manager, kind, extension=ExtensionPolicy(max_extensions=2)):
                 w.nodes[0].flush()
                 end = await in_task(lock(other, rival, blocking_timeout=TTL).acquire)
@@ -61,7 +53,7 @@ async def test_every_event_and_record_about_a_lock_says_its_kind(kind):
             w.occupy("a", None)
             with pytest.raises(LockTakenError):
                 await lock(w.manager, kind, blocking_timeout=3).acquire()
-    told = diary.about_locks()
+    told = about_locks(heard)
     assert {of for _, of in told} == {kind, rival}
     assert {name for name, of in told if of == kind} == OF_LOCKS - {"Downgraded", "NotExtended"}
     assert events.Released(names=("a",), label="", held_for=1.0).kind == "mutex"
@@ -75,17 +67,17 @@ async def test_every_event_and_record_about_a_lock_says_its_kind(kind):
 
 async def test_a_downgrade_is_told_and_what_follows_is_a_readers():
     """Once, with how long it wrote, and at DEBUG; a lease that reads already is downgraded no more."""
-    diary = Diary()
+    heard = Heard()
     with logged() as log:
-        async with world(hooks=[diary]) as w, w.manager.rwlock("a", label="x").write() as lease:
+        async with world(hooks=[heard]) as w, w.manager.rwlock("a", label="x").write() as lease:
             await asyncio.sleep(TTL / 4)
             await lease.downgrade()
             await lease.downgrade()
             await asyncio.sleep(TTL / 2)
     kinds = ["write", "read", "read", "read", "read"]
     names = ["Acquired", "Downgraded", "Extended", "Extended", "Released"]
-    assert diary.about_locks() == list(zip(names, kinds, strict=True))
-    _, downgraded, *_, released = diary.of_locks()
+    assert about_locks(heard) == list(zip(names, kinds, strict=True))
+    _, downgraded, *_, released = of_locks(heard)
     wrote = pytest.approx(TTL / 4 + 2 * LATENCY)
     assert downgraded == events.Downgraded(
         names=("a",), label="x", held_for=wrote, kind="read", lease=released.lease
@@ -97,12 +89,12 @@ async def test_a_downgrade_is_told_and_what_follows_is_a_readers():
 
 async def test_a_downgrade_that_nodes_did_not_hear_of_is_told_all_the_same():
     """It counts here at once: what the nodes do not know keeps more out, not less."""
-    diary = Diary()
-    async with world(hooks=[diary]) as w:
+    heard = Heard()
+    async with world(hooks=[heard]) as w:
         lease = await w.manager.rwlock("a").write().acquire()
         each(w.nodes).freeze()
         assert (await in_task(lease.downgrade)).error is not None
-        assert ("Downgraded", "read") in diary.about_locks()
+        assert ("Downgraded", "read") in about_locks(heard)
         each(w.nodes).thaw()
         await lease.release()
 
@@ -110,14 +102,14 @@ async def test_a_downgrade_that_nodes_did_not_hear_of_is_told_all_the_same():
 @pytest.mark.parametrize("refused", [False, True])
 async def test_an_extension_that_fails_is_told(refused):
     """Each that too few nodes answer, while the time runs; or the one by which the lock is lost."""
-    diary = Diary()
-    async with world(hooks=[diary]) as w:
+    heard = Heard()
+    async with world(hooks=[heard]) as w:
         lease = await w.manager.lock("a", label="x").acquire()
         w.vacate("a") if refused else [node.freeze() for node in w.nodes]
         await asyncio.sleep(TTL * 1.1)
         [node.thaw() for node in w.nodes]
         await lease.release()
-    told = [event for event in diary.events if isinstance(event, events.NotExtended)]
+    told = heard.of(events.NotExtended)
     said = {(event.refused, event.label, event.lease, len(event.votes)) for event in told}
     assert said == {(refused, "x", told[0].lease, 3)}
     assert len(told) == 1 if refused else len(told) > 5
@@ -128,15 +120,15 @@ async def test_an_extension_that_fails_is_told(refused):
 
 async def test_the_events_of_a_lease_have_its_number():
     """Also where one task hands the lock on to the next: these are two leases."""
-    diary = Diary()
-    async with world(hooks=[diary]) as w:
+    heard = Heard()
+    async with world(hooks=[heard]) as w:
 
         async def work():
             async with w.manager.lock("a"):
                 await asyncio.sleep(TTL / 2)
 
         await asyncio.gather(work(), work())
-    told = [(type(event).__name__, event.lease) for event in diary.events if hasattr(event, "lease")]
+    told = [(type(event).__name__, event.lease) for _, event in heard.told if hasattr(event, "lease")]
     first = told[0][1]
     what = ("Acquired", "Extended", "Released")
     assert told == [(each, lease) for lease in (first, first + 1) for each in what]
@@ -160,15 +152,15 @@ async def test_a_hook_is_told_of_its_manager_and_does_not_keep_it():
 
 async def test_held_leases_are_listed_with_their_kind():
     """What they are now; a leader's lock, a mutex of another name, is told of as one."""
-    diary = Diary()
-    async with world(hooks=[diary]) as w:
+    heard = Heard()
+    async with world(hooks=[heard]) as w:
 
         def kinds():
             return [held.kind for held in w.manager.statistics().leases]
 
         async with w.manager.election("leader").campaign():
             assert kinds() == ["leader"]
-        assert diary.about_locks() == [("Acquired", "leader"), ("Released", "leader")]
+        assert about_locks(heard) == [("Acquired", "leader"), ("Released", "leader")]
         rw = w.manager.rwlock("b")
         locks = (w.manager.lock("a"), w.manager.rwlock("c").write(), rw.read(), rw.read())
         leases = [await each.acquire() for each in locks]

@@ -36,15 +36,20 @@ class Lines(logging.Handler):
         self.records.append(record)
         self.lines.append(FORMAT.format(record))
 
+    @property
+    def messages(self) -> list[str]:
+        """What the records say."""
+        return [record.getMessage() for record in self.records]
+
     def about(self, lock: str) -> list[str]:
         """Return the messages about a lock."""
         return [r.getMessage() for r in self.records if getattr(r, "lock", None) == lock]
 
 
 @contextmanager
-def logged(level: int = logging.DEBUG) -> Iterator[Lines]:
+def logged(level: int = logging.DEBUG, lines: Lines | None = None) -> Iterator[Lines]:
     """Keep what is logged."""
-    lines, before = Lines(), LOGGER.level
+    lines, before = lines or Lines(), LOGGER.level
     LOGGER.addHandler(lines)
     LOGGER.setLevel(level)
     try:

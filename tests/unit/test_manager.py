@@ -35,6 +35,7 @@ from tests.unit.worlds import (
     PLAIN,
     TIMEOUT,
     TTL,
+    Heard,
     World,
     count,
     each,
@@ -549,45 +550,29 @@ async def test_a_second_call_waits_for_the_nodes_as_the_first_did():
 # -- hooks -------------------------------------------------------------------------------------------
 
 
-class Everything:
-    """A hook that collects every event."""
-
-    def __init__(self) -> None:
-        self.events: list[Any] = []
-
-    def __getattr__(self, name: str) -> Any:
-        if not name.startswith("on_"):
-            raise AttributeError(name)
-        return self.events.append
-
-    def of(self, kind: type) -> list[Any]:
-        """Return the events of one kind."""
-        return [event for event in self.events if type(event) is kind]
-
-
 async def test_hooks_hear_of_everything():
     """Each event comes once, in order, with its names, label and figures."""
-    hook = Everything()
+    hook = Heard()
     async with world(hooks=[hook]) as w:
         up = [(event.node, event.state, event.reason) for event in hook.of(NodeChanged)]
         assert up == [(node.name, NodeState.UP, "") for node in w.nodes]
-        hook.events.clear()
+        hook.told.clear()
         w.occupy("a", 0.5)
         async with w.manager.lock("a", label="template"):
             await asyncio.sleep(TTL / 3 + 0.1)
-        *refused, acquired, extended, released = (e for e in hook.events if type(e) is not Waiting)
+        *refused, acquired, extended, released = (e for _, e in hook.told if type(e) is not Waiting)
         kinds = [type(event) for event in (*refused, acquired, extended, released)]
         assert kinds == [Refused] * len(refused) + [Acquired, Extended, Released]
-        assert {(event.names, event.label) for event in hook.events} == {(("a",), "template")}
+        assert {(event.names, event.label) for _, event in hook.told} == {(("a",), "template")}
         assert all(event.taken and len(event.votes) == 3 for event in refused)
         assert (acquired.waited, acquired.attempts) == (pytest.approx(0.5, abs=0.1), len(refused) + 1)
         assert Vote.GRANTED in {vote.vote for vote in acquired.votes}
         assert extended.extensions == 1
         assert released.held_for == pytest.approx(TTL / 3 + 0.1, abs=0.01)
-        hook.events.clear()
+        hook.told.clear()
         with pytest.raises(LockLostError):
             await hold(w.manager, "b", extension=PLAIN, label="other")
-        assert [type(event) for event in hook.events] == [Acquired, Lost, Released]
+        assert [type(event) for _, event in hook.told] == [Acquired, Lost, Released]
         (lost,) = hook.of(Lost)
         with pytest.raises(FrozenInstanceError):
             lost.names = ()
@@ -607,7 +592,7 @@ async def test_a_raising_hook_is_logged_once_and_affects_nothing(caplog):
         def fail(self, event: object) -> None:
             raise RuntimeError(f"broken by {type(event).__name__}")
 
-    hook = Everything()
+    hook = Heard()
 
     async def use() -> None:
         async with world(hooks=[Broken(), hook, Broken()]) as w:
@@ -620,7 +605,7 @@ async def test_a_raising_hook_is_logged_once_and_affects_nothing(caplog):
 
     assert (await in_task(use)).error is None
     heard = {Acquired, Extended, GaveUp, Lost, NodeChanged, Refused, Released}
-    assert {type(event) for event in hook.events} == heard
+    assert {type(event) for _, event in hook.told} == heard
     assert caplog.text.count("hook Broken failed") == 2
     assert background() == set()
 

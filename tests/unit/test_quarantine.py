@@ -10,12 +10,14 @@ import pytest
 
 from aioredlock_ng import ConfigurationError, LockTakenError, NodeState, QuorumUnavailableError, Vote
 from aioredlock_ng._core.quarantine import Incarnation, parse
+from aioredlock_ng.events import Misconfigured
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import (
     LATENCY,
     PLAIN,
     PREFIX,
     TTL,
+    Heard,
     ago,
     count,
     counter,
@@ -59,17 +61,6 @@ async def gets(manager, name="a"):
     """See that one try gets the lock; return its lease."""
     async with manager.lock(name, blocking_timeout=0) as lease:
         return lease
-
-
-class Misled:
-    """A hook that notes what is wrong with the lists of nodes."""
-
-    def __init__(self):
-        self.reasons = []
-
-    def on_misconfigured(self, event):
-        """Note it."""
-        self.reasons.append(event.reason)
 
 
 # -- how memory is lost --------------------------------------------------------------------------------
@@ -277,7 +268,7 @@ async def test_a_conflict_does_not_stick(caplog):
     """As soon as one node belongs to a larger quorum no lock is given out any more.  It is told by event, log
     and statistics, once; it ends with its cause, and is told again if it returns (A4).
     """
-    hook = Misled()
+    hook = Heard()
     async with world(hooks=[hook]) as w:
         ours = incarnation(w.nodes[1])
         for number in (1, 2):
@@ -285,9 +276,10 @@ async def test_a_conflict_does_not_stick(caplog):
             await asyncio.sleep(2 * NOTICED)
             assert states(w) == [UP, OUT, UP]
             assert "quorum of 5 nodes, this client has 3" in str(await refused(w.manager))
-            assert len(hook.reasons) == number
-            assert w.manager.statistics().conflict == hook.reasons[-1]
-            assert f"node {w.nodes[1].name}: it belongs to a quorum of 5" in hook.reasons[-1]
+            reasons = [event.reason for event in hook.of(Misconfigured)]
+            assert len(reasons) == number
+            assert w.manager.statistics().conflict == reasons[-1]
+            assert f"node {w.nodes[1].name}: it belongs to a quorum of 5" in reasons[-1]
             assert len(said(caplog, "", logging.ERROR)) == number
             w.nodes[1].set(META, bytes(ours))
             await asyncio.sleep(NOTICED)
@@ -297,14 +289,15 @@ async def test_a_conflict_does_not_stick(caplog):
 
 async def test_one_server_twice_is_told_by_an_event():
     """The same reason as in the error, once, however often it is asked for (A4)."""
-    nodes, hook = [MemoryNode(latency=LATENCY) for _ in range(3)], Misled()
+    nodes, hook = [MemoryNode(latency=LATENCY) for _ in range(3)], Heard()
     nodes[1]._server.run_id = nodes[0]._server.run_id
     manager = make(nodes, hooks=[hook])
     for _ in range(2):
         with pytest.raises(ConfigurationError) as caught:
             await manager.lock("a").acquire()
         await asyncio.sleep(NOTICED)
-    assert hook.reasons == [str(caught.value)] == [manager.statistics().conflict]
+    (told,) = hook.of(Misconfigured)
+    assert told.reason == str(caught.value) == manager.statistics().conflict
     await manager.aclose()
 
 

@@ -11,9 +11,18 @@ import contextlib
 
 import pytest
 
-from aioredlock_ng import LockError
-from tests.unit.test_cancellation import MAX_PAUSES, PATIENCE, RETRY, breaking, dying, healthy, late
-from tests.unit.worlds import LATENCY, PREFIX, Tripwire, in_task, locks, sim, world
+from tests.unit.test_cancellation import (
+    PATIENCE,
+    RETRY,
+    breaking,
+    dying,
+    each_pause,
+    heal,
+    healthy,
+    late,
+    trip,
+)
+from tests.unit.worlds import PREFIX, in_task, locks, sim, world
 
 KEY = PREFIX + b"a"
 QUEUE = PREFIX + b"queue:{" + KEY + b"}"
@@ -193,16 +202,6 @@ async def check_next(case):
         assert leadership.held
 
 
-def heal(w):
-    """Have all nodes answer again."""
-    for node in w.nodes:
-        node.latency = LATENCY
-        if node.frozen:
-            node.thaw()
-        elif not node.answers:
-            node.restart()
-
-
 async def clean(case):
     """Release what was won, and look for remains."""
     w = case.w
@@ -228,11 +227,7 @@ async def cancel_at(operation, beside, condition, at, *, waking):
         async with company(case, beside):
             condition(w)
             sim().call_later(HEALED_AFTER, heal, w)
-            wire = Tripwire(operation(case), at, waking=waking)
-            end = await in_task(lambda: wire)
-            expected = (asyncio.CancelledError,) if wire.tripped else (type(None), LockError)
-            assert isinstance(end.error, expected), end
-            assert end.cancelling == wire.tripped
+            wire = await trip(operation(case), at, waking=waking)
             if condition is healthy and beside in ("alone", "beside a reader"):
                 await check_marks(case)
             await asyncio.sleep(HEALED_AFTER + SETTLED)
@@ -246,21 +241,14 @@ async def cancel_at(operation, beside, condition, at, *, waking):
 @pytest.mark.parametrize(("operation", "beside"), CASES)
 async def test_cancelled_at_every_pause(operation, beside, waking):
     """At its first pause, at its second, …: each of the others goes on, and nothing of it is left."""
-    at = 1
-    while await cancel_at(operation, beside, healthy, at, waking=waking):
-        at += 1
-        assert at < MAX_PAUSES
-    assert at > 1
+    assert await each_pause(lambda at: cancel_at(operation, beside, healthy, at, waking=waking)) > 1
 
 
 @pytest.mark.parametrize("condition", [late, breaking, dying])
 @pytest.mark.parametrize(("operation", "beside"), CASES)
 async def test_cancelled_at_every_pause_on_nodes_that_fail(operation, beside, condition):
     """Also where nodes are slow, silent, or lose connections meanwhile."""
-    at = 1
-    while await cancel_at(operation, beside, condition, at, waking=at % 2 == 0):
-        at += 1
-        assert at < MAX_PAUSES
+    await each_pause(lambda at: cancel_at(operation, beside, condition, at, waking=at % 2 == 0))
 
 
 @pytest.mark.parametrize("extends", [False, True])

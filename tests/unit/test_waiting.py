@@ -34,6 +34,7 @@ from tests.unit.worlds import (
     TIMEOUT,
     TTL,
     End,
+    Heard,
     World,
     ago,
     count,
@@ -66,15 +67,13 @@ MAX_CHANNELS = "aioredlock_ng._node.channels.MAX_CHANNELS"
 T, Q = LockTakenError, QuorumUnavailableError
 
 
-class Refusals:
-    """A hook that writes down when tries were refused."""
+class Refusals(Heard):
+    """A hook that knows when tries were refused."""
 
-    def __init__(self) -> None:
-        self.times: list[float] = []
-
-    def on_refused(self, event: Refused) -> None:
-        """Write it down."""
-        self.times.append(sim().time())
+    @property
+    def times(self) -> list[float]:
+        """When they were."""
+        return [when for when, event in self.told if isinstance(event, Refused)]
 
     @property
     def waits(self) -> list[float]:

@@ -219,9 +219,15 @@ class Heard(Hooks):
             return lambda event: self.told.append((sim().time(), event))
         return super().__getattribute__(name)
 
-    def of(self, kind: type[Event]) -> list[Event]:
-        """Return the events of one kind."""
-        return [event for _, event in self.told if isinstance(event, kind)]
+    def of(self, *kinds: type[Event]) -> list[Event]:
+        """Return the events of these kinds."""
+        return [event for _, event in self.told if isinstance(event, kinds)]
+
+    def take(self, *kinds: type[Event]) -> list[Event]:
+        """Return the events of these kinds, and forget all."""
+        events = self.of(*kinds)
+        self.told.clear()
+        return events
 
 
 def counter(name: str) -> bytes:
