@@ -12,7 +12,7 @@ from aioredlock_ng import ReleaseOutcome as Outcome
 from tests.batches import singles
 from tests.behaviour.tools import all_up, keys, monitor, monitored_words, quiet, strike
 from tests.servers import Nodes, ask, eventually, kill_connections
-from tests.unit.worlds import SCRIPTS
+from tests.unit.traces import SCRIPTS
 
 
 @pytest.mark.heavy

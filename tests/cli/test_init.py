@@ -23,7 +23,8 @@ from aioredlock_ng.testing import LocalNodes, MemoryNode
 from tests.behaviour.tools import ALLOWANCE
 from tests.cli.runs import Cli
 from tests.servers import ask
-from tests.unit.worlds import make, virtual
+from tests.unit.tasks import virtual
+from tests.unit.worlds import make
 
 PATIENT = 1.0
 """Node timeout, in seconds: no node of these tests is to be too slow."""

@@ -33,7 +33,8 @@ from aioredlock_ng._cli._terminal import Line, Redrawn, cells, clipped, printabl
 from aioredlock_ng._dashboard.agreed import Agreed
 from aioredlock_ng._dashboard.as_json import as_json
 from aioredlock_ng._dashboard.overview import Overview, look
-from tests.unit.worlds import opened, virtual, world
+from tests.unit.tasks import virtual
+from tests.unit.worlds import opened, world
 
 NOW = 1_763_640_000.0
 """20 November 2025, 12:00 UTC."""

@@ -17,7 +17,7 @@ from tests.conformance.rules import one_of, run_at, some_fence, some_time
 from tests.conformance.stage import EXPECTED, SENTINEL, counters, locks
 from tests.conformance.tools import FOREIGN, OTHERS, OURS
 from tests.servers import EACH_ARM
-from tests.unit.worlds import virtual
+from tests.unit.tasks import virtual
 
 TRIES: Final = 400
 NAMES: Final = "abcdefgh"

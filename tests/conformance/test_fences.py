@@ -15,7 +15,7 @@ from tests.conformance.rules import one_of, run_at, some_fence, some_time
 from tests.conformance.stage import EXPECTED, KEEP_MS, SENTINEL, TTL, TTL_MS, counters, locks, queues
 from tests.conformance.tools import OURS, lives
 from tests.servers import EACH_ARM
-from tests.unit.worlds import virtual
+from tests.unit.tasks import virtual
 
 TRIES: Final = 400
 LINE: Final = [b"redlock:tickets:{redlock:a}", b"redlock:seats:{redlock:a}"]

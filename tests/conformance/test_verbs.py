@@ -16,7 +16,7 @@ import redis
 from tests.conformance.masters import WRONG, Master, MemoryMaster, RealMaster, Value
 from tests.conformance.tools import kind_of
 from tests.servers import EACH_ARM, make_fresh
-from tests.unit.worlds import virtual
+from tests.unit.tasks import virtual
 
 STEPS: Final = 3000
 KEYS: Final = (b"a", b"b", b"c")

@@ -12,7 +12,9 @@ from aioredlock_ng._dashboard import feed as feeds
 from aioredlock_ng._dashboard.feed import LINGER, MAX_FOLLOWED, MAX_STREAMS, Feed, Stream, TooManyError
 from aioredlock_ng.testing import MemoryNode
 from tests.dashboard.reading import Page
-from tests.unit.worlds import PREFIX, World, sim, virtual, within, world
+from tests.unit.tasks import sim, virtual, within
+from tests.unit.traces import PREFIX
+from tests.unit.worlds import World, world
 
 EVERY = 5.0
 

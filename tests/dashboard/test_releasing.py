@@ -9,7 +9,8 @@ import pytest
 from aioredlock_ng import LockManager
 from aioredlock_ng._dashboard.releasing import asked, release
 from aioredlock_ng._dashboard.site import Request
-from tests.unit.worlds import LATENCY, virtual, world
+from tests.unit.tasks import virtual
+from tests.unit.worlds import LATENCY, world
 
 SHOWN = {"name": "a", "state": "held", "holder": None, "since": None, "readers": [], "permits": []}
 

@@ -24,7 +24,7 @@ from aioredlock_ng import (
 )
 from aioredlock_ng._core.validity import drift
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import PREFIX
+from tests.unit.traces import PREFIX
 
 # Seconds: nodes tell in whole milliseconds how long a key will live, and extend by them.
 ROUNDING: Final = 0.001 + 1e-6

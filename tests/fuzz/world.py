@@ -13,7 +13,7 @@ from aioredlock_ng import ExtensionPolicy, LockError, LockManager, NodeState
 from aioredlock_ng._settings.options import OnLost
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from tests.fuzz.model import Call, Grant, Model, Process, check_error
-from tests.unit.worlds import PREFIX, locks
+from tests.unit.traces import PREFIX, locks
 
 T = TypeVar("T")
 

@@ -29,7 +29,8 @@ from aioredlock_ng import (
 from aioredlock_ng.events import Acquired, Extended, Hooks, Lost, Refused, Released
 from aioredlock_ng.testing import MemoryNode, SimLoop, bypass, lose
 from aioredlock_ng.testing._bypass import RETRY_AFTER
-from tests.unit.worlds import sim, turns, virtual, world
+from tests.unit.tasks import sim, turns, virtual
+from tests.unit.worlds import world
 
 URLS = [f"redis://user:secret@192.0.2.{number}" for number in (1, 2, 3)]
 """Nodes that do not exist (TEST-NET-1): a question to them is never answered."""

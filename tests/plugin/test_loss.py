@@ -11,7 +11,8 @@ from aioredlock_ng import ExtensionPolicy, Lease, Lock, LockLostError, LockManag
 from aioredlock_ng.events import Lost, Released
 from aioredlock_ng.testing import MemoryNode, lose
 from tests.servers import Nodes
-from tests.unit.worlds import sim, turns, virtual, world
+from tests.unit.tasks import sim, turns, virtual
+from tests.unit.worlds import world
 
 REASONS = (LossReason.REFUSED, LossReason.EXPIRED)
 

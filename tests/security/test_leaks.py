@@ -25,7 +25,8 @@ from aioredlock_ng import LockError, LockManager, LockTakenError
 from aioredlock_ng.__main__ import main
 from aioredlock_ng.testing import LocalNodes
 from tests.cli.runs import open_runs, until
-from tests.unit.worlds import virtual, world
+from tests.unit.tasks import virtual
+from tests.unit.worlds import world
 
 USER: Final = "user-of-the-tests"
 PASSWORD: Final = "pa55-of-the-tests"

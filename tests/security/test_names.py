@@ -20,7 +20,8 @@ from aioredlock_ng._settings.options import MAX_NAME_BYTES
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from tests.behaviour.tools import no_key_left
 from tests.servers import Nodes, ask
-from tests.unit.worlds import make, virtual, world
+from tests.unit.tasks import virtual
+from tests.unit.worlds import make, world
 
 # Among them look-alikes (U+0430 is Cyrillic), two normal forms of é, and what means something to Redis, to
 # its protocol, to patterns, to shells, to Python's formatting and to terminals.

@@ -13,7 +13,8 @@ from aioredlock_ng import LockManager, LockTakenError
 from aioredlock_ng._acquire.owners import OWNER_BITS, OWNERS_AT_ONCE
 from aioredlock_ng.testing import MemoryNode
 from tests.behaviour.tools import python
-from tests.unit.worlds import sent, sim, virtual
+from tests.unit.tasks import sim, virtual
+from tests.unit.traces import sent
 
 SECRET: Final = 40  # characters of an owner value that are random: what follows is for people
 

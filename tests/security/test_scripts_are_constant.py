@@ -13,7 +13,8 @@ from aioredlock_ng import LockManager, LockTakenError, _scripts
 from aioredlock_ng.contrib.redis import _SCRIPT
 from tests.behaviour.tools import Recorder, monitor, no_key_left
 from tests.servers import Nodes, ask
-from tests.unit.worlds import virtual, world
+from tests.unit.tasks import virtual
+from tests.unit.worlds import world
 
 LUA: Final = "'] redis.call('FLUSHALL') --"
 NAMES: Final = (

@@ -12,7 +12,9 @@ from aioredlock_ng import LockManager
 from aioredlock_ng.contrib.aiohttp import locked as locked_handler
 from aioredlock_ng.contrib.fastapi import locked as locked_endpoint
 from tests.contrib.fastapi.tools import new_app, site
-from tests.unit.worlds import locks, sent, virtual, world
+from tests.unit.tasks import virtual
+from tests.unit.traces import locks, sent
+from tests.unit.worlds import world
 
 # What would be a field, if it were read as a template once more.
 INJECTED: Final = (

@@ -25,7 +25,7 @@ from tests.simulation.plan import POOL, ClientPlan
 from tests.simulation.processes import Process
 from tests.simulation.record import Record
 from tests.simulation.work import STEP, Hooks, Thrown, Work, draw_work, with_mode
-from tests.unit.worlds import Tripwire
+from tests.unit.tasks import Tripwire
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

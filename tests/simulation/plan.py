@@ -15,7 +15,7 @@ from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing import faults as f
 from tests.simulation.history import Mode
 from tests.simulation.process_faults import Cancel, Kill, ProcessFault, Stop, Suspend, WallStep
-from tests.unit.worlds import PREFIX
+from tests.unit.traces import PREFIX
 
 SIZES: Final = (1, 2, 3, 3, 3, 4, 5, 5, 5, 7)
 """Numbers of nodes, the usual ones more often."""

@@ -31,7 +31,7 @@ from aioredlock_ng._core.quarantine import parse
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from tests.simulation import searching
 from tests.simulation.searching import ViolationError
-from tests.unit.worlds import PREFIX
+from tests.unit.traces import PREFIX
 
 NAME: Final = "a"
 META: Final = PREFIX + b"{meta}"

@@ -1,4 +1,4 @@
-"""Runs every async test of this folder as `tests.unit.worlds.virtual` does.
+"""Runs every async test of this folder as `tests.unit.tasks.virtual` does.
 
 A module whose tests need real time says ``ON_REAL_TIME = True``.
 """
@@ -9,7 +9,7 @@ import inspect
 
 import pytest
 
-from tests.unit.worlds import virtual
+from tests.unit.tasks import virtual
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -9,7 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from aioredlock_ng import LockManager
 from aioredlock_ng.testing import MemoryNode, SimLoop
-from tests.unit.worlds import count, make
+from tests.unit.traces import count
+from tests.unit.worlds import make
 
 NAME: Final = "hot"
 SECTION: Final = 0.005

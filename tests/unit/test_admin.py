@@ -10,7 +10,9 @@ import pytest
 from aioredlock_ng import ConfigurationError, LockInspection, LockManager, NodeInspection, NodeState
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing.sim_loop import EPOCH
-from tests.unit.worlds import LATENCY, PREFIX, TTL, count, in_task, locks, make, sim, world
+from tests.unit.tasks import in_task, sim
+from tests.unit.traces import PREFIX, count, locks
+from tests.unit.worlds import LATENCY, TTL, make, world
 
 OWNER = b"0123456789abcdef0123456789abcdef01234567"
 

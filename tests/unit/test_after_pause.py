@@ -10,7 +10,8 @@ import pytest
 
 from aioredlock_ng import NodeState
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import TTL, sim, states, turns, world
+from tests.unit.tasks import sim, turns
+from tests.unit.worlds import TTL, states, world
 
 PAUSE = 600.0
 HEARTBEAT = 0.5

@@ -10,18 +10,13 @@ from typing import Any
 
 import pytest
 
-from aioredlock_ng import (
-    ExtensionPolicy,
-    LockLostError,
-    LockManager,
-    LockTakenError,
-    LossReason,
-    ReleaseOutcome,
-    RetryPolicy,
-)
+from aioredlock_ng import ExtensionPolicy, LockManager, ReleaseOutcome, RetryPolicy
+from aioredlock_ng.errors import LockLostError, LockTakenError, LossReason
 from aioredlock_ng.events import Acquired, Released
 from aioredlock_ng.testing import lose
-from tests.unit.worlds import LATENCY, TIMEOUT, count, in_task, make, sim, world
+from tests.unit.tasks import cancelled, cycle, in_task, sim
+from tests.unit.traces import count
+from tests.unit.worlds import LATENCY, TIMEOUT, make, world
 
 AT_LEAST = 30.0
 SOON = 0.011
@@ -50,8 +45,7 @@ async def until(when: float) -> None:
 
 async def is_free(manager: LockManager, name: str = "a") -> None:
     """See that a single try gets the lock."""
-    async with manager.lock(name, blocking=False):
-        pass
+    await cycle(manager.lock(name, blocking=False))
 
 
 @ways
@@ -366,9 +360,7 @@ async def test_no_two_runs_in_the_time(seed: int, number: int) -> None:
             for node in chance.sample(w.nodes, number):
                 node.restart()
         await asyncio.sleep(15.0)  # by then every node votes again
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        await cancelled(*tasks)
     found = [then - one for one, then in itertools.pairwise(began)]
     assert found, "a search that finds no two runs shows nothing"
     assert min(found) >= 9.0 - TIMEOUT, "it counts from when the lock was asked for"

@@ -10,34 +10,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from aioredlock_ng import (
-    LockManager,
-    LockTakenError,
-    ManagerClosedError,
-    NodeState,
-    QuorumUnavailableError,
-    WouldDeadlockError,
-)
+from aioredlock_ng import LockManager, LockTakenError, NodeState
+from aioredlock_ng.errors import ManagerClosedError, QuorumUnavailableError, WouldDeadlockError
 from aioredlock_ng.events import Acquired, GaveUp, NodeChanged, Refused, Waiting
 from aioredlock_ng.testing import MemoryNode, memory_node
+from tests.unit.tasks import End, in_task, sim, turns
 from tests.unit.test_log import Lines, logged
-from tests.unit.worlds import (
-    LATENCY,
-    PLAIN,
-    PREFIX,
-    TIMEOUT,
-    End,
-    Heard,
-    each,
-    in_task,
-    make,
-    opened,
-    sim,
-    turns,
-    world,
-)
+from tests.unit.traces import PREFIX, Heard
+from tests.unit.worlds import LATENCY, PLAIN, ROUND_TRIP, TIMEOUT, each, make, opened, world
 
-ROUND_TRIP = 2 * LATENCY
 LONG = 2.0
 """Seconds after which a wait is worth a line."""
 MAX_LINES = 20

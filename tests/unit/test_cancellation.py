@@ -12,23 +12,9 @@ from typing import Any, TypeAlias
 import pytest
 
 from aioredlock_ng import Lease, Lock, LockError, RetryPolicy
-from tests.unit.worlds import (
-    LATENCY,
-    PLAIN,
-    PREFIX,
-    STRANGER,
-    TTL,
-    Tripwire,
-    World,
-    each,
-    in_task,
-    locks,
-    make,
-    sent,
-    sim,
-    turns,
-    world,
-)
+from tests.unit.tasks import Tripwire, cancelled, cycle, in_task, sim, turns
+from tests.unit.traces import PREFIX, locks, sent
+from tests.unit.worlds import LATENCY, PLAIN, STRANGER, TTL, World, each, make, world
 
 MAX_PAUSES = 60
 """More pauses than any of these operations has."""
@@ -126,8 +112,7 @@ async def release(case: Case) -> None:
 
 async def leave(case: Case) -> None:
     """Enter a lease that was acquired in peace, and leave it."""
-    async with case.leases[0]:
-        pass
+    await cycle(case.leases[0])
 
 
 async def extend(case: Case) -> None:
@@ -383,8 +368,7 @@ class Chaos:
         async with asyncio.TaskGroup() as group:
             for _ in range(12):
                 group.create_task(self.worker())
-        weather.cancel()
-        await asyncio.wait((weather,))
+        await cancelled(weather)
 
     async def worker(self) -> None:
         """Start one operation after the other and cancel most of them."""
@@ -475,8 +459,7 @@ async def test_five_thousand_random_cancellations(seed):
         before = asyncio.all_tasks()
         chaos = Chaos(w, dice)
         await chaos.run()
-        async with clean(Case(w)):
-            pass
+        await cycle(clean(Case(w)))
         assert chaos.cancelled >= Chaos.CANCELLATIONS
         assert chaos.entered > 300
         assert set(chaos.inside.values()) == {0}

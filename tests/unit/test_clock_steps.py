@@ -18,22 +18,9 @@ from aioredlock_ng._core.quarantine import parse
 from aioredlock_ng._core.quorum import Verdict
 from aioredlock_ng.events import ClockStepped
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import (
-    LATENCY,
-    PLAIN,
-    PREFIX,
-    TTL,
-    Heard,
-    World,
-    ago,
-    count,
-    each,
-    in_task,
-    put,
-    sim,
-    states,
-    world,
-)
+from tests.unit.tasks import cycle, in_task, sim
+from tests.unit.traces import PREFIX, Heard, count
+from tests.unit.worlds import LATENCY, PLAIN, TTL, World, ago, each, put, states, world
 
 HOUR = 3600.0
 MINUTE = 60.0
@@ -145,8 +132,7 @@ async def test_a_grant_with_a_time_that_is_ahead_is_no_part_of_a_certificate(
     async with watched() as (w, _):
         if counters is not None:
             put(w, "a", *map(ago, counters))
-        async with w.manager.lock("a", blocking_timeout=0):
-            pass
+        await cycle(w.manager.lock("a", blocking_timeout=0))
         w.nodes[2].freeze()
         w.nodes[0].step_clock(MINUTE)
         if counters is not None:
@@ -296,8 +282,7 @@ async def test_when_half_of_the_nodes_jump_alike_our_own_clock_did(
         assert w.manager.statistics().steps == 0
         assert levels(caplog, "this machine's clock") == [logging.WARNING]
         if alike == number:
-            async with w.manager.lock("a", blocking_timeout=5):
-                pass
+            await cycle(w.manager.lock("a", blocking_timeout=5))
 
 
 async def test_two_of_five_that_jump_alike_are_two_that_jumped() -> None:

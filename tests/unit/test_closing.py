@@ -17,7 +17,9 @@ from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node import fork
 from aioredlock_ng._round.round import Round
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import LATENCY, PLAIN, in_task, locks, make, sim, world
+from tests.unit.tasks import cycle, in_task, sim
+from tests.unit.traces import locks
+from tests.unit.worlds import LATENCY, PLAIN, make, world
 
 # -- leases without a body -----------------------------------------------------------------------------
 
@@ -114,8 +116,7 @@ async def test_a_coroutine_that_is_thrown_away_inside_a_block(how):
         assert w.manager.statistics().held == 0
         await asyncio.sleep(3 * LATENCY)
         assert w.keys == [()] * 3
-        async with w.manager.lock("a", "b", blocking_timeout=0):
-            pass
+        await cycle(w.manager.lock("a", "b", blocking_timeout=0))
         gc.collect()
 
 

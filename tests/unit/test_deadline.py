@@ -10,20 +10,8 @@ import anyio
 import pytest
 
 from aioredlock_ng import Lease, Lock, LockLostError, LossReason
-from tests.unit.worlds import (
-    GRACE,
-    PLAIN,
-    TTL,
-    End,
-    World,
-    deadline,
-    ending,
-    in_task,
-    sim,
-    turns,
-    until,
-    world,
-)
+from tests.unit.tasks import End, ending, in_task, sim, turns, until
+from tests.unit.worlds import GRACE, PLAIN, TTL, World, deadline, world
 
 FOREVER = 1000.0
 SOON = 0.002

@@ -13,7 +13,8 @@ from aioredlock_ng import ExtensionPolicy
 from aioredlock_ng._hold.watchdog import TICK, Watchdog
 from aioredlock_ng._round.deadlines import SPARE_ENTRIES, DeadlineHeap, Deadlines
 from tests.counting import Compared, counted
-from tests.unit.worlds import LATENCY, World, sim, until, world
+from tests.unit.tasks import cancelled, cycle, sim, until
+from tests.unit.worlds import LATENCY, World, world
 
 
 class Thing:
@@ -184,8 +185,7 @@ async def test_leases_that_come_and_go_do_not_wake_the_watchdog(monkeypatch):
     monkeypatch.setattr(Watchdog, "wake", lambda self: (woken.append(sim().time()), wake(self)))
     async with world() as w:
         for _ in range(200):
-            async with w.manager.lock("a"):
-                pass
+            await cycle(w.manager.lock("a"))
             await asyncio.sleep(TICK / 10)
         assert len(woken) == 1
         assert not watchdog_of(w).fresh
@@ -230,5 +230,4 @@ async def test_what_was_won_before_the_watchdog_runs_is_looked_at_in_time():
     await asyncio.sleep(0.02)
     assert late.at == pytest.approx([clock.now() - 0.019])
     assert soon.at == pytest.approx([clock.now() - 0.01])
-    task.cancel()
-    await asyncio.wait([task])
+    await cancelled(task)

@@ -17,7 +17,8 @@ from uuid import UUID
 import pytest
 
 from aioredlock_ng import ExtensionPolicy, LockLostError, LockManager, LockTakenError, LossReason
-from tests.unit.worlds import World, locks, world
+from tests.unit.traces import locks
+from tests.unit.worlds import World, world
 
 
 def held(w: World) -> list[str]:

@@ -11,7 +11,9 @@ import pytest
 
 from aioredlock_ng import ManagerClosedError
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import PREFIX, SCRIPTS, each, executed, make, opened, sim, world
+from tests.unit.tasks import cancelled, cycle, sim
+from tests.unit.traces import PREFIX, SCRIPTS, executed
+from tests.unit.worlds import each, make, opened, world
 
 META = PREFIX + b"{meta}"
 
@@ -114,8 +116,7 @@ async def test_nodes_of_no_quorum_or_of_another():
     assert checks(findings) >= {"quorum", "incarnation"}
     assert wrong(findings, "error") == set()
     assert [node.keys for node in nodes] == [()] * 3
-    async with make(nodes):
-        pass
+    await cycle(make(nodes))
     manager = make(nodes[:1])
     findings = await manager.diagnose()
     await manager.aclose()
@@ -249,8 +250,7 @@ async def test_a_cancelled_diagnosis_leaves_nothing():
         for percent in range(100):
             task = asyncio.create_task(w.manager.diagnose())
             await asyncio.sleep(took * percent / 100)
-            task.cancel()
-            await asyncio.wait((task,))
+            await cancelled(task)
             await asyncio.sleep(0.1)
             assert [node._server._channels for node in w.nodes] == [{}] * 3
             assert w.keys == [()] * 3

@@ -25,28 +25,13 @@ from aioredlock_ng import (
     ReleaseOutcome,
 )
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import (
-    GRACE,
-    LATENCY,
-    PREFIX,
-    TTL,
-    count,
-    each,
-    in_task,
-    make,
-    opened,
-    put,
-    sent,
-    sim,
-    turns,
-    until,
-    world,
-)
+from tests.unit.tasks import cancelled, cycle, in_task, sim, turns, until
+from tests.unit.traces import PREFIX, count, sent
+from tests.unit.worlds import GRACE, LATENCY, ROUND_TRIP, TTL, each, make, opened, put, world
 
 NAME = "scheduler"
 KEY = PREFIX + NAME.encode()
 ANNOUNCED = PREFIX + b"leader:{" + KEY + b"}"
-ROUND_TRIP = 2 * LATENCY
 SOON = 4 * ROUND_TRIP
 """Seconds within which news is there: a notice, and a look."""
 LOOK_EVERY = 5.0
@@ -90,8 +75,7 @@ async def following(manager):
     try:
         yield follower
     finally:
-        follower.task.cancel()
-        await asyncio.wait((follower.task,))
+        await cancelled(follower.task)
 
 
 # -- campaigns (R31) -----------------------------------------------------------------------------------
@@ -159,8 +143,7 @@ async def test_a_campaign_is_used_once():
     async with world() as w:
         campaign = w.manager.election(NAME).campaign()
         assert repr(campaign) == "<Campaign 'scheduler'>"
-        async with campaign:
-            pass
+        await cycle(campaign)
         for again in (campaign.__aenter__, campaign._win):
             with pytest.raises(RuntimeError, match="used once"):
                 await again()
@@ -262,9 +245,7 @@ async def test_an_observer_that_is_busy_is_not_cut_off():
         await asyncio.sleep(7.3)
         followers.append(asyncio.create_task(follow()))
         await asyncio.sleep(30)
-        for task in followers:
-            task.cancel()
-        await asyncio.wait(followers)
+        await cancelled(*followers)
         assert told == [Leader(leadership.term, leadership.holder)] * 2
 
 

@@ -10,18 +10,13 @@ from itertools import pairwise
 
 import pytest
 
-from aioredlock_ng import (
-    LockLostError,
-    LockTakenError,
-    LossReason,
-    ManagerClosedError,
-    QuorumUnavailableError,
-    WouldDeadlockError,
-)
+from aioredlock_ng import LockLostError, LockTakenError, LossReason
+from aioredlock_ng.errors import ManagerClosedError, QuorumUnavailableError, WouldDeadlockError
 from aioredlock_ng.events import Hooks
 from aioredlock_ng.testing import lose
+from tests.unit.tasks import in_task, sim
 from tests.unit.test_election import NAME, following
-from tests.unit.worlds import TTL, in_task, make, sim, world
+from tests.unit.worlds import TTL, make, world
 
 
 async def test_a_campaign_may_have_an_end():

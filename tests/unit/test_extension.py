@@ -15,27 +15,11 @@ import pytest
 
 from aioredlock_ng import ExtensionPolicy, Lease, LockLostError, LossReason, QuorumUnavailableError, Vote
 from aioredlock_ng.events import Extended, ExtensionsLow, LoopStalled, Lost
-from tests.unit.worlds import (
-    LATENCY,
-    PLAIN,
-    STRANGER,
-    TIMEOUT,
-    TTL,
-    Heard,
-    World,
-    count,
-    deadline,
-    each,
-    in_task,
-    sent,
-    sim,
-    until,
-    within,
-    world,
-)
+from tests.unit.tasks import cancelled, in_task, sim, until, within
+from tests.unit.traces import Heard, count, sent
+from tests.unit.worlds import LATENCY, PLAIN, ROUND_TRIP, STRANGER, TIMEOUT, TTL, World, deadline, each, world
 
 KEY = b"redlock:a"
-ROUND_TRIP = 2 * LATENCY
 SHORT = 0.5
 """Seconds: a ttl for what takes many extensions."""
 DRIFT = 0.01 * TTL + 0.002
@@ -462,8 +446,7 @@ async def test_a_cancelled_extend_does_no_harm():
     async with held(latency=0.02) as (_, lease, _):
         task = asyncio.create_task(lease.extend())
         await asyncio.sleep(0.01)
-        task.cancel()
-        await asyncio.wait((task,))
+        await cancelled(task)
         assert task.cancelled()
         await asyncio.sleep(0.1)
         assert lease.extensions == 1

@@ -10,7 +10,9 @@ import pytest
 
 from aioredlock_ng import LockManager, LockTakenError
 from tests.unit.crowds import crowd
-from tests.unit.worlds import ANOTHER, LATENCY, PREFIX, Tripwire, count, in_task, sim, world
+from tests.unit.tasks import Tripwire, cycle, in_task, sim
+from tests.unit.traces import PREFIX, count
+from tests.unit.worlds import ANOTHER, LATENCY, world
 
 NAME = "printer"
 KEY = PREFIX + NAME.encode()
@@ -171,8 +173,7 @@ async def test_a_call_that_gives_up_leaves_the_line():
         for node in w.nodes:
             node._server.zadd(TICKETS, b"ghost", 1)
             node._server.pexpire(TICKETS, 60_000)
-        async with a.lock(NAME, fair=True, blocking_timeout=1.0):
-            pass
+        await cycle(a.lock(NAME, fair=True, blocking_timeout=1.0))
 
 
 async def test_the_head_that_leaves_a_free_lock_has_the_next_one_told():
@@ -321,8 +322,7 @@ async def test_cancelled_at_every_pause_it_leaves_nothing(waking):
             await asyncio.sleep(0.05)
             await lease.release()
             await asyncio.gather(ahead, task)
-            async with w.manager.lock(NAME, fair=True, blocking_timeout=0.2):
-                pass
+            await cycle(w.manager.lock(NAME, fair=True, blocking_timeout=0.2))
             await asyncio.sleep(0.3)
             assert not any(w.keys), at
             if not tripwire.tripped:

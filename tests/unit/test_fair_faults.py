@@ -7,6 +7,7 @@ import contextlib
 
 import pytest
 
+from tests.unit.tasks import cancelled, in_task, sim
 from tests.unit.test_fair import (
     KEY,
     NAME,
@@ -22,7 +23,8 @@ from tests.unit.test_fair import (
     waiting,
     wired,
 )
-from tests.unit.worlds import ANOTHER, LATENCY, PLAIN, TTL, count, in_task, make, sim, world
+from tests.unit.traces import count
+from tests.unit.worlds import ANOTHER, LATENCY, PLAIN, TTL, make, world
 
 
 def crowd(node, number, *, first=1 << 52):
@@ -204,8 +206,6 @@ async def test_one_far_away_is_served_in_turn():
 
         tasks = [asyncio.create_task(again(*each)) for each in ((b, "b"), (c, "c"), (far, "far"))]
         await asyncio.sleep(10.0)
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        await cancelled(*tasks)
         assert ends.count("far") >= 0.8 * ends.count("b") > 5, ends
         await asyncio.sleep(0.5)

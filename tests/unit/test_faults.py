@@ -36,7 +36,9 @@ from aioredlock_ng.testing.faults import (
     play,
 )
 from tests.listening import Listener, listen_in_memory
-from tests.unit.worlds import locks, opened, sim
+from tests.unit.tasks import cycle, sim
+from tests.unit.traces import locks
+from tests.unit.worlds import opened
 
 BUSY = "BUSY Redis is busy running a script."
 
@@ -652,7 +654,6 @@ async def test_a_lock_under_faults() -> None:
             await asyncio.sleep(0.1)
             with pytest.raises(QuorumUnavailableError):
                 await manager.lock("a", blocking=False).acquire()
-            async with manager.lock("a", blocking_timeout=5.0):
-                pass
+            await cycle(manager.lock("a", blocking_timeout=5.0))
         await asyncio.sleep(2)
         assert [locks(node) for node in nodes] == [()] * 3

@@ -9,41 +9,15 @@ from typing import Any, Final
 
 import pytest
 
-from aioredlock_ng import (
-    ExtensionPolicy,
-    Lease,
-    Lock,
-    LockManager,
-    LockTakenError,
-    QuorumUnavailableError,
-    RetryPolicy,
-    Vote,
-)
+from aioredlock_ng import ExtensionPolicy, Lease, Lock, LockManager, RetryPolicy, Vote
+from aioredlock_ng.errors import LockTakenError, QuorumUnavailableError
 from aioredlock_ng.events import Acquired
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing.sim_loop import SimClock
-from tests.unit.worlds import (
-    LATENCY,
-    PLAIN,
-    TIMEOUT,
-    Heard,
-    Tripwire,
-    World,
-    ago,
-    count,
-    counter,
-    each,
-    ending,
-    in_task,
-    opened,
-    put,
-    sent,
-    sim,
-    virtual,
-    world,
-)
+from tests.unit.tasks import Tripwire, ending, in_task, sim, virtual
+from tests.unit.traces import Heard, count, counter, sent
+from tests.unit.worlds import LATENCY, PLAIN, ROUND_TRIP, TIMEOUT, World, ago, each, opened, put, world
 
-ROUND_TRIP = 2 * LATENCY
 EPSILON = 1e-6
 HOUR = 3600.0
 
@@ -546,11 +520,7 @@ def _raise_in_vain(w: World) -> None:
 @pytest.mark.parametrize("names", [("a",), ("a", "b")])
 @pytest.mark.parametrize(
     ("prepare", "raises"),
-    [
-        (_agree, False),
-        (_disagree, True),
-        pytest.param(_raise_in_vain, True, marks=pytest.mark.heavy),
-    ],
+    [(_agree, False), (_disagree, True), pytest.param(_raise_in_vain, True, marks=pytest.mark.heavy)],
 )
 def test_cancelled_at_every_pause_of_an_acquire(
     prepare: Callable[[World], None], raises: bool, names: tuple[str, ...], waking: bool

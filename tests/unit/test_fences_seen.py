@@ -10,7 +10,8 @@ import pytest
 
 from aioredlock_ng import Lease, LockInspection, LockManager, LockNotAcquiredError
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import ANOTHER, PREFIX, STRANGER, World, counter, world
+from tests.unit.traces import PREFIX, counter
+from tests.unit.worlds import ANOTHER, STRANGER, World, world
 
 NAME = "a"
 

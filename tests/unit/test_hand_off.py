@@ -33,30 +33,11 @@ from aioredlock_ng._local.handoff import WINDOW, YIELD
 from aioredlock_ng.events import Acquired, GaveUp, Lost, Released
 from aioredlock_ng.testing import MemoryNode, lose
 from tests.listening import Listener, listen_in_memory
-from tests.unit.worlds import (
-    LATENCY,
-    PLAIN,
-    PREFIX,
-    TTL,
-    Heard,
-    World,
-    ago,
-    count,
-    counter,
-    each,
-    in_task,
-    opened,
-    put,
-    sent,
-    sim,
-    turns,
-    until,
-    virtual,
-    world,
-)
+from tests.unit.tasks import cancelled, cycle, in_task, sim, turns, until, virtual
+from tests.unit.traces import PREFIX, Heard, count, counter, sent
+from tests.unit.worlds import LATENCY, PLAIN, ROUND_TRIP, TTL, World, ago, each, opened, put, world
 
 NAME: Final = "a"
-ROUND_TRIP: Final = 2 * LATENCY
 SHORT: Final = 0.2
 """Seconds: a ttl of which much is over before a window is."""
 
@@ -784,9 +765,7 @@ async def at_it(managers: dict[LockManager, int], hold: float):
     try:
         yield times
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        await cancelled(*tasks)
 
 
 async def handed_off(w: World, after: float) -> float:
@@ -884,8 +863,7 @@ async def test_a_turn_begins_with_a_lock_that_was_had(why):
             await asyncio.sleep(2 * WINDOW)
             await lease.release()
             await turns(2)
-            paused.cancel()
-            await asyncio.wait([paused])
+            await cancelled(paused)
             assert paused.cancelled()
             assert count(w.nodes[0], "acquire") == 1, "it had not asked still"
             await asyncio.sleep(2 * WINDOW)
@@ -897,8 +875,7 @@ async def test_the_memory_of_turns_is_bounded(monkeypatch):
     monkeypatch.setattr(handoff, "MAX_WINDOWS", 10)
     async with world(1) as w:
         for number in range(25):
-            async with w.manager.lock(f"{number}"):
-                pass
+            await cycle(w.manager.lock(f"{number}"))
         assert list(w.manager._life.session.queue.handoff.windows) == [f"{n}" for n in range(15, 25)]
 
 
@@ -914,8 +891,7 @@ async def test_the_number_of_waiters_is_bounded(monkeypatch):
             await w.manager.lock(NAME).acquire()
         assert caught.value.names == (NAME,)
         assert sim().time() == began
-        async with w.manager.lock("b"):
-            pass
+        await cycle(w.manager.lock("b"))
         tasks.pop().cancel()
         await turns(1)
         tasks.append(waits(w))

@@ -8,7 +8,8 @@ import itertools
 import pytest
 
 from aioredlock_ng import LockTakenError
-from tests.unit.worlds import LATENCY, in_task, opened, world
+from tests.unit.tasks import in_task
+from tests.unit.worlds import LATENCY, opened, world
 
 OTHERS = b"0123456789" * 4 + b":1700000000000:"
 """What an owner value of this package begins with: all but the label."""

@@ -15,7 +15,9 @@ import pytest
 from aioredlock_ng import Lease, LockLostError, LockManager, LossReason, ManagerClosedError
 from aioredlock_ng.events import Hooks, Waiting
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import LATENCY, TIMEOUT, deadline, locks, make, opened, sim, turns, world
+from tests.unit.tasks import cycle, sim, turns
+from tests.unit.traces import locks
+from tests.unit.worlds import LATENCY, TIMEOUT, deadline, make, opened, world
 
 LOGGER = logging.getLogger("aioredlock_ng")
 TTL = 3.0
@@ -152,8 +154,7 @@ async def test_hooks_are_looked_at_once():
     async with world(ttl=TTL, hooks=[Moody(1)]) as w:
         reason, _ = await lost(w.manager, [], lambda: w.vacate("a"))
         assert reason is LossReason.REFUSED
-        async with w.manager.lock("a"):
-            pass
+        await cycle(w.manager.lock("a"))
 
 
 # -- nodes ---------------------------------------------------------------------------------------------

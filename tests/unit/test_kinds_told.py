@@ -10,8 +10,10 @@ import pytest
 
 from aioredlock_ng import ExtensionPolicy, LockTakenError, events
 from aioredlock_ng.testing import lose
+from tests.unit.tasks import in_task
 from tests.unit.test_log import logged
-from tests.unit.worlds import LATENCY, TTL, Heard, each, in_task, opened, world
+from tests.unit.traces import Heard
+from tests.unit.worlds import LATENCY, TTL, each, opened, world
 
 OF_LOCKS = {
     name for name, event in vars(events).items() if "label" in getattr(event, "__dataclass_fields__", ())

@@ -8,9 +8,10 @@ import pytest
 
 from aioredlock_ng import Lease, LockNotAcquiredError, NodeState, QuorumUnavailableError, Vote
 from aioredlock_ng.events import NodeChanged, Refused
-from tests.unit.worlds import LATENCY, TIMEOUT, TTL, Heard, each, in_task, turns, world
+from tests.unit.tasks import cancelled, in_task, turns
+from tests.unit.traces import Heard
+from tests.unit.worlds import LATENCY, ROUND_TRIP, TIMEOUT, TTL, each, world
 
-ROUND_TRIP = 2 * LATENCY
 JUST_TOO_LATE = 0.0525
 """Seconds one way: the answer comes 5 ms after a node_timeout, while the release is under way."""
 
@@ -52,8 +53,7 @@ async def test_waiters_behind_late_grants_hear_the_same():
             end = await in_task(run)
             assert isinstance(end.error, LockNotAcquiredError)
             assert_silent(end.error)
-        head.cancel()
-        await asyncio.wait((head,))
+        await cancelled(head)
 
 
 @pytest.mark.parametrize("how", ["try", "zero"])

@@ -11,7 +11,8 @@ import pytest
 
 from aioredlock_ng import LeaseStatistics, LockTakenError
 from aioredlock_ng.testing import MemoryNode, lose
-from tests.unit.worlds import LATENCY, PLAIN, TTL, make, sim, world
+from tests.unit.tasks import sim
+from tests.unit.worlds import LATENCY, PLAIN, TTL, make, world
 
 AGE = 2 * LATENCY
 """Seconds that a lease is old when it is won."""

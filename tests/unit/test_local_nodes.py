@@ -250,10 +250,7 @@ def test_a_server_has_our_environment_and_its_own(tmp_path: Path, monkeypatch: p
     [
         ("echo no such option; exit 1", "ended while it started(?s:.*)no such option\n$"),
         # The last thing that a server says is why it ended.
-        (
-            "printf '%05000d\\n' 0; echo the end; exit 1",
-            "while it started(?s:.{1000,4000})0\nthe end\n$",
-        ),
+        ("printf '%05000d\\n' 0; echo the end; exit 1", "while it started(?s:.{1000,4000})0\nthe end\n$"),
     ],
 )
 async def test_a_server_that_does_not_start_shows_its_log(tmp_path: Path, script: str, words: str) -> None:

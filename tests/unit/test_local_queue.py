@@ -11,14 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from aioredlock_ng import (
-    ConfigurationError,
-    Lease,
-    LockManager,
-    LockTakenError,
-    ManagerClosedError,
-    QuorumUnavailableError,
-)
+from aioredlock_ng import ConfigurationError, Lease
 from aioredlock_ng._clock import SystemClock
 from aioredlock_ng._hold import watchdog
 from aioredlock_ng._hold.holding import Holding
@@ -30,9 +23,12 @@ from aioredlock_ng._local.attempt_limiter import MAX_TRIES_BY_CLIENTS, AttemptLi
 from aioredlock_ng._local.handoff import WINDOW, YIELD, YIELD_WITHOUT_LISTENERS, HandoffWindows
 from aioredlock_ng._local.local_queue import Contender, LocalQueue, QueueEntry
 from aioredlock_ng._round.futures import give_up
+from aioredlock_ng.errors import LockTakenError, ManagerClosedError, QuorumUnavailableError
 from aioredlock_ng.testing.memory_node import MemoryNode
 from tests.counting import counted
-from tests.unit.worlds import LATENCY, TIMEOUT, End, Sent, World, each, in_task, sent, sim, turns, world
+from tests.unit.tasks import End, cycle, in_task, sim, turns
+from tests.unit.traces import Sent, sent
+from tests.unit.worlds import ROUND_TRIP, TIMEOUT, World, each, world
 
 READ = replace(MUTEX, name="read", shares_with=frozenset({"read"}))
 WRITE = replace(MUTEX, name="write")
@@ -452,7 +448,6 @@ async def test_whatever_happens_nothing_is_forgotten(block):
         assert listened <= set(line.told_idle), "what was listened to is listened to for ever"
 
 
-ROUND_TRIP = 2 * LATENCY
 PLACES = 4
 """Places for tries in flight, where a test says so: few make a burst small."""
 
@@ -481,12 +476,6 @@ async def deserted(**options: float) -> AsyncIterator[World]:
 def asked(node: MemoryNode) -> list[str]:
     """Return the names that a node was asked for, in order."""
     return [one.key.decode().partition(":")[2] for one in sent(node) if one.kind == "acquire"]
-
-
-async def cycle(manager: LockManager, name: str, **options: float) -> None:
-    """Have a lock for a moment."""
-    async with manager.lock(name, **options):
-        pass
 
 
 def ends(w: World, *names: str, **options: float) -> list[asyncio.Task[End]]:
@@ -550,7 +539,7 @@ async def test_a_call_that_asks_no_node_for_now_takes_no_place(few_places, what)
         lease = await w.manager.lock("held").acquire()
         async with w.manager.lock("had"):
             await asyncio.sleep(WINDOW)
-        await cycle(w.manager, "stays", at_least=TIMEOUT)
+        await cycle(w.manager.lock("stays", at_least=TIMEOUT))
         async with full(w):
             tasks = ends(w, *[what] * PLACES)
             await asyncio.sleep(ROUND_TRIP + YIELD_WITHOUT_LISTENERS / 2)
@@ -681,7 +670,7 @@ async def test_a_place_is_never_lost(few_places, seed):
 async def test_a_place_that_came_to_a_cancelled_call_goes_to_the_next(few_places, monkeypatch, timeout):
     """It leaves the line in the moment in which its turn comes."""
     async with deserted() as w, full(w):
-        standing = asyncio.create_task(cycle(w.manager, "x", blocking_timeout=timeout))
+        standing = asyncio.create_task(cycle(w.manager.lock("x", blocking_timeout=timeout)))
         await turns(2)
         call_next = AttemptLimiter._call_next
 
@@ -720,7 +709,7 @@ async def test_a_task_behind_a_release_asks_past_the_line(few_places, monkeypatc
         monkeypatch.setattr(attempt_limiter, "MAX_QUIET", 0)
     async with deserted() as w:
         first = await w.manager.lock("hot").acquire()
-        wanted = [asyncio.create_task(cycle(w.manager, "hot")) for _ in range(6)]
+        wanted = [asyncio.create_task(cycle(w.manager.lock("hot"))) for _ in range(6)]
         await turns(3)
         others = burst(w, 40)
         await turns(2)

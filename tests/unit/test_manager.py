@@ -15,41 +15,13 @@ from typing import Any
 
 import pytest
 
-from aioredlock_ng import (
-    ConfigurationError,
-    Lease,
-    LockLostError,
-    LockManager,
-    LockTakenError,
-    LossReason,
-    ManagerClosedError,
-    NodeState,
-    QuorumUnavailableError,
-    Vote,
-)
+from aioredlock_ng import ConfigurationError, Lease, LockManager, LossReason, NodeState, Vote
+from aioredlock_ng.errors import LockLostError, LockTakenError, ManagerClosedError, QuorumUnavailableError
 from aioredlock_ng.events import Acquired, Extended, GaveUp, Lost, NodeChanged, Refused, Released, Waiting
 from aioredlock_ng.testing import MemoryNode, SimLoop
-from tests.unit.worlds import (
-    GRACE,
-    LATENCY,
-    PLAIN,
-    TIMEOUT,
-    TTL,
-    Heard,
-    World,
-    count,
-    each,
-    in_task,
-    is_ours_to_stay,
-    locks,
-    make,
-    sent,
-    sim,
-    turns,
-    world,
-)
-
-ROUND_TRIP = 2 * LATENCY
+from tests.unit.tasks import cycle, in_task, sim, turns
+from tests.unit.traces import Heard, count, is_ours_to_stay, locks, sent
+from tests.unit.worlds import GRACE, LATENCY, PLAIN, ROUND_TRIP, TIMEOUT, TTL, World, each, make, world
 
 
 def masters(number: int = 3) -> list[MemoryNode]:
@@ -139,8 +111,7 @@ async def test_a_start_waits_for_a_majority_only(others):
         assert sim().time() - began <= 3 * ROUND_TRIP + TIMEOUT + 1e-6
         last = NodeState.CONNECTING if others == "frozen" else NodeState.UP
         assert [node.state for node in manager.statistics().nodes] == [NodeState.UP] * 2 + [last]
-        async with manager.lock("a", blocking_timeout=0):
-            pass
+        await cycle(manager.lock("a", blocking_timeout=0))
 
 
 async def test_a_first_use_leaves_a_single_try_its_time():
@@ -476,8 +447,7 @@ async def test_another_process_is_refused():
                     use.send(None)
 
         in_child(check)
-        async with w.manager.lock("a"):
-            pass
+        await cycle(w.manager.lock("a"))
 
 
 def test_a_forked_child_that_goes_on_with_its_parents_loop_is_refused():
@@ -698,8 +668,7 @@ async def test_force_release():
         w.nodes[2].thaw()
         await asyncio.sleep(TTL / 3 + 0.1)
         assert not lease.held
-        async with w.manager.lock("a", blocking_timeout=1):
-            pass
+        await cycle(w.manager.lock("a", blocking_timeout=1))
         assert all(one.held is False for one in await w.manager.force_release("a"))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from aioredlock_ng.testing import MemoryNode
 from tests.listening import Listener, listen_in_memory
-from tests.unit.worlds import sim, turns
+from tests.unit.tasks import sim, turns
 
 CHANNEL = b"redlock:a"
 NOTICE = [b"message", CHANNEL, b""]

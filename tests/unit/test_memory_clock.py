@@ -10,7 +10,8 @@ import pytest
 
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing.sim_loop import EPOCH
-from tests.unit.worlds import sim, world
+from tests.unit.tasks import sim
+from tests.unit.worlds import world
 
 KEY = b"redlock:a"
 ACQUIRE = [b"SET", KEY, b"owner", b"NX", b"PX", b"10000"]

@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 from aioredlock_ng import LockManager, NodeState, QuorumUnavailableError, Vote
 from aioredlock_ng.testing import MemoryNode
 from tests.listening import Listener, listen_in_memory
-from tests.unit.worlds import PLAIN, PREFIX, TIMEOUT, count, each, make, opened, virtual, world
+from tests.unit.tasks import cycle, virtual
+from tests.unit.traces import PREFIX, count
+from tests.unit.worlds import PLAIN, TIMEOUT, each, make, opened, world
 
 LATENCY = 0.1
 """Seconds one way."""
@@ -336,8 +338,7 @@ async def test_each_client_has_its_own_way() -> None:
         for wire in wires:
             wire.mend()
         await asyncio.sleep(2)
-        async with cut_off.lock("a"):
-            pass
+        await cycle(cut_off.lock("a"))
 
 
 async def tries(manager: LockManager, reason: str = "") -> list[Vote]:
@@ -359,8 +360,7 @@ async def test_refusals_are_silence_with_a_reason() -> None:
         assert w.keys[1:] == [()] * 2
         each(w.nodes).refuse("")
         await asyncio.sleep(2)
-        async with w.manager.lock("a"):
-            pass
+        await cycle(w.manager.lock("a"))
 
 
 async def test_start_brings_back_the_dead_alone() -> None:

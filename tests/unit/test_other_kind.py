@@ -10,21 +10,9 @@ import pytest
 
 from aioredlock_ng import ConfigurationError, Lock, LockManager, LockTakenError, QuorumUnavailableError, Vote
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import (
-    LATENCY,
-    PREFIX,
-    TIMEOUT,
-    TTL,
-    Tripwire,
-    count,
-    counter,
-    each,
-    in_task,
-    locks,
-    sim,
-    within,
-    world,
-)
+from tests.unit.tasks import Tripwire, cycle, in_task, sim, within
+from tests.unit.traces import PREFIX, count, counter, locks
+from tests.unit.worlds import LATENCY, TIMEOUT, TTL, each, world
 
 KEY = PREFIX + b"a"
 QUEUE = PREFIX + b"queue:{" + KEY + b"}"
@@ -106,8 +94,7 @@ async def test_a_minority_does_not_matter(wanted: str) -> None:
     """The others are enough; no type is asked for."""
     async with world(5) as w:
         spoil(*w.nodes[:2])
-        async with LOCKS[wanted](w.manager):
-            pass
+        await cycle(LOCKS[wanted](w.manager))
         assert not any(count(node, "TYPE") for node in w.nodes)
 
 
@@ -217,8 +204,7 @@ async def test_cancelled_at_any_pause_it_leaves_nothing(waking: bool) -> None:
             assert isinstance(end.error, asyncio.CancelledError if tripped else ConfigurationError)
             each(w.nodes[:2]).delete(KEY)
             await asyncio.sleep(1)
-            async with w.manager.lock("a", blocking=False):
-                pass
+            await cycle(w.manager.lock("a", blocking=False))
             await asyncio.sleep(0.1)
             assert w.keys == [()] * 3
     assert at > 3

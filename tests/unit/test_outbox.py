@@ -21,25 +21,9 @@ from aioredlock_ng._round.round import Round
 from aioredlock_ng._session.session import Session
 from aioredlock_ng.testing import MemoryNode, SimLoop, memory_node
 from aioredlock_ng.testing._memory_wire import Break
-from tests.unit.worlds import (
-    LATENCY,
-    PLAIN,
-    PREFIX,
-    TIMEOUT,
-    TTL,
-    World,
-    counter,
-    each,
-    in_task,
-    locks,
-    opened,
-    sim,
-    states,
-    turns,
-    until,
-    virtual,
-    world,
-)
+from tests.unit.tasks import in_task, sim, turns, until, virtual
+from tests.unit.traces import PREFIX, counter, locks
+from tests.unit.worlds import LATENCY, PLAIN, TIMEOUT, TTL, World, each, opened, states, world
 
 NAMES: Final = {
     **{script.digest: script.name for script in _scripts.ALL},
@@ -104,13 +88,7 @@ def owner(name: str) -> bytes:
 
 
 def acquire(
-    w: World,
-    name: str,
-    *,
-    ttl: float = TTL,
-    ballot: int = 7_000,
-    block: int = 1,
-    by: str = "",
+    w: World, name: str, *, ttl: float = TTL, ballot: int = 7_000, block: int = 1, by: str = ""
 ) -> AcquireRound:
     """Put an acquire into the outbox; the owner is named as the lock, if not otherwise."""
     asked = AcquireRound(outbox_of(w), primitive(w, name), ttl, block=block)

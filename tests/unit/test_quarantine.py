@@ -12,25 +12,9 @@ from aioredlock_ng import ConfigurationError, LockTakenError, NodeState, QuorumU
 from aioredlock_ng._core.quarantine import Incarnation, parse
 from aioredlock_ng.events import Misconfigured
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import (
-    LATENCY,
-    PLAIN,
-    PREFIX,
-    TTL,
-    Heard,
-    ago,
-    count,
-    counter,
-    each,
-    in_task,
-    make,
-    opened,
-    put,
-    sent,
-    sim,
-    states,
-    world,
-)
+from tests.unit.tasks import cycle, in_task, sim
+from tests.unit.traces import PREFIX, Heard, count, counter, sent
+from tests.unit.worlds import LATENCY, PLAIN, TTL, ago, each, make, opened, put, states, world
 
 QUARANTINE = 60.0
 WAIT = 60.61
@@ -507,5 +491,4 @@ async def test_what_a_newer_version_says_holds():
     for node in nodes:
         node.set(META, newer(node, size=5))
     with pytest.raises(ConfigurationError, match="quorum of 5 nodes"):
-        async with opened(nodes, seed=2, **FENCED):
-            pass
+        await cycle(opened(nodes, seed=2, **FENCED))

@@ -10,8 +10,10 @@ import pytest
 from aioredlock_ng import LockManager, QueueInspection
 from aioredlock_ng.testing import MemoryNode, bypass
 from aioredlock_ng.testing.sim_loop import EPOCH
+from tests.unit.tasks import sim
 from tests.unit.test_fair import KEY, NAME, processes, waiting
-from tests.unit.worlds import LATENCY, PREFIX, each, sim, world
+from tests.unit.traces import PREFIX
+from tests.unit.worlds import LATENCY, each, world
 
 MAX_WAITING = 100
 BEGIN = PREFIX + b"seats:{"

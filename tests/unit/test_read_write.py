@@ -8,24 +8,12 @@ import pytest
 
 from aioredlock_ng import LockTakenError, WouldDeadlockError
 from aioredlock_ng.testing import lose
-from tests.unit.worlds import (
-    LATENCY,
-    PREFIX,
-    TTL,
-    count,
-    counter,
-    in_task,
-    put,
-    sent,
-    sim,
-    turns,
-    within,
-    world,
-)
+from tests.unit.tasks import cycle, in_task, sim, turns, within
+from tests.unit.traces import PREFIX, count, counter, sent
+from tests.unit.worlds import LATENCY, ROUND_TRIP, TTL, put, world
 
 KEY = PREFIX + b"a"
 QUEUE = PREFIX + b"queue:{" + KEY + b"}"
-ROUND_TRIP = 2 * LATENCY
 
 
 def marks(w):
@@ -101,8 +89,7 @@ async def test_a_mutex_and_a_read_write_lock_exclude_each_other(names, fencing):
                 with pytest.raises(LockTakenError) as caught:
                     await then.acquire()
                 assert caught.value.retry_after == pytest.approx(TTL, abs=0.1)
-            async with then:
-                pass
+            await cycle(then)
         assert w.keys == [()] * 3
 
 
@@ -132,8 +119,7 @@ async def test_a_reader_that_is_gone_leaves_alone():
         async with other.rwlock("a").read():
             assert len(w.nodes[0]._server.scores(KEY)) == 2
         await lease.release()
-        async with other.rwlock("a", blocking=False).write():
-            pass
+        await cycle(other.rwlock("a", blocking=False).write())
         await crashed.release()
 
 
@@ -280,8 +266,7 @@ async def test_a_downgrade_lets_readers_in_and_no_writer():
         assert lease.held
         await lease.downgrade()
         await lease.release()
-        async with other.rwlock("a", blocking=False).write():
-            pass
+        await cycle(other.rwlock("a", blocking=False).write())
         async with w.manager.lock("a") as mutex:
             assert (mutex.mode, mutex.unchanged) == (None, None)
             with pytest.raises(TypeError, match="only a write lease"):
@@ -302,8 +287,7 @@ async def test_unchanged_is_true_only_if_no_writer_came_between():
         ):
             async with lock.read() as read:
                 pass
-            async with between:
-                pass
+            await cycle(between)
             async with lock.write(since=read) as lease:
                 assert lease.unchanged is unchanged
             async with lock.write(since=read) as lease:

@@ -11,6 +11,7 @@ import contextlib
 
 import pytest
 
+from tests.unit.tasks import in_task, sim
 from tests.unit.test_cancellation import (
     PATIENCE,
     RETRY,
@@ -22,7 +23,8 @@ from tests.unit.test_cancellation import (
     late,
     trip,
 )
-from tests.unit.worlds import PREFIX, in_task, locks, sim, world
+from tests.unit.traces import PREFIX, locks
+from tests.unit.worlds import world
 
 KEY = PREFIX + b"a"
 QUEUE = PREFIX + b"queue:{" + KEY + b"}"

@@ -13,20 +13,9 @@ import pytest
 
 from aioredlock_ng import LockLostError, QuorumUnavailableError
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import (
-    LATENCY,
-    PLAIN,
-    PREFIX,
-    ago,
-    count,
-    counter,
-    each,
-    in_task,
-    opened,
-    put,
-    sim,
-    world,
-)
+from tests.unit.tasks import cancelled, cycle, in_task, sim
+from tests.unit.traces import PREFIX, count, counter
+from tests.unit.worlds import LATENCY, PLAIN, ago, each, opened, put, world
 
 KEY = PREFIX + b"a"
 HEALED = 1.0
@@ -222,8 +211,7 @@ async def test_r23_a_writer_on_any_majority_is_told_of(number):
                 pass  # all nodes agree again
             async with lock_of(w.manager, "read") as read:
                 pass
-            async with granted(w, lock_of(other, "write"), first):
-                pass
+            await cycle(granted(w, lock_of(other, "write"), first))
             async with granted(w, w.manager.rwlock("a").write(since=read), mine) as lease:
                 assert lease.unchanged is False, (first, mine)
 
@@ -264,5 +252,4 @@ async def test_r23_no_writer_comes_between_a_writer_and_the_reader_it_becomes(nu
             await lease.release()
             await asyncio.sleep(10 * LATENCY)
             assert entered
-            writer.cancel()
-            await asyncio.wait((writer,))
+            await cancelled(writer)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.unit.worlds import PREFIX, in_task, sim, world
+from tests.unit.tasks import in_task, sim
+from tests.unit.traces import PREFIX
+from tests.unit.worlds import world
 
 KEY = PREFIX + b"a"
 QUEUE = PREFIX + b"queue:{" + KEY + b"}"

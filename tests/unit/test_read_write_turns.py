@@ -10,10 +10,11 @@ from collections import Counter
 import pytest
 
 from tests.lua_edits import lua_number
-from tests.unit.worlds import LATENCY, PREFIX, count, opened, sim, turns, world
+from tests.unit.tasks import cancelled, sim, turns
+from tests.unit.traces import PREFIX, count
+from tests.unit.worlds import ROUND_TRIP, opened, world
 
 QUEUE = PREFIX + b"queue:{" + PREFIX + b"a}"
-ROUND_TRIP = 2 * LATENCY
 MARK = lua_number("parts/queue.lua", "MARK") / 1000
 AWAITED = lua_number("parts/queue.lua", "AWAITED") / 1000
 INSIDE = {"read": (0.005, 0.015), "write": (0.002, 0.006), "mutex": (0.002, 0.006)}
@@ -205,8 +206,7 @@ async def test_marks_of_calls_that_died_are_dropped():
             async with w.process() as other:
                 waits = asyncio.create_task(other.rwlock("a").write().acquire())
                 await asyncio.sleep(0.3)
-                waits.cancel()
-                await asyncio.wait((waits,))
+                await cancelled(waits)
             assert max(marks(w)) <= 5
 
 

@@ -7,7 +7,9 @@ import asyncio
 import pytest
 
 from aioredlock_ng import LockTakenError
-from tests.unit.worlds import PREFIX, STRANGER, TTL, turns, world
+from tests.unit.tasks import turns
+from tests.unit.traces import PREFIX
+from tests.unit.worlds import STRANGER, TTL, world
 
 KEY = PREFIX + b"a"
 MAX_READERS = 100

@@ -13,35 +13,14 @@ from typing import Any
 
 import pytest
 
-from aioredlock_ng import (
-    Lease,
-    Lock,
-    LockLostError,
-    LockTakenError,
-    LossReason,
-    ManagerClosedError,
-    ReleaseOutcome,
-    WouldDeadlockError,
-)
+from aioredlock_ng import Lease, Lock, LossReason, ReleaseOutcome
+from aioredlock_ng.errors import LockLostError, LockTakenError, ManagerClosedError, WouldDeadlockError
 from aioredlock_ng.events import Acquired, NodeChanged, Released
 from aioredlock_ng.testing import lose
-from tests.unit.worlds import (
-    GRACE,
-    LATENCY,
-    PLAIN,
-    TTL,
-    Heard,
-    World,
-    count,
-    deadline,
-    in_task,
-    sim,
-    turns,
-    until,
-    world,
-)
+from tests.unit.tasks import cycle, in_task, sim, turns, until
+from tests.unit.traces import Heard, count
+from tests.unit.worlds import GRACE, PLAIN, ROUND_TRIP, TTL, World, deadline, world
 
-ROUND_TRIP = 2 * LATENCY
 MAX_DEPTH = 100
 
 
@@ -625,8 +604,7 @@ async def test_a_task_that_may_wait_for_its_ancestor_is_warned_of(caplog):
 
         async def enter(**wait: float) -> None:
             await asyncio.sleep(wait.get("first", 0))
-            async with lock:
-                pass
+            await cycle(lock)
 
         elsewhere = asyncio.create_task(enter(first=0.5))
         async with lock:

@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioredlock_ng import Lease, ReleaseOutcome
-from tests.unit.worlds import PREFIX, World, virtual, world
+from tests.unit.tasks import virtual
+from tests.unit.traces import PREFIX
+from tests.unit.worlds import World, world
 
 KEY = PREFIX + b"a"
 

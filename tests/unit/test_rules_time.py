@@ -15,7 +15,9 @@ from aioredlock_ng._node.parcel import Fail
 from aioredlock_ng._node.redis_node import RedisNode
 from aioredlock_ng._round.batch import Batch, FencedAcquires
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import TTL, locks, opened, sim
+from tests.unit.tasks import sim
+from tests.unit.traces import locks
+from tests.unit.worlds import TTL, opened
 
 
 def test_the_clock_is_the_suspend_safe_one():

@@ -8,7 +8,9 @@ import itertools
 import pytest
 
 from aioredlock_ng import ConfigurationError, LockLostError, WouldDeadlockError
-from tests.unit.worlds import LATENCY, PREFIX, TTL, Tripwire, count, in_task, sim, turns, within, world
+from tests.unit.tasks import Tripwire, in_task, sim, turns, within
+from tests.unit.traces import PREFIX, count
+from tests.unit.worlds import LATENCY, TTL, world
 
 NAME = "gpu"
 KEY = PREFIX + NAME.encode()

@@ -17,8 +17,9 @@ import pytest
 from aioredlock_ng import Lease, LockManager, QuorumUnavailableError
 from aioredlock_ng.errors import LockError
 from aioredlock_ng.testing import MemoryNode
+from tests.unit.tasks import sim
 from tests.unit.test_semaphore import NAME, slots
-from tests.unit.worlds import make, sim
+from tests.unit.worlds import make
 
 TTL: Final = 0.5
 LATENCY: Final = 0.004

@@ -14,7 +14,7 @@ import pytest
 
 from aioredlock_ng.testing import sim_loop
 from aioredlock_ng.testing.sim_loop import DeadlockError, SimLoop
-from tests.unit.worlds import sim
+from tests.unit.tasks import cancelled, sim
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "debug"])
@@ -232,9 +232,7 @@ def test_sets_of_tasks_iterate_alike_in_every_run() -> None:
         async def main() -> None:
             tasks = {asyncio.create_task(wait()) for _ in range(100)}
             await asyncio.sleep(1)
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            await cancelled(*tasks)
 
         SimLoop.run(main())
         return order

@@ -16,9 +16,9 @@ from typing import Any, Final
 import pytest
 
 from aioredlock_ng import Lock, LockManager, LockTakenError
-from tests.unit.worlds import LATENCY, sim, world
+from tests.unit.tasks import cancelled, cycle, sim
+from tests.unit.worlds import ROUND_TRIP, world
 
-ROUND_TRIP: Final = 2 * LATENCY
 REMINDER: Final = 0.5
 """Seconds between two tries of a call that waits, at most."""
 
@@ -85,9 +85,7 @@ async def beside(calls: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[No
     try:
         yield
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        await cancelled(*tasks)
 
 
 # -- free names ----------------------------------------------------------------------------------------
@@ -147,8 +145,7 @@ async def test_a_name_is_kept_for_a_few_seconds_however_long_the_line_was(waited
 async def test_a_free_name_is_for_others_while_another_stays_taken():
     """Released early, with `at_least`: the call that waits for its end keeps the other name from no task."""
     async with world() as w:
-        async with w.manager.lock("b", at_least=30):
-            pass
+        await cycle(w.manager.lock("b", at_least=30))
         waits = asyncio.create_task(w.manager.lock("a", "b").acquire())
         await asyncio.sleep(1)
         began = sim().time()

@@ -14,10 +14,13 @@ from aioredlock_ng._cli._overview import as_lines
 from aioredlock_ng._core.claims import BY_INIT
 from aioredlock_ng._core.keyspace import MARKS, mark_key
 from aioredlock_ng._dashboard.overview import look
+from aioredlock_ng.events import Misconfigured
 from aioredlock_ng.testing import MemoryNode
+from tests.unit.tasks import in_task, sim
 from tests.unit.test_quarantine import FENCED as WAITING
-from tests.unit.test_quarantine import META, NOTICED, Misled, gets, incarnation
-from tests.unit.worlds import LATENCY, PLAIN, SCRIPTS, each, in_task, make, opened, sim, states, world
+from tests.unit.test_quarantine import META, NOTICED, gets, incarnation
+from tests.unit.traces import SCRIPTS, Heard
+from tests.unit.worlds import LATENCY, PLAIN, each, make, opened, states, world
 
 QUARANTINE = 60.0
 
@@ -94,7 +97,7 @@ async def test_a_stray_first_use_is_taken_back(caplog):
     node back within a heartbeat; it takes no new lock before all that the stray client can hold has ended;
     leases that were there go on; the stray client is refused (R12a).
     """
-    hook = Misled()
+    hook = Heard()
     async with world(5, holder="us", hooks=[hook], **WAITING) as w:
         ours = await w.manager.lock("ours", extension=PLAIN, ttl=10).acquire()
         w.nodes[0].flush()
@@ -115,8 +118,8 @@ async def test_a_stray_first_use_is_taken_back(caplog):
             assert sim().time() > theirs.valid_until
         assert states(w) == [NodeState.UP] * 5
         assert claims(w.nodes[0]) == 1
-        (reason,) = hook.reasons
-        name = w.nodes[0].name
+        (told,) = hook.of(Misconfigured)
+        name, reason = w.nodes[0].name, told.reason
         assert reason.startswith(
             f"node {name} was in use by clients with another node list; reclaimed: it belongs to"
         )
@@ -234,10 +237,7 @@ async def test_two_lists_that_do_not_meet():
     async with world(3, **WAITING) as w:
         w.nodes[0].crash(keep_data=True)
         others = [MemoryNode(latency=LATENCY) for _ in range(3)]
-        async with (
-            strays([w.nodes[0], *others], **WAITING) as stray,
-            w.manager.lock("a") as ours,
-        ):
+        async with strays([w.nodes[0], *others], **WAITING) as stray, w.manager.lock("a") as ours:
             theirs = await stray.lock("a").acquire()
             assert ours.held
             assert theirs.held

@@ -12,7 +12,9 @@ from aioredlock_ng._admin import look as look_module
 from aioredlock_ng._admin.survey import _Reader
 from aioredlock_ng.testing._memory_data import Hash
 from aioredlock_ng.testing.sim_loop import EPOCH
-from tests.unit.worlds import ANOTHER, PREFIX, STRANGER, TIMEOUT, counter, each, sim, world
+from tests.unit.tasks import sim
+from tests.unit.traces import PREFIX, counter
+from tests.unit.worlds import ANOTHER, STRANGER, TIMEOUT, each, world
 
 WRONG = "WRONGTYPE Operation against a key holding the wrong kind of value"
 NOPERM = b"-NOPERM No permissions to access a key\r\n"

@@ -13,7 +13,7 @@ import pytest
 from aioredlock_ng import LockManager
 from aioredlock_ng.sync import SyncLockManager
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import virtual
+from tests.unit.tasks import cancelled, cycle, virtual
 
 MANY = 10
 """How many managers over the same nodes are told of."""
@@ -53,8 +53,7 @@ def test_managers_one_after_the_other(caplog: pytest.LogCaptureFixture) -> None:
         managers = [LockManager(nodes(f"other-{i}")) for i in range(2 * MANY)]
         for manager in managers:
             await manager.start()
-            async with LockManager(nodes("closed")):
-                pass
+            await cycle(LockManager(nodes("closed")))
         for manager in managers:
             await manager.aclose()
 
@@ -106,15 +105,13 @@ def test_a_child_that_is_forked_while_a_thread_counts() -> None:
 async def test_a_manager_that_is_dropped() -> None:
     """It warns while its loop runs: nothing can close it any more."""
     manager = LockManager(nodes("dropped"))
-    async with manager.lock("a"):
-        pass
+    await cycle(manager.lock("a"))
     tasks = asyncio.all_tasks()
     with pytest.warns(ResourceWarning, match=r"<LockManager running.*dropped without aclose"):  # noqa: PT031
         del manager
         gc.collect()
     (supervisor,) = (task for task in tasks if task.get_name() == "aioredlock_ng supervisor")
-    supervisor.cancel()
-    await asyncio.wait((supervisor,))
+    await cancelled(supervisor)
 
 
 @pytest.mark.parametrize("started", [False, True])

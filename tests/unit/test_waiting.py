@@ -12,48 +12,30 @@ from typing import Any
 
 import pytest
 
-from aioredlock_ng import (
-    ConfigurationError,
-    Lease,
-    LockLostError,
-    LockManager,
-    LockTakenError,
-    QuorumUnavailableError,
-    RetryPolicy,
-    Vote,
-    WouldDeadlockError,
-)
+from aioredlock_ng import ConfigurationError, Lease, LockManager, RetryPolicy, Vote
+from aioredlock_ng.errors import LockLostError, LockTakenError, QuorumUnavailableError, WouldDeadlockError
 from aioredlock_ng.events import Refused
 from aioredlock_ng.testing import MemoryNode
 from tests.listening import listen_in_memory
+from tests.unit.tasks import End, cycle, ending, in_task, sim, turns, until
+from tests.unit.traces import PREFIX, Heard, count, drawn_backoffs, sent
 from tests.unit.worlds import (
     ANOTHER,
     LATENCY,
     PLAIN,
-    PREFIX,
+    ROUND_TRIP,
     TIMEOUT,
     TTL,
-    End,
-    Heard,
     World,
     ago,
-    count,
     deadline,
-    drawn_backoffs,
     each,
-    ending,
-    in_task,
     make,
     opened,
     put,
-    sent,
-    sim,
-    turns,
-    until,
     world,
 )
 
-ROUND_TRIP = 2 * LATENCY
 EPSILON = 1e-6
 STRAGGLERS = 0.01
 """Seconds for which a verdict waits for the last votes."""
@@ -346,8 +328,7 @@ async def test_zero_asks_no_node_while_a_lease_of_this_process_lives():
         assert await w.manager.lock("a", "b").try_acquire() is None
         await asyncio.sleep(0.1)
         assert asked(w) == before
-        async with w.manager.lock("b", blocking_timeout=0):
-            pass
+        await cycle(w.manager.lock("b", blocking_timeout=0))
         await lease.release()
         lease = await w.manager.lock("a", extension=PLAIN, blocking_timeout=0).acquire()
         await lease.lost.wait()
@@ -738,8 +719,7 @@ async def test_any_name_of_several_that_the_task_holds(own, patience, others):
             lease.check()
         for stranger in strangers:
             await stranger.release()
-        async with w.manager.lock(*NAMES, blocking_timeout=1):
-            pass
+        await cycle(w.manager.lock(*NAMES, blocking_timeout=1))
 
 
 async def test_a_lost_or_released_lock_is_no_deadlock():
@@ -747,14 +727,12 @@ async def test_a_lost_or_released_lock_is_no_deadlock():
     async with world() as w:
         async with w.manager.lock("a") as lease:
             await lease.release()
-            async with w.manager.lock("a"):
-                pass
+            await cycle(w.manager.lock("a"))
 
         async def lost_and_again() -> None:
             async with w.manager.lock("a", extension=PLAIN, on_lost="raise") as lease:
                 await until(deadline(lease) + 0.01)
-                async with w.manager.lock("a", blocking_timeout=5):
-                    pass
+                await cycle(w.manager.lock("a", blocking_timeout=5))
 
         assert isinstance((await ending(lost_and_again)).error, LockLostError)
 

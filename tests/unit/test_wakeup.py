@@ -18,26 +18,12 @@ from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing._memory_commands import COMMANDS
 from aioredlock_ng.testing._memory_data import CommandError
 from tests.unit.crowds import SECTION, crowd
-from tests.unit.worlds import (
-    ANOTHER,
-    LATENCY,
-    PLAIN,
-    PREFIX,
-    STRANGER,
-    TTL,
-    End,
-    World,
-    count,
-    each,
-    in_task,
-    opened,
-    sim,
-    world,
-)
+from tests.unit.tasks import End, cancelled, in_task, sim
+from tests.unit.traces import PREFIX, count
+from tests.unit.worlds import ANOTHER, LATENCY, PLAIN, ROUND_TRIP, STRANGER, TTL, World, each, opened, world
 
 NAME = "a"
 CHANNEL = PREFIX + NAME.encode()
-ROUND_TRIP = 2 * LATENCY
 
 NO_POLL = RetryPolicy(base=0.01, cap=1000.0)
 """With it nothing but a notice explains a win within the time of a test."""
@@ -67,8 +53,7 @@ async def waiting(w: World, **options: object) -> AsyncIterator[asyncio.Task[End
         await asyncio.sleep(1.0)
         assert not task.done()
         yield task
-        task.cancel()
-        await asyncio.wait((task,))
+        await cancelled(task)
 
 
 async def lets_in(lease: Lease, waiter: asyncio.Task[End], within: float = A_FEW * ROUND_TRIP) -> None:
@@ -457,9 +442,7 @@ async def test_a_crowd_comes_apart_when_its_holder_dies() -> None:
 
 async def give_up(tasks: list[asyncio.Task[Any]]) -> None:
     """Wait no more."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
+    await cancelled(*tasks)
 
 
 # -- what others say ---------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from aioredlock_ng.contrib.aiohttp import LEASE, MANAGER, locked, setup
 from aioredlock_ng.testing import MemoryNode
 from tests.contrib.aiohttp.tools import serve
-from tests.unit.worlds import locks
+from tests.unit.traces import locks
 
 
 async def show(request: web.Request) -> web.Response:

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse
 from aioredlock_ng import Lease, LockManager, LockTakenError
 from aioredlock_ng.contrib.fastapi import ManagerDep, locked
 from tests.contrib.fastapi.tools import Site, new_app, site, websocket
-from tests.unit.worlds import virtual
+from tests.unit.tasks import virtual
 
 DENIAL = {"websocket.http.response": {}}
 

@@ -22,7 +22,8 @@ from aioredlock_ng.contrib.fastapi import (
 from aioredlock_ng.testing import MemoryNode
 from tests.contrib.fastapi.tools import Site, new_app, site, websocket
 from tests.contrib.stay import Stay
-from tests.unit.worlds import opened, virtual
+from tests.unit.tasks import virtual
+from tests.unit.worlds import opened
 
 PATH = "/orders/{order_id}"
 TEMPLATE = "order:{order_id}"

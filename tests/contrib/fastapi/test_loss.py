@@ -20,7 +20,7 @@ from aioredlock_ng.contrib.fastapi import locked
 from tests.contrib.fastapi.tools import Site, new_app, real_site, scope_of, site
 from tests.contrib.stay import Stay
 from tests.servers import eventually
-from tests.unit.worlds import Tripwire, in_task, sim, virtual
+from tests.unit.tasks import Tripwire, in_task, sim, virtual
 
 PLAIN = ExtensionPolicy.off()
 VERSION = tuple(map(int, fastapi.__version__.split(".")[:2]))

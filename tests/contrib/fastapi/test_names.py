@@ -15,7 +15,8 @@ from pydantic import BaseModel
 from aioredlock_ng import Lease
 from aioredlock_ng.contrib.fastapi import locked
 from tests.contrib.fastapi.tools import new_app, real_site, site, websocket
-from tests.unit.worlds import count, virtual
+from tests.unit.tasks import virtual
+from tests.unit.traces import count
 
 
 class Size(StrEnum):

@@ -9,7 +9,7 @@ from fastapi import Depends
 from aioredlock_ng import Lease, LockManager
 from aioredlock_ng.contrib.fastapi import get_lock_manager, locked
 from tests.contrib.fastapi.tools import new_app, site
-from tests.unit.worlds import virtual
+from tests.unit.tasks import virtual
 
 
 async def order_lock(lease: Annotated[Lease, locked("order:{order_id}")]) -> Lease:

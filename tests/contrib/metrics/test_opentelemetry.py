@@ -16,7 +16,8 @@ from opentelemetry.trace import StatusCode
 from aioredlock_ng import LockTakenError
 from aioredlock_ng.contrib.opentelemetry import OpenTelemetryHooks
 from aioredlock_ng.testing import lose
-from tests.unit.worlds import LATENCY, TTL, opened, virtual, world
+from tests.unit.tasks import virtual
+from tests.unit.worlds import LATENCY, TTL, opened, world
 
 
 class Telemetry:

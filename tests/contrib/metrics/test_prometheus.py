@@ -12,7 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from aioredlock_ng import LockTakenError, QuorumUnavailableError
 from aioredlock_ng.contrib.prometheus import PrometheusHooks
 from aioredlock_ng.testing import lose
-from tests.unit.worlds import TTL, opened, virtual, world
+from tests.unit.tasks import virtual
+from tests.unit.worlds import TTL, opened, world
 
 
 def read(registry: CollectorRegistry) -> dict[str, dict[tuple[str, ...], float]]:

@@ -44,12 +44,7 @@ def test_the_default_back_off_doubles_to_its_cap(attempt: int, longest: float) -
     assert policy.backoff(attempt, 0.0) == 0
 
 
-@given(
-    st.floats(1e-6, 100),
-    st.floats(1, 1e6),
-    st.integers(0, 200),
-    st.floats(0, 1, exclude_max=True),
-)
+@given(st.floats(1e-6, 100), st.floats(1, 1e6), st.integers(0, 200), st.floats(0, 1, exclude_max=True))
 def test_the_back_off_agrees_with_its_twin(base: float, factor: float, attempt: int, chance: float) -> None:
     """Any policy waits a share of the twin's longest wait, as long as the cap is within reach of the base."""
     policy = RetryPolicy(base=base, cap=base * factor)

@@ -37,7 +37,9 @@ from aioredlock_ng import (
 from aioredlock_ng._core.quorum import Tally, Verdict, majority
 from aioredlock_ng._core.validity import drift, valid_until
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import each, locks, sent, sim
+from tests.unit.tasks import cycle, sim
+from tests.unit.traces import locks, sent
+from tests.unit.worlds import each
 
 KEY = b"redlock:res"
 OTHER = b"another-client"
@@ -507,8 +509,7 @@ async def test_the_first_key_to_expire_outlives_the_validity(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "held",
-    [held for size in range(1, 6) for held in masks(size) if sum(held) == majority(size)],
+    "held", [held for size in range(1, 6) for held in masks(size) if sum(held) == majority(size)]
 )
 async def test_no_other_client_gets_in_while_a_majority_of_keys_is_set(held: tuple[bool, ...]) -> None:
     """Whichever Q masters a holder has, the remaining ones are too few for any other."""
@@ -739,8 +740,7 @@ async def test_the_number_of_extensions_is_limited(limit: int) -> None:
         assert caught.value.reason is LossReason.EXTENSIONS_EXHAUSTED
         assert 1000 + limit * 1.0 + 2.5 < sim().time() < 1000 + limit * 1.0 + 3.0
         assert [verbs(node).count("extend") for node in nodes] == [limit] * 5
-        async with second.lock("res", blocking_timeout=0):
-            pass
+        await cycle(second.lock("res", blocking_timeout=0))
 
 
 def test_extensions_are_limited_unless_the_policy_says_otherwise() -> None:

@@ -10,7 +10,7 @@ from aioredlock_ng._core.command import Command, Purpose, Reply, Silence
 from aioredlock_ng._node import calls as calls_module
 from aioredlock_ng._node.call_limiter import AT_ONCE, at_once
 from aioredlock_ng._node.calls import LAST_CALLS, Calls
-from tests.unit.worlds import sim, turns
+from tests.unit.tasks import sim, turns
 
 LONGEST = 1.0
 
@@ -63,11 +63,7 @@ async def test_what_a_lease_rests_on_goes_first() -> None:
     for _ in range(6):
         server.answer()
         await turns(3)
-    assert [purpose for purpose, _ in server.asked[AT_ONCE:]] == [
-        *urgent,
-        Purpose.ACQUIRE,
-        Purpose.ACQUIRE,
-    ]
+    assert [purpose for purpose, _ in server.asked[AT_ONCE:]] == [*urgent, Purpose.ACQUIRE, Purpose.ACQUIRE]
     server.answer(AT_ONCE)
     await asyncio.gather(*tasks)
     await turns(2)

@@ -20,7 +20,7 @@ from aioredlock_ng._node.client_node import ClientNode
 from aioredlock_ng._node.pipe import MAX_IN_FLIGHT
 from aioredlock_ng._node.redis_node import HEARTBEAT
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import sim
+from tests.unit.tasks import sim
 
 KEY = b"redlock:a"
 NAME = Primitive(MUTEX, ("a",), (KEY,))

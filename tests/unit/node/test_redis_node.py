@@ -21,7 +21,8 @@ from aioredlock_ng._node.link import Link
 from aioredlock_ng._node.pipe import MAX_IN_FLIGHT
 from aioredlock_ng._node.redis_node import GIVE_UP_AFTER, HEARTBEAT, RECONNECT, RESP3_LOOK, RedisNode
 from aioredlock_ng.testing import MemoryNode, _memory_server, memory_node
-from tests.unit.worlds import sent, sim
+from tests.unit.tasks import cancelled, sim
+from tests.unit.traces import sent
 
 KEY = b"redlock:a"
 NAME = Primitive(MUTEX, ("a",), (KEY,))
@@ -144,8 +145,7 @@ async def running(
         assert not task.done() or it.node._closed, "a node runs until it is closed or cancelled"
     finally:
         await it.node.aclose()
-        task.cancel()
-        await asyncio.wait((task,))
+        await cancelled(task)
     assert task.cancelled() or task.exception() is None, "run() raises nothing"
 
 
