@@ -21,7 +21,7 @@ from aioredlock_ng.events import Acquired, Extended, GaveUp, Lost, NodeChanged, 
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from tests.unit.tasks import cycle, in_task, sim, turns
 from tests.unit.traces import Heard, count, is_ours_to_stay, locks, sent
-from tests.unit.worlds import GRACE, LATENCY, PLAIN, ROUND_TRIP, TIMEOUT, TTL, World, each, make, world
+from tests.unit.worlds import GRACE, LATENCY, PLAIN, ROUND_TRIP, TIMEOUT, TTL, each, make, world
 
 
 def masters(number: int = 3) -> list[MemoryNode]:
@@ -206,7 +206,7 @@ async def test_aclose_is_idempotent_and_concurrent():
 async def test_aclose_refuses_new_acquires():
     """From its first moment, also while it waits for bodies, and ever after."""
     async with world() as w:
-        body = in_task(lambda: hold_stubbornly(w, 3.0))
+        body = in_task(lambda: hold_stubbornly(w.manager, 3.0))
         await asyncio.sleep(1)
         closing = in_task(w.manager.aclose)
         for _ in range(3):
@@ -224,9 +224,9 @@ async def test_aclose_refuses_new_acquires():
         assert {one.key for one in sent(w.nodes[0]) if one.kind == "acquire"} == {b"redlock:a"}
 
 
-async def hold_stubbornly(w: World, seconds: float, **options: Any) -> None:
+async def hold_stubbornly(manager: LockManager, seconds: float, name: str = "a", **options: Any) -> None:
     """Hold a lock, and take so long to clean up."""
-    async with w.manager.lock("a", **options):
+    async with manager.lock(name, **options):
         try:
             await asyncio.sleep(1000)
         finally:
@@ -285,7 +285,7 @@ async def test_a_start_that_is_closed_meanwhile():
 async def test_aclose_waits_for_bodies():
     """A body that cleans up is waited for, under the keys, and ends inside the lock."""
     async with world() as w:
-        body = in_task(lambda: hold_stubbornly(w, 3.0))
+        body = in_task(lambda: hold_stubbornly(w.manager, 3.0))
         await asyncio.sleep(1)
         began = sim().time()
         closing = in_task(w.manager.aclose)
@@ -303,7 +303,7 @@ async def test_aclose_waits_at_most_until_the_deadline(on_lost):
     """A body that does not end is left behind at its deadline: not extended any more, and released."""
     async with world() as w:
         began = sim().time()
-        body = in_task(lambda: hold_stubbornly(w, 60.0, on_lost=on_lost))
+        body = in_task(lambda: hold_stubbornly(w.manager, 60.0, on_lost=on_lost))
         await asyncio.sleep(5)
         extended = count(w.nodes[0], "extend")
         await w.manager.aclose()
@@ -358,7 +358,7 @@ async def test_aclose_from_inside_the_own_body():
 async def test_a_cancelled_aclose_still_closes():
     """A caller that stops waiting for aclose() finds the leases released and the tasks ended all the same."""
     async with world() as w:
-        body = in_task(lambda: hold_stubbornly(w, 3.0))
+        body = in_task(lambda: hold_stubbornly(w.manager, 3.0))
         await asyncio.sleep(1)
         closing = in_task(w.manager.aclose)
         await asyncio.sleep(0.5)
@@ -472,17 +472,13 @@ def test_a_loop_that_is_torn_down_with_locks_held(extension):
     nodes = masters()
     manager = LockManager(nodes)
 
-    async def clean_up_slowly() -> None:
-        async with manager.lock("slow"):
-            try:
-                await asyncio.sleep(1000)
-            finally:
-                await asyncio.sleep(0.5)
-
     async def main() -> Lease:
         uses = [hold(manager, f"block-{number}", extension=extension) for number in range(3)]
         lease = await manager.lock("free").acquire()
-        uses += [hold(manager, "free"), clean_up_slowly()]  # the first of them waits in the queue
+        uses += [
+            hold(manager, "free"),
+            hold_stubbornly(manager, 0.5, "slow"),
+        ]  # the first of them waits in the queue
         tasks = [asyncio.create_task(use) for use in uses]
         await asyncio.sleep(1)
         assert [len(locks(node)) for node in nodes] == [len(tasks)] * 3

@@ -19,9 +19,9 @@ from aioredlock_ng._round.batch import MAX_BATCH
 from aioredlock_ng._round.outbox import Outbox, TickContext
 from aioredlock_ng._round.round import Round
 from aioredlock_ng._session.session import Session
-from aioredlock_ng.testing import MemoryNode, SimLoop, memory_node
+from aioredlock_ng.testing import MemoryNode, memory_node
 from aioredlock_ng.testing._memory_wire import Break
-from tests.unit.tasks import in_task, sim, turns, until, virtual
+from tests.unit.tasks import in_task, sim, turns, until
 from tests.unit.traces import PREFIX, counter, locks
 from tests.unit.worlds import LATENCY, PLAIN, TIMEOUT, TTL, World, each, opened, states, world
 
@@ -324,24 +324,19 @@ async def test_a_node_that_takes_no_batches_has_the_same_votes():
 
 
 @pytest.mark.parametrize(("prefix", "together"), [("redlock:", False), ("{redlock}:", True)])
-def test_keys_in_different_slots_are_asked_for_one_by_one(
+async def test_keys_in_different_slots_are_asked_for_one_by_one(
     monkeypatch: pytest.MonkeyPatch, prefix: str, together: bool
 ):
     """At a server of a Redis Cluster two keys are in one script only where a hash tag keeps them together."""
     monkeypatch.setattr(memory_node, "Identity", functools.partial(Identity, clustered=True))
-
-    @virtual
-    async def main() -> None:
-        async with world(fencing=False, prefix=prefix) as w:
-            acquired = [acquire(w, name, ballot=0) for name in "ab"]
-            await answered()
-            gone = [release(w, name) for name in "ab"]
-            await answered()
-            released = ["release_many"] if together else ["release"] * 2
-            assert all(verbs(node) == ["SET", "SET", *released] for node in w.nodes)
-            assert all(votes(asked) == [GRANTED] * 3 for asked in (*acquired, *gone))
-
-    main()
+    async with world(fencing=False, prefix=prefix) as w:
+        acquired = [acquire(w, name, ballot=0) for name in "ab"]
+        await answered()
+        gone = [release(w, name) for name in "ab"]
+        await answered()
+        released = ["release_many"] if together else ["release"] * 2
+        assert all(verbs(node) == ["SET", "SET", *released] for node in w.nodes)
+        assert all(votes(asked) == [GRANTED] * 3 for asked in (*acquired, *gone))
 
 
 async def test_without_room_each_is_asked_alone(monkeypatch: pytest.MonkeyPatch):
@@ -439,56 +434,48 @@ def failing(asked: Any, when: Callable[[Any], bool], error: Exception) -> None:
     asked.then(when, fail)
 
 
-def test_an_error_at_the_end_of_the_time_ends_no_other():
+async def test_an_error_at_the_end_of_the_time_ends_no_other():
     """Whatever hears of one lock: the others of its batch, and of later ones, are silent in time."""
-
-    async def main() -> None:
-        async with world() as w:
-            each(w.nodes).freeze()
-            heard, error = heard_by_the_loop(), RuntimeError("of a hook")
-            rounds = [acquire(w, name) for name in "abc"]
-            failing(rounds[0], lambda tally: tally.silent > 0, error)
-            await asyncio.sleep(TIMEOUT / 2)
-            later = acquire(w, "d")
-            await asyncio.sleep(TIMEOUT / 2 + 0.001)
-            assert heard == [error]
-            assert [asked.done for asked in (*rounds, later)] == [True] * 3 + [False]
-            await asyncio.sleep(TIMEOUT / 2 + 0.001)
-            assert later.done
-
-    SimLoop.run(main())
+    async with world() as w:
+        each(w.nodes).freeze()
+        heard, error = heard_by_the_loop(), RuntimeError("of a hook")
+        rounds = [acquire(w, name) for name in "abc"]
+        failing(rounds[0], lambda tally: tally.silent > 0, error)
+        await asyncio.sleep(TIMEOUT / 2)
+        later = acquire(w, "d")
+        await asyncio.sleep(TIMEOUT / 2 + 0.001)
+        assert heard == [error]
+        assert [asked.done for asked in (*rounds, later)] == [True] * 3 + [False]
+        await asyncio.sleep(TIMEOUT / 2 + 0.001)
+        assert later.done
 
 
-def test_an_error_while_a_turn_is_put_keeps_nothing_from_leaving():
+async def test_an_error_while_a_turn_is_put_keeps_nothing_from_leaving():
     """A hook may raise when it hears that a node is down: the other nodes are asked, and in time."""
-
-    async def main() -> None:
-        async with world(5) as w:
-            for name in "abc":
-                acquire(w, name)
-            await answered()
-            each(w.nodes[:2]).crash(keep_data=True)
-            await answered()
-            w.nodes[4].freeze()
-            heard, error = heard_by_the_loop(), RuntimeError("of a hook")
-            kept = extend(w, "a")
-            failing(kept, lambda tally: tally.silent > 0, error)
-            gone = [release(w, name) for name in "bc"]
-            await answered()
-            assert heard == [error]
-            assert [votes(asked) for asked in gone] == [[SILENT, SILENT, GRANTED, GRANTED, SILENT]] * 2
-            assert [one.pending_releases for one in w.manager.statistics().nodes[:2]] == [2, 2]
-            assert votes(kept) == [SILENT, SILENT, GRANTED, GRANTED, SILENT]
-            assert not any(asked.done for asked in (kept, *gone))
-            await asyncio.sleep(TIMEOUT)
-            assert all(asked.done for asked in (kept, *gone))
-            release(w, "a")
-            w.nodes[4].thaw()
-            each(w.nodes[:2]).start()
-            await asyncio.sleep(2)
-            assert w.keys == [()] * 5
-
-    SimLoop.run(main())
+    async with world(5) as w:
+        for name in "abc":
+            acquire(w, name)
+        await answered()
+        each(w.nodes[:2]).crash(keep_data=True)
+        await answered()
+        w.nodes[4].freeze()
+        heard, error = heard_by_the_loop(), RuntimeError("of a hook")
+        kept = extend(w, "a")
+        failing(kept, lambda tally: tally.silent > 0, error)
+        gone = [release(w, name) for name in "bc"]
+        await answered()
+        assert heard == [error]
+        assert [votes(asked) for asked in gone] == [[SILENT, SILENT, GRANTED, GRANTED, SILENT]] * 2
+        assert [one.pending_releases for one in w.manager.statistics().nodes[:2]] == [2, 2]
+        assert votes(kept) == [SILENT, SILENT, GRANTED, GRANTED, SILENT]
+        assert not any(asked.done for asked in (kept, *gone))
+        await asyncio.sleep(TIMEOUT)
+        assert all(asked.done for asked in (kept, *gone))
+        release(w, "a")
+        w.nodes[4].thaw()
+        each(w.nodes[:2]).start()
+        await asyncio.sleep(2)
+        assert w.keys == [()] * 5
 
 
 # -- the end -----------------------------------------------------------------------------------------
