@@ -12,8 +12,7 @@ from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing._memory_data import Hash
 from aioredlock_ng.testing.sim_loop import EPOCH
 from tests.batches import singles
-from tests.unit.traces import PREFIX, SCRIPTS, is_ours_to_stay
-from tests.unit.worlds import SOURCES
+from tests.unit.traces import PREFIX, SCRIPTS, SOURCES, is_ours_to_stay
 
 _MARKS: Final = PREFIX + QUEUE.encode() + b":{"
 _TICKETS: Final = PREFIX + TICKETS.encode() + b":{"

@@ -21,6 +21,8 @@ from aioredlock_ng._node.link import Link
 from aioredlock_ng._node.pipe import MAX_IN_FLIGHT
 from aioredlock_ng._node.redis_node import GIVE_UP_AFTER, HEARTBEAT, RECONNECT, RESP3_LOOK, RedisNode
 from aioredlock_ng.testing import MemoryNode, _memory_server, memory_node
+from tests.unit.node.test_ledger import owner
+from tests.unit.node.test_pipe import Recorder
 from tests.unit.tasks import cancelled, sim
 from tests.unit.traces import sent
 
@@ -30,27 +32,8 @@ LATENCY = 0.001
 CONNECT_TIMEOUT = 1.0
 
 
-def owner(number: int) -> bytes:
-    """Return an owner value."""
-    return b"%040x:host" % number
-
-
-class Recorder:
-    """A sink that writes down what it is told."""
-
-    def __init__(self) -> None:
-        self.awaited = True
-        self.replies: list[Any] = []
-
-    def on_reply(self, _: int, reply: object) -> None:
-        """Write it down."""
-        self.replies.append(reply)
-
-    @property
-    def reply(self) -> Any:
-        """The only reply."""
-        (reply,) = self.replies
-        return reply
+class Awaited(Recorder):
+    """A sink whose reply can be waited for."""
 
     async def wait(self) -> Any:
         """Wait for the reply."""
@@ -102,9 +85,9 @@ class Running:
         """The states that it went through."""
         return [state.value for state, _ in self.changes]
 
-    def send(self, command: Command) -> Recorder:
+    def send(self, command: Command) -> Awaited:
         """Submit a command and return its sink."""
-        sink = Recorder()
+        sink = Awaited()
         self.node.submit(command, sink, 0)
         return sink
 
@@ -276,7 +259,7 @@ async def test_commands_take_effect_in_the_order_of_their_submission() -> None:
 async def test_an_acquire_that_cannot_be_sent_is_silence_at_once(state: str) -> None:
     """The answer comes before submit returns, says why, and that nothing has to be undone."""
     if state == "connecting":
-        sink = Recorder()
+        sink = Awaited()
         MemoryNode().link().submit(NAME.acquire(owner(1), 10), sink, 7)
         assert sink.reply == Silence("not connected yet", sent=False)
         return
@@ -357,7 +340,9 @@ async def test_stories(story: str) -> None:
             elif step in ("close", "break off"):
                 await (it.node.aclose() if what == "close" else it.break_off())
             elif what == "heard":
-                assert list(map(said, sinks[" ".join(how[:2])].replies)) == how[2:], step
+                assert list(map(said, (reply for _, reply in sinks[" ".join(how[:2])].replies))) == how[2:], (
+                    step
+                )
             elif what in CHECKS:
                 assert CHECKS[what](it, server, *how), step
             else:
@@ -392,7 +377,7 @@ async def test_a_plain_vote_needs_room_for_its_look_at_the_incarnation() -> None
     async with running(view=QuorumView(incarnation, size=1, quarantine_ms=0)) as (it, server):
         await asyncio.sleep(0.1)  # greeted
         server.freeze()
-        sink = Recorder()
+        sink = Awaited()
         for number in range(MAX_IN_FLIGHT - 1 - it.node.status.in_flight):
             it.node.submit(NAME.acquire(owner(number), 10), sink, 0)
         vote = it.send(probed.acquire(owner(MAX_IN_FLIGHT), 10))
