@@ -235,7 +235,7 @@ def ours(w: World) -> list[bytes]:
 async def trip(operation: Awaitable[object], at: int, *, waking: bool) -> Tripwire:
     """Cancel an operation at one of its pauses, and see that it ends by that, or as it may without it."""
     wire = Tripwire(operation, at, waking=waking)
-    end = await in_task(lambda: wire)
+    wire.end = end = await in_task(lambda: wire)
     assert isinstance(end.error, asyncio.CancelledError if wire.tripped else (type(None), LockError)), end
     assert end.cancelling == wire.tripped
     return wire
