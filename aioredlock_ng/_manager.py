@@ -22,7 +22,6 @@ from ._admin.survey import Survey, survey
 from ._clock import Clock, SystemClock
 from ._core.policy import ExtensionPolicy, RetryPolicy
 from ._hold.hooks import HookList
-from ._hold.request import Request
 from ._kinds.fair import FAIR
 from ._kinds.kind import Mode
 from ._kinds.mutex import LEADER, MUTEX
@@ -37,7 +36,7 @@ from ._locks.subject import subject_of
 from ._locks.uncopied import Uncopied
 from ._session import lifecycle
 from ._session.lifecycle import Lifecycle
-from ._session.statistics import statistics_of
+from ._session.session import statistics_of
 from ._settings.node_list import split_urls
 from ._settings.options import (
     DEFAULT_PREFIX,
@@ -46,6 +45,8 @@ from ._settings.options import (
     ManagerOptions,
     OnLost,
     Options,
+    Renamed,
+    Request,
     Seconds,
     checked_blocking,
     checked_fair,
@@ -58,15 +59,14 @@ from ._settings.options import (
     checked_policy,
     checked_quorum_timeout,
     checked_reentrant,
+    refuse_options,
 )
-from ._settings.renamed import Renamed, refuse_options
 from ._settings.specs import NodeSpec, Primitives, listed, make_nodes, refuse_untagged
 from ._statistics import ManagerStatistics
 from .errors import ConfigurationError
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
 
 URLS_VARIABLE: Final = "REDLOCK_URLS"
 """Environment variable read by `LockManager.from_env`: node URLs, separated by commas."""

@@ -29,8 +29,7 @@ from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._kinds.read_write import READ, WRITE
 from aioredlock_ng._kinds.semaphore import semaphore
-from aioredlock_ng._node.packing import words
-from aioredlock_ng._node.pipe import TAGS
+from aioredlock_ng._node.pipe import TAGS, words
 from aioredlock_ng.testing import LocalNodes, NoServerError
 from benchmarks.report import Report, environment
 

@@ -7,16 +7,15 @@ from typing import final
 from weakref import ref
 
 from .._core.seats import NO_SEAT, SHARED_SEAT
-from .._hold.ancestors import ACQUIRED, REMEMBERED, Locks
 from .._hold.holding import Holding
 from .._hold.hooks import About
-from .._hold.request import Request
 from .._hold.succession import Grant
 from .._kinds.primitive import Primitive
 from .._local.local_queue import MAX_WAITERS, Contender, NameQueue
 from .._local.patience import LETS_IN, Patience, PatienceInLine
 from .._log import debugging
-from .._round.slots import SlotRound
+from .._round.round import SlotRound
+from .._settings.options import Request
 from ..errors import (
     ConfigurationError,
     LockNotAcquiredError,
@@ -28,10 +27,10 @@ from ..events import Acquired, GaveUp, Refused
 from ..events import Waiting as WaitingEvent
 from .attempt import Attempt
 from .deadline import Deadline
+from .long_waits import ACQUIRED, REMEMBERED, Locks
 from .other_kind import other_kind
 from .refusals import not_asked, report_key_without_expiry
-from .session import AcquireSession
-from .waiting import Waiting
+from .waiting import AcquireSession, Waiting
 
 
 @final

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import attrgetter
+from random import Random
 from typing import Final, final
 
 from .._core.command import ABOVE_FENCE, GRANTED, Answer, Command
@@ -13,22 +14,45 @@ from .._core.owner import signed
 from .._core.quorum import Verdict, Vote
 from .._core.seats import NO_SEAT, Seat, seat_life
 from .._hold.holding import HoldSession
-from .._hold.request import Request
 from .._hold.succession import Grant
 from .._kinds.primitive import Primitive
-from .._local.attempt_limiter import AttemptLimiter
-from .._round.asked import AcquireRound, GrantRound
+from .._local.local_queue import AttemptLimiter
 from .._round.outbox import TickContext
-from .._round.round import Round, all_answered, verdict_known
-from .._round.slots import grant_round
-from .._settings.options import Options
+from .._round.round import AcquireRound, GrantRound, Round, all_answered, grant_round, verdict_known
+from .._settings.options import Options, Request
 from ..errors import LockNotAcquiredError
-from .owners import Owners
 from .refusals import knows_why, refusal_by_nodes, without_fence
 
 STRAGGLERS: Final = 0.01
 """Seconds that slower nodes get to answer after a round is decided: how long their key will stay, or at which
 fence they stand."""
+
+OWNER_BITS: Final = 160
+"""Random bits of an owner value (A5), as many as the Redlock page takes from /dev/urandom."""
+
+OWNERS_AT_ONCE: Final = 16
+"""Owner values whose random bits are drawn at once: a system call for each would dominate an attempt."""
+
+
+@final
+class Owners:
+    """Makes the random part of the owner values of one manager (A5)."""
+
+    __slots__ = ("_digits", "_random")
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._digits: list[bytes] = []
+
+    def new(self) -> bytes:
+        """Return a new random part."""
+        # The supply is used up: draw the next one.
+        if not self._digits:
+            digits = OWNER_BITS // 4
+            number = self._random.getrandbits(OWNER_BITS * OWNERS_AT_ONCE)
+            some = b"%0*x" % (digits * OWNERS_AT_ONCE, number)
+            self._digits = [some[i : i + digits] for i in range(0, len(some), digits)]
+        return self._digits.pop()
 
 
 class TrySession(HoldSession):

@@ -7,7 +7,7 @@ from typing import Final, final
 
 from .._clock import Clock
 from .._local.local_queue import NameQueue, QueueEntry
-from .._round.futures import give_up
+from .._round.deadlines import give_up
 from ..errors import LockNotAcquiredError, LockTakenError, QuorumUnavailableError
 
 CHECKS: Final = 10

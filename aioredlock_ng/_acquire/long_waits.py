@@ -1,4 +1,8 @@
-"""Logs why a call of `acquire` waits, once it has waited for a while, and when the reason changes."""
+"""What is logged of calls of `acquire` that wait.
+
+A call that has waited for a while is logged with the reason, and again when the reason changes.  A call that
+may wait for ever causes a warning: for a lock that its own task holds, or the task that started it.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,13 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol, final
+from contextvars import ContextVar
+from typing import Final, NamedTuple, Protocol, TypeAlias, final
+from weakref import ref
 
-from .._log import report
+from .._hold.holding import Holding, Holdings
+from .._kinds.primitive import Primitive
+from .._log import Once, report
 from ..errors import LockNotAcquiredError, LockTakenError, printable
 
 LONG: Final = 2.0
@@ -21,6 +29,51 @@ MAX_LINES: Final = 20
 """Most lines about waiting calls that one manager logs within `LINES_WITHIN` seconds."""
 
 LINES_WITHIN: Final = 60.0
+
+Locks: TypeAlias = "tuple[ref[Holding], ...]"
+
+REMEMBERED: Final = 4
+"""How many locks a context remembers: the latest ones."""
+
+ACQUIRED: Final[ContextVar[Locks]] = ContextVar("aioredlock_ng_acquired", default=())
+"""The locks that were acquired in this context, by its own code or by a task that started it.
+
+They give no right to anything, and serve `Ancestors` only; some of them may be over."""
+
+
+@final
+class Ancestors:
+    """Warns of calls that wait for a lock of their own task, or of a task that started it."""
+
+    __slots__ = ("_holdings", "_warned")
+
+    def __init__(self, holdings: Holdings) -> None:
+        self._holdings = holdings
+        self._warned = Once()
+
+    def check(self, lock: Primitive, acquired: Locks) -> None:
+        """Warn, once for each lock, if a call whose context has `acquired` these may wait for ever."""
+        names = lock.names
+        # A semaphore of several permits: another holder may release one.
+        if not lock.kind.full(1):
+            return
+        for each in acquired:
+            # Released, collected or of other names.
+            holding = each()
+            if holding not in self._holdings.all or set(names).isdisjoint(holding.names):
+                continue
+            if self._warned.first(names):
+                report(
+                    logging.WARNING,
+                    "a task waits for lock %s, which it or a task that started it has acquired: if the "
+                    "holder waits for this task, neither can continue.  Release the lock before "
+                    "acquiring it again, or pass its lease to tasks that work under it; reentrant=True "
+                    "works only for the task that holds the lock",
+                    printable(names),
+                    lock=names,
+                    kind=lock.kind.name,
+                )
+            return
 
 
 class Waiter(Protocol):

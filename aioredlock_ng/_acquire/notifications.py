@@ -19,7 +19,7 @@ from typing import Final, final
 from .._core.quorum import majority
 from .._core.slots import ANY, MAX_PERMITS
 from .._node import Node
-from .._round.futures import ring
+from .._round.deadlines import ring
 
 MAX_DIGITS: Final = 6
 """Most digits of a number in a notification; a longer one counts as missing."""

@@ -7,27 +7,95 @@ short where the call has to poll.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final, final
 
-from .._core.policy import after_expiry, fallback_retry, notice_jitter, poll, reminder, should_retry_now
+from .._core.policy import (
+    RetryPolicy,
+    after_expiry,
+    fallback_retry,
+    notice_jitter,
+    poll,
+    reminder,
+    should_retry_now,
+)
 from .._core.quorum import Verdict
 from .._core.seats import HEAD_START, MOST_AHEAD
 from .._core.slots import ANY
 from .._local.handoff import YIELD, YIELD_WITHOUT_LISTENERS, HandoffWindow
 from .._local.local_queue import Contender
+from .._log import Once
+from .._round.availability import Availability
+from .._round.deadlines import give_up, wait_for
 from .._round.round import majority_answered
 from ..errors import LockNotAcquiredError, LockTakenError
-from .attempt import Attempt
+from .attempt import Attempt, TrySession
 from .deadline import Deadline
-from .notifications import ReleaseListener
-from .session import AcquireSession
+from .long_waits import Ancestors, LongWaits
+from .notifications import Notifications, ReleaseListener
+from .refusals import LocalRefusals
 
 SPLIT_WITHIN: Final = 4
 """Round trips after an attempt within which the other losers of a split vote undo their attempts, too."""
 
-
 SAME_EXPIRY: Final = 0.005
 """Seconds by which the expiry of one key, read at two moments, may differ."""
+
+
+@final
+class Sleeps:
+    """The waits of all calls of one manager: each for a limited time, and none beyond the manager's end."""
+
+    __slots__ = ("_availability", "_futures")
+
+    def __init__(self, availability: Availability) -> None:
+        self._availability = availability
+        self._futures: set[asyncio.Future[bool]] = set()
+
+    def __len__(self) -> int:
+        """Number of acquires that wait in a queue or for their next attempt."""
+        return len(self._futures)
+
+    async def wait(self, future: asyncio.Future[bool], seconds: float | None) -> bool:
+        """Wait for `future`, at most `seconds`, and return its result; False when the time is up.
+
+        Raises:
+            ManagerClosedError: when the manager is closed meanwhile.
+        """
+        self._futures.add(future)
+        try:
+            done = await wait_for(future, seconds)
+        finally:
+            self._futures.discard(future)
+        # `end` has woken this wait; or the future was set in the turn in which the manager was closed.
+        if self._availability.closing:
+            raise self._availability.closed_error()
+        return done
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for so many seconds; raises as `wait` does."""
+        await self.wait(asyncio.get_running_loop().create_future(), seconds)
+
+    def end(self) -> None:
+        """End all waits: the manager is being closed."""
+        for future in self._futures:
+            give_up(future)
+
+
+class AcquireSession(TrySession):
+    """The parts of a session that its calls of `acquire` share."""
+
+    __slots__ = ()
+
+    node_timeout: float
+    retry: RetryPolicy
+    local: LocalRefusals
+    notifications: Notifications
+    sleeps: Sleeps
+    long_waits: LongWaits
+    no_expiry: Once
+    """Keys without expiry that have been reported."""
+    ancestors: Ancestors
 
 
 @final

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from .._settings.duration import parse_duration
+from .._settings.options import parse_duration
 
 if TYPE_CHECKING:
     from .. import LockManager
@@ -39,7 +39,6 @@ QUARANTINE_VARIABLE: Final = "REDLOCK_RESTART_QUARANTINE"
 
 DEFAULT_TTL: Final = 10.0
 """Seconds: the manager's default, which a shorter quarantine must bring down with it."""
-
 
 TIMES: Final = "A TIME is a number of seconds, or has units: 90s, 5m, 1h30m."
 

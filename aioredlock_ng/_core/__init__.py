@@ -44,7 +44,7 @@ not; a resource that refuses smaller fences is then what keeps the late ones out
 
 **Memory.**  A master that has lost its data has forgotten locks.  It is known by its *record*, and has no
 vote until every lock that it may have forgotten has ended (`quarantine`).  The record also says whose the
-node is (`claims`): a client writes nothing before it has seen that a majority is its own (`quorum_view`).
+node is: a client writes nothing before it has seen that a majority is its own (`quorum_view`).
 
 **Clocks.**  Masters expire keys by their time of day.  Their answers tell it, and a master whose clock jumps
 ahead is noticed, reported and quarantined (`clock_watch`).
@@ -62,6 +62,6 @@ All of this rests on assumptions, which docs/explanation/guarantees.md explains 
 Source: "Distributed Locks with Redis" in the Redis documentation, called *the Redlock page*.
 Nothing in `_core` imports asyncio or redis, or reads a clock: `now` is always an argument.
 
-Read on in this order: `quorum`, `validity`, `policy`, `command`, `fencing`, `quarantine`, `claims`,
-`quorum_view`, `clock_watch`.
+Read on in this order: `quorum`, `validity`, `policy`, `command`, `fencing`, `quarantine`, `quorum_view`,
+`clock_watch`.
 """

@@ -18,10 +18,10 @@ reads::
 - *closed*: until then, in Unix milliseconds by the node's clock, no client of the quorum takes a new lock on
   *any* node: this one was another quorum's, whose leases may still live.  0 when it was not.
 - *claim*: since when the node belongs to this quorum, whether by an `init` or by a client's first use, and
-  the holder label of that client (`claims`).
+  the holder label of that client (`Claim`).
 
 A client *greets* a node when it connects and with every heartbeat: the node compares its record with its
-present identity, and writes a new one when it is missing or another server's.  An record that lets the
+present identity, and writes a new one when it is missing or another server's.  A record that lets the
 client vote is the *expected record* of this node.  It goes along with every command that counts as a
 vote, and the node grants only what comes with exactly the record that it has.  So ``FLUSHALL``, a restart
 with old data, and another client's quarantine are noticed by the first command that could be fooled by them.
@@ -32,10 +32,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from typing import Final, final
-
-from .claims import Claim, read_claim
-
-NO_CLAIM: Final = Claim()
 
 FORMAT: Final = b"1"
 """The version of the incarnation record's format that this package writes."""
@@ -63,6 +59,86 @@ the node again, which they do twice a second, they may go on extending their lea
 
 LONGEST_TTL_MS: Final = 86_400_000
 """The longest that a lock can live unextended (24 h)."""
+
+BY_INIT: Final = b"init"
+"""An operator's statement: no client takes such a node away."""
+
+BY_USE: Final = b"use"
+"""A client found the node without an incarnation record, and used it."""
+
+_YEAR_10000_MS: Final = 253_402_300_800_000
+
+_MAX_LABEL: Final = 200
+"""Characters of a holder label that are shown."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Which quorum a node belongs to, since when, and by which client (R12a).
+
+    Every incarnation record that the clients of a quorum write has the same claim.
+    """
+
+    born_ms: int = 0
+    """When that was, in Unix milliseconds by the clock of one of its nodes."""
+    how: bytes = BY_USE
+    label: bytes = b""
+    """The holder label of the client that made it."""
+
+    def __bytes__(self) -> bytes:
+        return b"%d:%b:%b" % (self.born_ms, self.how, self.label)
+
+    def __str__(self) -> str:
+        how = "initialised by `init` of" if self.how == BY_INIT else "first used by"
+        label = ascii(self.label.decode(errors="replace")[:_MAX_LABEL])[1:-1] or "an unknown client"
+        return f"{how} {label} at {_moment(self.born_ms)}"
+
+    def outranks(self, other: Claim) -> bool:
+        """Whether a quorum with this claim may take a node that a quorum with the `other` one has claimed.
+
+        Never from an `init`.  Else `init` goes before use, and the older before the younger.  A node that
+        was taken back has the claim of the quorum that took it: no two take it from each other for ever.
+        """
+        return other.how != BY_INIT and self.rank < other.rank
+
+    @property
+    def rank(self) -> tuple[bool, int]:
+        """The less, the higher."""
+        return self.how != BY_INIT, self.born_ms
+
+
+NO_CLAIM: Final = Claim()
+
+
+def read_claim(value: bytes) -> Claim | None:
+    """Read a claim; None when it is none."""
+    born, _, rest = value.partition(b":")
+    how, separator, label = rest.partition(b":")
+    if not born.isdigit() or not how.isalpha() or not separator:
+        return None
+    return Claim(born_ms=int(born), how=how, label=label)
+
+
+def _moment(ms: int) -> str:
+    """Return a moment of Unix time as people read it, in UTC."""
+    if ms >= _YEAR_10000_MS:
+        return "an unknown time"
+    days, seconds = divmod(ms // 1000, 86_400)
+    year = 1970
+    while days >= (length := 365 + _leap(year)):
+        days, year = days - length, year + 1
+    month = 1
+    for length in (31, 28 + _leap(year), 31, 30, 31, 30, 31, 31, 30, 31, 30):
+        if days < length:
+            break
+        days, month = days - length, month + 1
+    minutes, second = divmod(seconds, 60)
+    return f"{year}-{month:02}-{days + 1:02} {minutes // 60:02}:{minutes % 60:02}:{second:02} UTC"
+
+
+def _leap(year: int) -> bool:
+    return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
 
 
 @final

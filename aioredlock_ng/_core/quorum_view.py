@@ -1,7 +1,7 @@
 """What one client knows of its quorum from all its nodes together, and what it may do there (R12, R12a).
 
 **Look first, write after.**  A client greets its nodes read-only until a majority of them has answered and
-none belongs to a quorum of another size.  Only then does it write: an record where there is none, with the
+none belongs to a quorum of another size.  Only then does it write: a record where there is none, with the
 claim of the nodes that agree with it, so that all of them were claimed at one moment.  A client that is
 refused has written nothing.
 
@@ -27,9 +27,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, final
 
-from .claims import BY_INIT, BY_USE, Claim
 from .fencing import FLOOR_AHEAD_MS, RAISE_AHEAD_MS, SHIFT
-from .quarantine import LONGEST_TTL_MS, TAKING_BACK_MS, Incarnation, parse, parse_any, wait_ms
+from .quarantine import (
+    BY_INIT,
+    BY_USE,
+    LONGEST_TTL_MS,
+    TAKING_BACK_MS,
+    UNKNOWN_IDENTITY,
+    Claim,
+    Incarnation,
+    parse,
+    parse_any,
+    wait_ms,
+)
 from .quorum import majority
 
 CATCHING_UP_MS: Final = FLOOR_AHEAD_MS - RAISE_AHEAD_MS
@@ -37,6 +47,20 @@ CATCHING_UP_MS: Final = FLOOR_AHEAD_MS - RAISE_AHEAD_MS
 
 LONGEST_CLOSED_MS: Final = wait_ms(LONGEST_TTL_MS) + TAKING_BACK_MS
 """For so long a quorum is closed at most when it takes a node back."""
+
+MAX_SERVERS: Final = 16
+"""Servers of one name that are remembered; restarts and failovers make new ones."""
+
+SEVERAL_SERVERS: Final = (
+    "its name leads to different servers on successive connections; they do not know each other's locks, "
+    "so two clients can hold the same lock (A4)"
+)
+
+ONE_SERVER_EACH: Final = (
+    "give each node the address of one server (in Kubernetes that of its pod, not of the service), "
+    "without a load balancer in front of several servers"
+)
+"""What to do about it."""
 
 
 @final
@@ -235,3 +259,28 @@ class QuorumView:
         assert view.incarnation is not None, "it agrees"
         floor = view.incarnation.floor
         return floor if floor >> SHIFT > view.time_ms + RAISE_AHEAD_MS else 0
+
+
+@final
+class ServersSeen:
+    """The servers behind one name, in the order in which they answered.
+
+    A restart or a failover makes a new server, and the old one never comes back under its identity: a server
+    that was left for another one and answers again was alive all the time, and so are both now.
+    """
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: dict[bytes, None] = {}
+
+    def returns(self, identity: bytes) -> bool:
+        """Take a server's answer, by its identity; return whether another one has answered since its last."""
+        if not identity or identity == UNKNOWN_IDENTITY:
+            return False
+        returned = identity in self._seen and identity != next(reversed(self._seen))
+        self._seen.pop(identity, None)
+        self._seen[identity] = None
+        if len(self._seen) > MAX_SERVERS:
+            del self._seen[next(iter(self._seen))]
+        return returned

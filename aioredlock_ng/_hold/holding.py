@@ -16,12 +16,16 @@ import logging
 import math
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
 from typing import ClassVar, Final, final
 from weakref import WeakSet
 
-from .._core.command import Answer
+from .._clock import Clock
+from .._core.clock_watch import ClockWatch
+from .._core.command import Answer, Reply
 from .._core.policy import EXTENSION_RETRY
-from .._core.quorum import Extension, Tally, extension_verdict
+from .._core.quorum import Extension, Tally, Vote, extension_verdict, majority
 from .._core.seats import NO_SEAT
 from .._core.validity import asked_at, valid_until
 from .._kinds.kind import Kind
@@ -29,20 +33,109 @@ from .._local.handoff import HandoffWindow
 from .._local.local_queue import Contender, LocalQueue
 from .._local.runner import runner_of
 from .._log import debugging, report
-from .._round.asked import ExtendRound
-from .._round.round import Round
-from .._round.session import RoundSession
+from .._round.availability import Availability
+from .._round.outbox import Outbox
+from .._round.releases import Releases
+from .._round.round import ExtendRound, Round
+from .._settings.options import Request
 from .._statistics import Counters
 from ..errors import LockLostError, LossReason, NodeVote, printable
 from ..events import Downgraded, Extended, ExtensionsLow, Lost, NotExtended, Released
 from .body import Body
-from .count import Count
 from .hooks import About, HookList
-from .loss import lost_error
-from .repair import Repair
-from .request import Request
 from .succession import Grant, Succession
 from .watchdog import Watchdog
+
+_WHY: Final = {
+    LossReason.RELEASED: "was released",
+    LossReason.EXPIRED: "was lost: its validity ended before a majority extended it",
+    LossReason.REFUSED: "was lost: a majority of the nodes does not hold it any more",
+    LossReason.EXTENSIONS_EXHAUSTED: (
+        "was lost after {extensions} extensions, the limit set by ExtensionPolicy.max_extensions"
+    ),
+    LossReason.MANAGER_CLOSED: "was given up: its manager was closed",
+    LossReason.LOOP_CLOSED: "was lost: its event loop was closed before it was released",
+}
+"""The messages of `LockLostError`: why a lease is not held any more."""
+
+MAX_DEPTH: Final = 100
+"""Leases of one lock that its task may have at once: more would be an endless recursion."""
+
+
+class RoundSession:
+    """What rounds use of their session."""
+
+    __slots__ = ()
+
+    clock: Clock
+    random: Random
+    clocks: ClockWatch
+    """The nodes'."""
+    outbox: Outbox
+    releases: Releases
+    availability: Availability
+
+
+@final
+@dataclass(slots=True)
+class Count:
+    """The leases that a task has of one reentrant lock, and the blocks that it is inside of (R27)."""
+
+    asked: list[Kind]
+    """The kind that each lease was asked for as; released leases are removed."""
+    blocks: int = 0
+    """How many blocks are open under them."""
+
+    @property
+    def full(self) -> bool:
+        """Whether the task may have no further lease."""
+        return len(self.asked) >= MAX_DEPTH
+
+    def weaken(self, asked: Kind, weaker: Kind) -> None:
+        """Note that a lease that was asked for as `asked` is content with `weaker` from now on.
+
+        Raises:
+            RuntimeError: another lease is not.
+        """
+        # All other leases must be content with it already: the lock is one for all of them.
+        others = self.asked.copy()
+        others.remove(asked)
+        if any(kind is not weaker for kind in others):
+            raise RuntimeError(
+                "a write lease cannot be downgraded while its task has another lease of the lock that "
+                "was requested for writing: release that one first"
+            )
+        self.asked = [*others, weaker]
+
+
+@final
+class Repair:
+    """Ignores the answer to a repair (R9): the next extension checks the node again."""
+
+    __slots__ = ("_lease",)
+
+    def __init__(self, lease: Holding) -> None:
+        self._lease = lease
+
+    @property
+    def awaited(self) -> bool:
+        """A repair goes out again only while the lease is held."""
+        return self._lease.held
+
+    def on_reply(self, node: int, reply: Reply) -> None:
+        """Do nothing."""
+
+
+def lost_error(
+    names: tuple[str, ...], reason: LossReason, votes: tuple[NodeVote, ...], *, extensions: int
+) -> LockLostError:
+    """Return the error; `votes` are what the nodes said in the round that explains it."""
+    why = _WHY.get(reason, "was lost").format(extensions=extensions)
+    granted = sum(vote.vote is Vote.GRANTED for vote in votes)
+    # Lost by the clock although a majority agreed: this process took up their answers too late.
+    if reason is LossReason.EXPIRED and votes and granted >= majority(len(votes)):
+        why = "was lost: its validity had ended when a majority extended it; these votes came too late"
+    return LockLostError(f"lock {printable(names)} {why}", reason=reason, names=names, votes=votes)
 
 
 def extension_decided(tally: Tally) -> bool:

@@ -16,12 +16,10 @@ from .._kinds.primitive import Primitive
 from .._local.runner import current_runners
 from .._round.releases import Releases
 from .._round.round import Round
+from .._settings.options import Request
 from ..errors import LockLostError, LossReason, printable
 from .body import Body
-from .count import MAX_DEPTH, Count
-from .holding import Holding, HoldSession
-from .loss import lost_error
-from .request import Request
+from .holding import MAX_DEPTH, Count, Holding, HoldSession, lost_error
 
 
 def outermost(holding: Holding, releases: Releases) -> View:

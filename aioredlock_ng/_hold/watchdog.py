@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Final, Protocol, final
 
 from .._clock import Clock
-from .._round.deadlines import DeadlineHeap
-from .._round.futures import ring, wait_for
+from .._round.deadlines import DeadlineHeap, ring, wait_for
 
 TICK: Final = 0.25
 """Seconds: while leases are held the watchdog wakes at least this often, since the loop's timers

@@ -11,11 +11,10 @@ from typing import Any, NoReturn, Self, final
 from .._core.election import Leader, LeaderUnknown
 from .._core.policy import ExtensionPolicy
 from .._hold.holding import Holding
-from .._hold.request import Request
 from .._kinds.primitive import Primitive
 from .._local.runner import act_for, current_task, in_task_of_its_own
 from .._session.lifecycle import Lifecycle
-from .._settings.options import checked_policy
+from .._settings.options import Request, checked_policy
 from ..errors import LockLostError, printable
 from .announcement import Announcement
 from .elections import Elections

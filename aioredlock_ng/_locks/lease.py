@@ -16,8 +16,7 @@ from .._hold.reentry import View
 from .._kinds.kind import Mode
 from .._round.round import all_answered, majority_answered
 from .._session.session import Session
-from .._settings.options import Fence_co, Generic, Seconds, Slot_co
-from .._settings.renamed import Renamed
+from .._settings.options import Fence_co, Generic, Renamed, Seconds, Slot_co
 from ..errors import LockLostError, LossReason, NodeVote, QuorumUnavailableError, printable
 
 

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 from .._acquire.acquisition import Acquisition
 from .._admin.survey import survey
 from .._hold.reentry import outermost, reenter
-from .._hold.request import Request
 from .._kinds.primitive import Primitive
 from .._local.runner import act_for
 from .._session import lifecycle
 from .._session.lifecycle import Lifecycle
-from .._settings.options import Fence_co, Generic, Slot_co
-from .._settings.renamed import Renamed
+from .._settings.options import Fence_co, Generic, Renamed, Request, Slot_co
 from ..errors import LockTakenError, QuorumUnavailableError, printable
 from .lease import Lease
 from .uncopied import Uncopied

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias, final
 
 from .._core.election import Leader, LeaderUnknown, Look, Seen, seen
-from .._round.futures import ring
+from .._round.deadlines import ring
 from .._round.outbox import Outbox
 from .._round.round import Round, all_answered
 from .._session.session import Session

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Generic, final
 
-from .._hold.request import Request
 from .._kinds.primitive import Primitive
 from .._session.lifecycle import Lifecycle
-from .._settings.options import Fence_co, Seconds, checked_blocking, checked_quorum_timeout
+from .._settings.options import Fence_co, Request, Seconds, checked_blocking, checked_quorum_timeout
 from ..errors import printable
 from .lease import Lease
 from .lock import Lock

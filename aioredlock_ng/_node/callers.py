@@ -9,8 +9,7 @@ from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import ResponseError
 
 from ..errors import ConfigurationError
-from .call_limiter import at_once
-from .client_name import name_and_address
+from .calls import at_once
 from .failures import withheld
 from .plain import facts_in, plain
 
@@ -111,3 +110,20 @@ async def facts_of(caller: ClientCaller | ClusterCaller) -> dict[bytes, bytes]:
         for section in (b"server", b"memory"):
             facts |= facts_in(plain(await caller.call((b"INFO", section), raw=True)))
     return facts
+
+
+def name_and_address(pool: Any) -> tuple[str, tuple[object, ...]]:
+    """Return the name of a client with this pool, for messages, and what tells it apart from other nodes."""
+    if service := getattr(pool, "service_name", None):  # Redis Sentinel tells the address at each connect
+        return f"client:sentinel:{service}", (
+            "sentinel",
+            id(getattr(pool, "sentinel_manager", pool)),
+            service,
+        )
+    options = pool.connection_kwargs
+    if path := options.get("path"):
+        return f"client:unix://{path}", (path,)
+    host, port = options.get("host", "localhost"), options.get("port", 6379)
+    if options.get("server") is not None:  # fakeredis: the server is an object
+        return f"client:fake:{host}:{port}", ("fake", id(options["server"]))
+    return f"client:{host}:{port}", (host, port)

@@ -25,8 +25,7 @@ from .calls import Calls
 from .failures import refusal, why, without_secrets
 from .fork import generation
 from .greeting import Greeting
-from .packing import words
-from .pipe import MISFIT, without_request_id
+from .pipe import MISFIT, without_request_id, words
 from .plain import plain, text
 from .probe import CHANGED, write_probe
 

@@ -34,7 +34,7 @@ from .handshake import (
     make_connection,
 )
 from .link import Link, notice_dead_peers
-from .parcel import Entry
+from .pipe import Entry
 from .redis_sentinel import RedisSentinels
 from .urls import NodeUrl
 

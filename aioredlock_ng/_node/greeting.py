@@ -22,9 +22,8 @@ from .._core.quarantine import (
     parse,
     parse_any,
 )
-from .._core.quorum_view import QuorumView
+from .._core.quorum_view import ONE_SERVER_EACH, SEVERAL_SERVERS, QuorumView, ServersSeen
 from .._core.rights import glob_escaped
-from .._core.servers_seen import ONE_SERVER_EACH, SEVERAL_SERVERS, ServersSeen
 from .._log import report
 from .failures import in_our_words, refusal
 

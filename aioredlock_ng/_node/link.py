@@ -14,8 +14,7 @@ from weakref import WeakKeyDictionary
 
 from .._core.command import Command, Purpose
 from .fork import close_in_children, generation
-from .parcel import Entry
-from .pipe import DesynchronisedError, Pipe
+from .pipe import DesynchronisedError, Entry, Pipe
 
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 """`SO_LINGER` on, zero seconds: closing sends RST and drops what the kernel still holds."""

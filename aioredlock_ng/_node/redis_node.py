@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final, final
 
 from .._core.command import Command, Proof, Purpose, Receiver, Reply, Silence
-from .._core.hash_tag import hash_tag, no_tag
+from .._core.keyspace import hash_tag, no_tag
 from .._core.policy import RetryPolicy
 from .._core.rights import NOTICE_RIGHTS, channel_rule
 from .._log import report
@@ -21,9 +21,7 @@ from .connection import Endpoint, run_ids_behind
 from .failures import notes_of, why
 from .handshake import Identity
 from .link import Link, heartbeat
-from .packing import pack_precondition
-from .parcel import Entry, Parcel
-from .pipe import limit_for
+from .pipe import Entry, Parcel, limit_for, pack_precondition
 from .probe import Probe, WriteProbe, write_probe
 
 RECONNECT: Final = RetryPolicy(base=0.05, cap=0.5)

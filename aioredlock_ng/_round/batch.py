@@ -31,9 +31,8 @@ from .._kinds.answers import (
     read_extend,
 )
 from .._kinds.primitive import bulk, packed_ms, packed_number
-from .._node.parcel import Fail
-from .asked import AcquireRound, Asked, ExtendRound, ReleaseRound
-from .round import grant_all
+from .._node.pipe import Fail
+from .round import AcquireRound, Asked, ExtendRound, ReleaseRound, grant_all
 
 MAX_BATCH: Final = 32
 """Most locks in one script: it blocks a server for less than half a millisecond."""

@@ -1,5 +1,6 @@
-"""Deadlines: a heap of items by deadline, and the time limits of rounds, with one timer for all of them.
+"""Time limits: waits for a future with a limit, a heap of items by deadline, and the time limits of rounds.
 
+A future is True when its event has come, False at the limit.  One timer serves the limits of all rounds.
 Nearly every round ends long before its time limit, and most have the same limit.  A timer for each round
 would cost more than the round itself.
 """
@@ -14,6 +15,39 @@ from typing import Final, Generic, Protocol, TypeVar, final
 
 SPARE_ENTRIES: Final = 64
 """Entries that a heap may hold in excess of two for each living item, before it drops stale ones."""
+
+
+def ring(future: asyncio.Future[bool]) -> None:
+    """Wake the task that waits for `future`, unless its wait has ended: the event has come."""
+    if not future.done():
+        future.set_result(True)
+
+
+def give_up(future: asyncio.Future[bool]) -> None:
+    """Wake the task that waits for `future`, unless its wait has ended: the event will not come."""
+    if not future.done():
+        future.set_result(False)
+
+
+async def wait_for(future: asyncio.Future[bool], seconds: float | None) -> bool:
+    """Wait for `future`, at most `seconds` (None: no limit); return its result, or False at the limit."""
+    timer = None if seconds is None else future.get_loop().call_later(seconds, give_up, future)
+    try:
+        return await future
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """Return the running event loop, or raise an error that says that one is needed."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError(
+            "a LockManager works only with asyncio, and no asyncio event loop is running here (trio's "
+            "does not count)"
+        ) from None
 
 
 class Ends(Protocol):

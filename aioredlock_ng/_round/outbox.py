@@ -26,10 +26,10 @@ from .._core.command import Answer
 from .._core.quorum import Vote, majority
 from .._node import Node
 from .._node.link import flusher
-from .._node.parcel import Parcel
-from .asked import AcquireRound, Asked, ExtendRound, ReleaseRound
+from .._node.pipe import Parcel
 from .batch import MAX_BATCH, Batch, Extensions, FencedAcquires, PlainAcquires, Releases
 from .deadlines import Deadlines
+from .round import AcquireRound, Asked, ExtendRound, ReleaseRound
 
 NOT_HELD: Final = Answer(Vote.REFUSED, "was not held", wait=0.0)
 """Stands for a node's answer to a release whose acquire it was never sent."""
@@ -238,7 +238,6 @@ class Outbox:
 
 
 AskedRound = TypeVar("AskedRound", bound=Asked)
-
 
 _TTL_AND_FENCED: Final = attrgetter("ttl", "fenced")
 

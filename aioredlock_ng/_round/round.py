@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, final
 
 from .._core.command import GRANTED, Answer, Command, Reply, Silence
+from .._core.fencing import range_end
 from .._core.quorum import Tally, Verdict, Vote
+from .._core.slots import ANY, most_granted
 from .._kinds.primitive import Primitive
 from .._node import Node
 from ..errors import NodeVote
-from .deadlines import Deadlines
-from .futures import wait_for
+from .deadlines import Deadlines, wait_for
 
 Decided: TypeAlias = Callable[[Tally], bool]
 """The condition that `Round.wait` waits for: whether a tally tells the waiting task enough."""
@@ -21,6 +23,9 @@ NOTHING_KNOWN: Final[Mapping[int, Answer]] = {}
 
 NO_REPLY: Final = Silence("no answer yet")
 """Stands for a reply that is still missing."""
+
+ORPHANED: Final = Answer(Vote.REFUSED, "granted another slot, which is released again")
+"""Replaces the grant of another slot than the one that was won."""
 
 
 def verdict_known(tally: Tally) -> bool:
@@ -278,3 +283,221 @@ def grant_all(rounds: Sequence[Round], node: int, answer: Answer) -> None:
         others = granted + round_.pending < round_.size
         if others or round_._waiting or round_._then is not None:  # noqa: SLF001
             round_.tell()
+
+
+# -- the rounds of one lock each, most of which the outbox groups into batches (R42) --------------------
+
+
+class Asked(Round):
+    """A round for one lock, which is sent in a batch or as its `command`."""
+
+    primitive: Primitive
+    owner: bytes
+
+    @property
+    @abstractmethod
+    def command(self) -> Command:
+        """The round's operation as a command for this lock alone."""
+
+
+class Granting(Round):
+    """A round that acquires, in a batch or as a command of its own."""
+
+    # The value of `stragglers` from the moment at which `thin_out` has removed the fences.
+    _stragglers_found: bool | None = None
+
+    def _differs_from(self, fence: int) -> bool:
+        """Whether a node granted at another fence."""
+        return any(a is not None and a.vote is Vote.GRANTED and a.fence != fence for a in self.answers)
+
+    def thin_out(self) -> None:
+        """As in `Round`."""
+        # Before the fences go: the release still has to know whether to raise a counter (R10).
+        self._stragglers_found = self.stragglers
+        super().thin_out()
+
+
+@final
+class AcquireRound(Asked, Granting):
+    """The acquire of one name, in a batch."""
+
+    # Set in the turn of the event loop in which the round is sent, as is the ballot.
+    owner = b""
+    ballot = 0
+    """The proposed fence, or the first of the proposed fence range; 0 without fencing."""
+    agreed = 0
+    """Number of nodes that granted the proposed fences and count for their certificate (R10)."""
+
+    def __init__(self, outbox: Asks, primitive: Primitive, ttl: float, *, block: int) -> None:
+        self._begin(outbox)
+        self.primitive = primitive
+        self.ttl = ttl
+        self.block = block
+
+    def read(self, reply: Reply) -> Answer:
+        """Read the reply to `command`."""
+        return self.primitive.read_acquire(reply)
+
+    @property
+    def command(self) -> Command:
+        """As in `Asked`."""
+        return self.primitive.acquire(self.owner, self.ttl, self.ballot, self.block)
+
+    @property
+    def stragglers(self) -> bool:  # type: ignore[override]
+        """Whether a node granted at another fence."""
+        if self._stragglers_found is not None:
+            return self._stragglers_found
+        # No fences; or every grant came in a batch with the proposed fences, the usual case.
+        if not self.ballot or self.agreed == self.granted:
+            return False
+        # Some grants were not counted as agreed: nodes that got a command for this lock alone may still
+        # stand at the proposed fence, so compare each.
+        return self._differs_from(range_end(self.ballot, self.block))
+
+
+class GrantRound(Granting):
+    """The acquire of a lock that is not batched."""
+
+    fence = 0
+    """The fence of the win, once there is a certificate for it."""
+
+    @property
+    def stragglers(self) -> bool:  # type: ignore[override]
+        """As in `AcquireRound`."""
+        return self._differs_from(self.fence) if self._stragglers_found is None else self._stragglers_found
+
+
+@final
+class ReleaseRound(Asked):
+    """The release of one name, without a counter to raise."""
+
+    learns = True
+
+    def __init__(
+        self,
+        outbox: Asks,
+        primitive: Primitive,
+        owner: bytes,
+        keeps: float,
+        *,
+        quiet: bool,
+        unsent: Sequence[int],
+    ) -> None:
+        self._begin(outbox)
+        self.primitive = primitive
+        self.owner = owner
+        self.keeps = keeps
+        self.quiet = quiet
+        if unsent:
+            self.unsent = unsent
+
+    def read(self, reply: Reply) -> Answer:
+        """Read the reply to `command`."""
+        return self.primitive.kind.release.read(reply)
+
+    @property
+    def command(self) -> Command:
+        """As in `Asked`."""
+        return self.primitive.release(self.owner, self.keeps, quiet=self.quiet)
+
+
+@final
+class ExtendRound(Asked):
+    """The extension of one name."""
+
+    # An extension raises the counters of the nodes that it reaches; a silent node's is raised at the next
+    # acquire.
+    stragglers = False
+
+    def __init__(
+        self,
+        outbox: Asks,
+        primitive: Primitive,
+        owner: bytes,
+        ttl: float,
+        *,
+        fence: int,
+        on_answer: Callable[[int, Answer], None],
+    ) -> None:
+        self._begin(outbox)
+        self._on_answer = on_answer
+        self.primitive = primitive
+        self.owner = owner
+        self.ttl = ttl
+        self.fence = fence
+        self.fenced = fence > 0
+
+    def read(self, reply: Reply) -> Answer:
+        """Read the reply to `command`."""
+        return self.primitive.kind.extend.read(reply)
+
+    @property
+    def command(self) -> Command:
+        """As in `Asked`."""
+        return self.primitive.extend(self.owner, self.ttl, self.fence)
+
+
+def grant_round(outbox: Asks, primitive: Primitive) -> GrantRound:
+    """Return a round that acquires a lock without a batch."""
+    return (SlotRound if primitive.kind.no_slot else GrantRound)(outbox, primitive.read_acquire)
+
+
+@final
+class SlotRound(GrantRound):
+    """The acquire of a semaphore's permit, with a tally for each slot (R24, R25).
+
+    WON with Q grants of one slot, LOST as soon as no slot can reach Q.  `granted` counts the grants of the
+    slot that most nodes granted; grants of other slots count as refusals.
+    """
+
+    slot = ANY
+    """The slot that was won, after the win."""
+    _give_back: Callable[[list[int]], object] | None = None
+
+    def take(self, node: int, answer: Answer) -> None:
+        """Take a node's answer; one that comes after the win may still grant another slot."""
+        orphaned = self.verdict is Verdict.WON and answer.vote is Vote.GRANTED and answer.slot != self.slot
+        super().take(node, ORPHANED if orphaned else answer)
+        # The holding exists already, and learns at once of a slot that it has to release there.  Before
+        # that, `settle` finds the orphaned slot among the answers.
+        if orphaned and self._give_back is not None:
+            self._give_back([node])
+
+    def cast(self, vote: Vote) -> Verdict:
+        """Count the vote that was just stored in `answers`."""
+        self.pending -= 1
+        # Example: of five nodes two have granted slot 0 to this call, two slot 1, and one has not answered.
+        # That is two granted, two refused, one pending, and either slot may still win.
+        granted = [a.slot for a in self.answers if a is not None and a.vote is Vote.GRANTED]
+        slot, self.granted = most_granted(granted)
+        self.silent += vote is Vote.SILENT
+        # Not counted one by one: when another slot takes the lead, grants become refusals.
+        self.refused = self.size - self.pending - self.silent - self.granted
+        # The verdict stands; only the numbers change.
+        if self.verdict is not Verdict.PENDING:
+            return self.verdict
+        # Won: grants of other slots are worth nothing now, and go back once there is a holding.
+        if self.granted == self.quorum:
+            self.verdict, self.slot = Verdict.WON, slot
+            self.answers = [ORPHANED if self._is_stray(answer) else answer for answer in self.answers]
+        # Lost: even if all missing answers are for the leading slot, it falls short.
+        elif self.granted + self.pending < self.quorum:
+            self.verdict = Verdict.LOST
+        return self.verdict
+
+    def _is_stray(self, answer: Answer | None) -> bool:
+        return answer is not None and answer.vote is Vote.GRANTED and answer.slot != self.slot
+
+    def won(self, primitive: Primitive) -> Primitive:
+        """Return the primitive at the slot that was won."""
+        return primitive if self.slot == ANY else primitive.at(self.slot)
+
+    def settle(self, give_back: Callable[[list[int]], object]) -> None:
+        """Call `give_back` with the nodes that granted another slot than the one that was won.
+
+        Called at once, and again for each such node that answers later.
+        """
+        # Set first: a late answer during the call below is given back by `take`.
+        self._give_back = give_back
+        give_back([node for node, answer in enumerate(self.answers) if answer is ORPHANED])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import sys
+import threading
 import warnings
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from random import Random
-from typing import Protocol, final
+from typing import Final, Protocol, final
 from weakref import WeakSet
 
 import anyio
@@ -17,15 +19,67 @@ import anyio
 from .._clock import Clock
 from .._hold.hooks import HookList
 from .._kinds.kind import Kind
+from .._log import report
 from .._node import Node
 from .._node.fork import close_in_children
-from .._round.futures import running_loop
+from .._round.deadlines import running_loop
 from .._settings.options import Options
 from .._statistics import Counters
 from ..errors import ConfigurationError, ManagerClosedError
 from .background import Background
-from .crowd import count_in
 from .session import Session
+
+MANY: Final = 10
+"""How many managers run over the same nodes when a warning is logged."""
+
+
+@final
+class _Crowds:
+    """The running managers of this process, by the names of their nodes."""
+
+    def __init__(self) -> None:
+        self.close()
+        close_in_children(self)
+
+    def close(self) -> None:
+        """Begin with none: a forked child has its own, and a thread of its parent may have held the lock."""
+        self._lock = threading.Lock()  # managers of several threads start beside each other
+        self._running: dict[tuple[str, ...], WeakSet[Background]] = {}
+        self._told: set[tuple[str, ...]] = set()
+
+    def add(self, background: Background, names: tuple[str, ...]) -> int:
+        """Count a manager; return how many run over its nodes if that calls for a warning, else 0."""
+        with self._lock:
+            # Managers that were closed, or whose loop was, do not count.
+            crowd = self._running.setdefault(names, WeakSet())
+            for other in list(crowd):
+                if not other.running:
+                    crowd.discard(other)
+            crowd.add(background)
+            # Lists of nodes without a manager are forgotten: a new crowd over them is a new warning.
+            for gone in [known for known, them in self._running.items() if not them]:
+                del self._running[gone]
+                self._told.discard(gone)
+            if len(crowd) < MANY or names in self._told:
+                return 0
+            self._told.add(names)
+            return len(crowd)
+
+
+_crowds: Final = _Crowds()
+
+
+def count_in(background: Background, nodes: Sequence[Node]) -> None:
+    """Count a manager that starts, and warn once per list of nodes when too many run at once."""
+    names = tuple(sorted(node.name for node in nodes))
+    if count := _crowds.add(background, names):
+        report(
+            logging.WARNING,
+            "%d lock managers of this process use the same nodes (%s), each with its own connections: "
+            "make one, share it, and close it when the process ends",
+            count,
+            ", ".join(names),
+        )
 
 
 class Override(Protocol):

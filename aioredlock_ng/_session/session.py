@@ -13,34 +13,30 @@ from typing import Any, Protocol, TypeVar, final
 
 import anyio
 
-from .._acquire.long_waits import LongWaits
+from .._acquire.attempt import Owners
+from .._acquire.long_waits import Ancestors, LongWaits
 from .._acquire.notifications import Notifications
-from .._acquire.owners import Owners
 from .._acquire.refusals import LocalRefusals
-from .._acquire.session import AcquireSession
+from .._acquire.waiting import AcquireSession, Sleeps
 from .._clock import Clock, wall_of
 from .._core.clock_watch import ClockWatch
 from .._core.keyspace import QUEUE, TICKETS, mark_key
 from .._core.validity import drift
-from .._hold.ancestors import Ancestors
 from .._hold.holding import Holdings
 from .._hold.hooks import HookList
 from .._hold.succession import Succession
 from .._hold.watchdog import Watchdog
-from .._local.attempt_limiter import AttemptLimiter
-from .._local.local_queue import LocalQueue
-from .._local.sleeps import Sleeps
+from .._local.local_queue import AttemptLimiter, LocalQueue
 from .._log import Once, report
 from .._node import Node
 from .._node.client_node import ClientNode
 from .._node.fork import generation
 from .._round.availability import Availability
-from .._round.deadlines import Deadlines
-from .._round.futures import running_loop
+from .._round.deadlines import Deadlines, running_loop
 from .._round.outbox import Outbox
 from .._round.releases import Releases
 from .._settings.options import Options
-from .._statistics import Counters
+from .._statistics import MAX_LEASES, Counters, LeaseStatistics, ManagerStatistics, NodeStatistics
 from ..events import LoopStalled
 
 
@@ -58,7 +54,8 @@ PartT = TypeVar("PartT", bound=Part)
 class Session(AcquireSession):
     """The parts of a manager between its start in a loop and its end.
 
-    Each layer below sees as much of it as it declares: see `_round.session`.
+    Each layer below declares what it uses of it in a class of its own, which adds to the class of the layer
+    below that one: `RoundSession`, `HoldSession`, `TrySession`, `AcquireSession`.
     """
 
     __slots__ = (
@@ -242,3 +239,45 @@ class Session(AcquireSession):
                 seconds,
             )
         self.hooks.tell(LoopStalled(seconds=seconds, suspended=suspended))
+
+
+def statistics_of(nodes: Sequence[Node], counters: Counters, session: Session | None) -> ManagerStatistics:
+    """Return the statistics of a manager over `nodes`; it has no session before its first use."""
+    return ManagerStatistics(
+        nodes=tuple(
+            NodeStatistics.of(node.name, node.status, session.clock_of(i) if session else None)
+            for i, node in enumerate(nodes)
+        ),
+        held=session.holdings.held if session else 0,
+        leases=_leases(session) if session else (),
+        waiting=len(session.sleeps) if session else 0,
+        acquired=counters.acquired,
+        handed_off=counters.handed_off,
+        refused=counters.refused,
+        gave_up=counters.gave_up,
+        extended=counters.extended,
+        lost=counters.lost,
+        released=counters.released,
+        certified=counters.certified,
+        raised=counters.raised,
+        uncertified=counters.uncertified,
+        topped_up=counters.topped_up,
+        quarantined=counters.quarantined,
+        steps=counters.steps,
+        conflict=session.availability.conflict if session else None,
+    )
+
+
+def _leases(session: Session) -> tuple[LeaseStatistics, ...]:
+    """Return the leases that are held now; callable from any thread."""
+    held = [holding for holding in tuple(session.holdings.all) if holding.held]
+    return tuple(
+        LeaseStatistics(
+            names=holding.names,
+            label=holding.label,
+            fence=holding.fence or None,
+            age=holding.age,
+            kind=holding.kind.name,
+        )
+        for holding in held[-MAX_LEASES:]
+    )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypedDict, final
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, TypeAlias, TypedDict, final
 
 from .._clock import Clock
 from .._core import keyspace
@@ -15,13 +17,54 @@ from .._core.fencing import MIN_FENCE_TTL
 from .._core.keyspace import RESERVED_NAMES
 from .._core.policy import ExtensionPolicy, RetryPolicy, number
 from .._core.slots import MAX_PERMITS
-from .duration import parse_duration
+from .._core.validity import min_validity, valid_until
 
 Seconds: TypeAlias = float | timedelta
 """A span of time: seconds, or a `timedelta`."""
 
 OnLost: TypeAlias = Literal["cancel", "raise"]
 """How the loss of a lease ends the body of its ``async with``: it is cancelled, or only raises at its end."""
+
+_UNITS: Final = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+"""Seconds, the longest first."""
+
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[dhms])", re.ASCII)
+"""A number and its unit."""
+
+_SHOWN: Final = 40
+"""Characters of a wrong text that a message repeats."""
+
+FORMS: Final = "a number of seconds, or one with units, such as 90s, 5m or 1h30m"
+"""The accepted forms, for messages."""
+
+
+def parse_duration(text: str) -> float:
+    """Return a duration, as people write it, in seconds: ``0.5``, ``90s``, ``5m``, ``1h30m``, ``250ms``.
+
+    Units are d, h, m, s and ms, each once at most, the longer ones first.
+
+    Raises:
+        ValueError: the text is no duration, is below 0, or is not finite.
+    """
+    try:
+        result = float(text)
+    except ValueError:
+        result = _with_units(text)
+    if not 0 <= result < math.inf:
+        raise ValueError(f"a duration is {FORMS}, got {text[:_SHOWN]!r}")
+    return result
+
+
+def _with_units(text: str) -> float:
+    """Return the sum of the parts; NaN when the text has anything else in it."""
+    if not re.fullmatch(rf"(?:{_PART.pattern})+", text, re.ASCII):
+        return math.nan
+    parts = _PART.findall(text)
+    # A unit twice, or a shorter one before a longer one: more likely a mistake than meant.
+    order = [list(_UNITS).index(unit) for _, unit in parts]
+    if order != sorted(set(order)):
+        return math.nan
+    return sum(float(amount) * _UNITS[unit] for amount, unit in parts)
 
 
 if TYPE_CHECKING:
@@ -416,3 +459,92 @@ def checked_options(
         on_lost=checked_on_lost(on_lost),
         holder=None if holder is None else checked_holder(holder),
     )
+
+
+# -- names from other lock libraries: the error says what to use here instead --------------------------
+
+_RELEASE: Final = "leave the lock's block, or call `release()` of its lease"
+_EXTEND: Final = "call `extend()` of the lease; in the background it is extended by itself"
+_HELD: Final = "`held` of the lease says whether it is held, without I/O"
+
+CALLS: Final = {
+    "unlock": _RELEASE,
+    "release": _RELEASE,
+    "extend": _EXTEND,
+    "reacquire": _EXTEND,
+    "owned": _HELD,
+    "valid": _HELD,
+    "validity": "`remaining` of the lease says for how many seconds it is held, without I/O",
+    "is_locked": "call `locked()` of the lock, or `inspect(name)` of the manager",
+    "destroy": "call `aclose()` of the manager, or `close()` of one for threads",
+    "get_active_locks": "`statistics().leases` of the manager are its own, `survey()` finds all clients'",
+    "get_lock": "a lease stays in the process that acquired it; make a lock with `lock(name)` of the manager",
+}
+"""Methods and attributes of aioredlock, pottery, redis-py and redlock-py."""
+
+OPTIONS: Final = {
+    "timeout": "`ttl` is the seconds until a lock ends by itself, `blocking_timeout` those to wait for it",
+    "lock_timeout": "`ttl` is the seconds until a lock ends by itself",
+    "auto_release_time": "`ttl` is the seconds until a lock ends by itself",
+    "num_extensions": "`extension=ExtensionPolicy(...)` says how often it is extended",
+    "sleep": "`retry=RetryPolicy(...)` of the manager says how often nodes are asked",
+}
+"""Options of these libraries."""
+
+
+class Renamed:
+    """Raises an error with our name for another library's method or attribute."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # type checkers would take any attribute for one that is there
+
+        def __getattr__(self, name: str) -> NoReturn:
+            said = f": {CALLS[name]}" if name in CALLS else ""
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}{said}", name=name, obj=self
+            )
+
+
+def refuse_options(function: str, names: Iterable[str]) -> NoReturn:
+    """Raise for the first of these options, which a function does not have."""
+    name = next(iter(names))
+    said = f": {OPTIONS[name]}" if name in OPTIONS else ""
+    raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{said}")
+
+
+@final
+@dataclass(slots=True, kw_only=True, eq=False)
+class Request:
+    """The settings that a lock is asked for with, beside its names; times in seconds.  Never changed.
+
+    Worked out once for all locks of a manager that have the same settings.
+    """
+
+    ttl: float
+    at_least: float = 0.0
+    blocking_timeout: float | None
+    quorum_timeout: float | None
+    extension: ExtensionPolicy
+    on_lost: OnLost
+    label: str
+    holder: str | None = None
+    """The holder's label, for people that inspect the lock; None: its manager's."""
+    node_timeout: float
+    reentrant: bool = False
+    validity: float = field(init=False)
+    """How long a win is valid, counted from the request (R3)."""
+    least_validity: float = field(init=False)
+    """How much validity must be left when a win is judged, or it is no win (R3)."""
+    extended_after: float = field(init=False)
+    """When the lease is first extended, counted from the request; infinity: never."""
+    due_after: float = field(init=False)
+    """When the watchdog must first check the lease, to extend it or to end it in time (R7)."""
+
+    def __post_init__(self) -> None:
+        ttl, extension = self.ttl, self.extension
+        grace = extension.grace * ttl
+        self.validity = valid_until(0.0, ttl)
+        self.least_validity = min_validity(ttl, self.node_timeout, grace)
+        self.extended_after = math.inf if extension.max_extensions == 0 else extension.every * ttl
+        self.due_after = min(self.extended_after, self.validity - grace)

@@ -9,8 +9,7 @@ from typing import Final, TypeAlias, final
 import redis
 from redis.asyncio import Redis, RedisCluster
 
-from .._core.hash_tag import hash_tag, no_tag
-from .._core.keyspace import lock_key, mark_key
+from .._core.keyspace import hash_tag, lock_key, mark_key, no_tag
 from .._kinds.kind import Kind
 from .._kinds.primitive import Primitive
 from .._node import Node, NodeSource

@@ -41,8 +41,7 @@ from .. import (
 from .._locks.decorator import lock_of, sort_of
 from .._locks.template import name_filler, sample_name
 from .._locks.uncopied import Uncopied
-from .._settings.options import ElectionOptions, Fence_co, ManagerOptions
-from .._settings.renamed import Renamed
+from .._settings.options import ElectionOptions, Fence_co, ManagerOptions, Renamed
 from .._settings.specs import NodeSpec
 from ..events import Hooks
 from ._election import SyncCampaign, SyncElection, SyncLeadership

@@ -11,8 +11,7 @@ from typing import Any, Unpack, final
 
 from .. import Lease, Lock, ManagerClosedError, Mode, NodeVote, ReadWriteLock, ReleaseReport
 from .._locks.uncopied import Uncopied
-from .._settings.options import Fence_co, Generic, Slot_co, TimeLimits
-from .._settings.renamed import Renamed
+from .._settings.options import Fence_co, Generic, Renamed, Slot_co, TimeLimits
 from ._entries import Entry, leaving
 from ._thread import LoopThread
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final, final
 
 from .. import _scripts
-from .._core.claims import read_claim
-from .._core.quarantine import NO_CLAIM, Incarnation
+from .._core.quarantine import NO_CLAIM, Incarnation, read_claim
 from . import _memory_lua
 from ._memory_commands import COMMANDS
 from ._memory_data import CommandError, NodeClock

@@ -16,7 +16,7 @@ from .. import _scripts
 from .._node import Node
 from .._node.handshake import Identity
 from .._node.link import Link
-from .._node.parcel import Entry
+from .._node.pipe import Entry
 from .._node.redis_node import RedisNode
 from ._arguments import check_amount, check_line
 from ._memory_connection import MemoryConnection

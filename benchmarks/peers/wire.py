@@ -19,8 +19,7 @@ from redis import Redis
 from aioredlock_ng import _scripts
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._node.packing import words
-from aioredlock_ng._node.pipe import REQUEST_IDS
+from aioredlock_ng._node.pipe import REQUEST_IDS, words
 from benchmarks.peers import TTL
 
 OWNER = b"%040x:1763640000000:host.example.org:12345" % (1 << 159)

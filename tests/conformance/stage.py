@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from aioredlock_ng import _scripts
-from aioredlock_ng._core.claims import Claim
 from aioredlock_ng._core.command import Command, Purpose, Script
 from aioredlock_ng._core.fencing import at
 from aioredlock_ng._core.keyspace import MARKS, marks_begin
+from aioredlock_ng._core.quarantine import Claim
 from tests.conformance.masters import Master, Value
 from tests.conformance.tools import OURS, Asked, alike
 from tests.lua_edits import lua_number

@@ -7,10 +7,18 @@ from typing import Any, Final
 
 import pytest
 
-from aioredlock_ng._core.claims import BY_INIT, BY_USE, Claim
 from aioredlock_ng._core.fencing import FLOOR_AHEAD_MS, at, floor_at
 from aioredlock_ng._core.keyspace import MARKS, mark_key
-from aioredlock_ng._core.quarantine import LONGEST_TTL_MS, TAKING_BACK_MS, Incarnation, parse, wait_ms
+from aioredlock_ng._core.quarantine import (
+    BY_INIT,
+    BY_USE,
+    LONGEST_TTL_MS,
+    TAKING_BACK_MS,
+    Claim,
+    Incarnation,
+    parse,
+    wait_ms,
+)
 from tests.conformance.masters import WRONG
 from tests.conformance.stage import CLAIM, SENTINEL, Stage, locks, queues
 

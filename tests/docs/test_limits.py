@@ -30,7 +30,7 @@ OUTSIDE: Final = ("_cli", "_dashboard", "_demo", "contrib", "testing")
 
 # Numbers that bound nothing, or that are explained elsewhere, and why; patterns.
 NO_LIMITS: Final = {
-    "_acquire/owners:OWNER_BITS": "assumption A5 has it",
+    "_acquire/attempt:OWNER_BITS": "assumption A5 has it",
     "_acquire/waiting:SAME_EXPIRY": "what counts as the same moment",
     "_admin/doctor/gather:PORTS": "how many ports there are",
     "_admin/doctor/trial:*": "what a trial lock looks like",

@@ -17,7 +17,7 @@ from aioredlock_ng import (
     LockTakenError,
     QuorumUnavailableError,
 )
-from aioredlock_ng._core.hash_tag import hash_tag, tagged
+from aioredlock_ng._core.keyspace import hash_tag, tagged
 from aioredlock_ng._node import NodeState
 from aioredlock_ng.testing import LocalNodes
 from tests.clusters import OPTIONS, Cluster

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from aioredlock_ng import LockManager, NodeState
-from aioredlock_ng._core.servers_seen import SEVERAL_SERVERS
+from aioredlock_ng._core.quorum_view import SEVERAL_SERVERS
 from tests.nodes.tools import state
 from tests.servers import eventually
 

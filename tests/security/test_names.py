@@ -15,7 +15,7 @@ from aioredlock_ng import LockManager, LockTakenError
 from aioredlock_ng._admin.search import scan
 from aioredlock_ng._core.command import Purpose
 from aioredlock_ng._core.keyspace import RESERVED_NAMES
-from aioredlock_ng._node.packing import pack_once
+from aioredlock_ng._node.pipe import pack_once
 from aioredlock_ng._settings.options import MAX_NAME_BYTES
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from tests.behaviour.tools import no_key_left

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from aioredlock_ng._node.parcel import Parcel
+from aioredlock_ng._node.pipe import Parcel
 from aioredlock_ng._round.batch import Batch
 from aioredlock_ng._round.outbox import Outbox
 from aioredlock_ng.testing import MemoryNode

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 from unittest.mock import patch
 
-from aioredlock_ng._core.claims import BY_INIT, Claim
+from aioredlock_ng._core.quarantine import BY_INIT, Claim
 from aioredlock_ng._core.quorum_view import QuorumView
 from tests.lua_edits import LuaEdit, edited_lua
 

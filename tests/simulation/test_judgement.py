@@ -13,18 +13,18 @@ import pytest
 
 from aioredlock_ng._acquire import attempt
 from aioredlock_ng._core.command import Silence
-from aioredlock_ng._hold import body, holding, request
+from aioredlock_ng._hold import body, holding
 from aioredlock_ng._hold.succession import Grant, Succession
 from aioredlock_ng._local.local_queue import Contender, LocalQueue, QueueEntry
 from aioredlock_ng._node import redis_node
 from aioredlock_ng._node.link import Link
-from aioredlock_ng._round import slots
+from aioredlock_ng._round import round as round_module
 from aioredlock_ng._round.batch import ScriptBatch
 from aioredlock_ng._round.outbox import Outbox
 from aioredlock_ng._round.releases import Releases
-from aioredlock_ng._round.round import Round
-from aioredlock_ng._round.slots import SlotRound
+from aioredlock_ng._round.round import Round, SlotRound
 from aioredlock_ng._session.session import Session
+from aioredlock_ng._settings import options as lock_options
 from tests.lua_edits import LuaEdit, edited_lua
 from tests.simulation.campaign import DETERMINISM, campaign
 from tests.simulation.checks_words import Rule
@@ -89,7 +89,7 @@ def _closing_without_release(patch: pytest.MonkeyPatch) -> None:
 
 
 def _validity_beyond_the_ttl(patch: pytest.MonkeyPatch) -> None:
-    for module in (request, holding):
+    for module in (lock_options, holding):
         patch.setattr(module, "valid_until", lambda asked_at, ttl: asked_at + TOO_LONG * ttl)
 
 
@@ -212,7 +212,7 @@ BROKEN_FAIR: Final[dict[str, tuple[Broken, set[Rule]]]] = {
 
 BROKEN_PERMITS: Final[dict[str, tuple[Broken, set[Rule]]]] = {
     "grants of any slots are a permit": (
-        _instead(slots, "most_granted", _all_granted),
+        _instead(round_module, "most_granted", _all_granted),
         {Rule.PERMITS, Rule.EXCLUSION},
     ),
     "the slots of others are taken": (

@@ -54,7 +54,7 @@ USE_REDIS_CLIENTS = {
     "_node/callers.py", "_node/client_node.py", "_node/connection.py", "_node/handshake.py",
     "_node/redis_sentinel.py", "_node/urls.py", "_settings/specs.py", "testing/_fresh.py",
 }  # fmt: skip
-USE_HIREDIS = {"_node/packing.py", "_node/pipe.py", "testing/_memory_connection.py"}
+USE_HIREDIS = {"_node/pipe.py", "testing/_memory_connection.py"}
 USE_TIME = {"_clock.py"}
 
 FUNCTION_LINES = 60

@@ -16,13 +16,11 @@ from aioredlock_ng._core.quarantine import INCARNATION_CHANGED
 from aioredlock_ng._core.quorum import Verdict, Vote
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._node.packing import words
-from aioredlock_ng._node.parcel import Entry
-from aioredlock_ng._node.pipe import REQUEST_IDS, DesynchronisedError, Pipe
-from aioredlock_ng._round.asked import AcquireRound, Asked, ExtendRound, ReleaseRound
+from aioredlock_ng._node.pipe import REQUEST_IDS, DesynchronisedError, Entry, Pipe, words
 from aioredlock_ng._round.batch import Batch, Extensions, FencedAcquires, PlainAcquires, Releases
 from aioredlock_ng._round.deadlines import Deadlines
 from aioredlock_ng._round.outbox import Outbox
+from aioredlock_ng._round.round import AcquireRound, Asked, ExtendRound, ReleaseRound
 from aioredlock_ng.testing import MemoryNode
 
 SIZE: Final = 3

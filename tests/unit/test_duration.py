@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioredlock_ng._settings.duration import parse_duration
+from aioredlock_ng._settings.options import parse_duration
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._kinds import KINDS
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._node.packing import words
+from aioredlock_ng._node.pipe import words
 
 GRANTED, REFUSED, SILENT = Vote.GRANTED, Vote.REFUSED, Vote.SILENT
 OWNER = b"0123456789abcdef0123456789abcdef01234567:1763640000000:me"

@@ -18,11 +18,16 @@ from aioredlock_ng._hold.holding import Holding
 from aioredlock_ng._kinds.kind import Kind
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._local import attempt_limiter, handoff, local_queue
-from aioredlock_ng._local.attempt_limiter import MAX_TRIES_BY_CLIENTS, AttemptLimiter
+from aioredlock_ng._local import handoff, local_queue
 from aioredlock_ng._local.handoff import WINDOW, YIELD, YIELD_WITHOUT_LISTENERS, HandoffWindows
-from aioredlock_ng._local.local_queue import Contender, LocalQueue, QueueEntry
-from aioredlock_ng._round.futures import give_up
+from aioredlock_ng._local.local_queue import (
+    MAX_TRIES_BY_CLIENTS,
+    AttemptLimiter,
+    Contender,
+    LocalQueue,
+    QueueEntry,
+)
+from aioredlock_ng._round.deadlines import give_up
 from aioredlock_ng.errors import LockTakenError, ManagerClosedError, QuorumUnavailableError
 from aioredlock_ng.testing.memory_node import MemoryNode
 from tests.counting import counted
@@ -455,8 +460,8 @@ PLACES = 4
 @pytest.fixture
 def few_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let few tries be in flight at once."""
-    monkeypatch.setattr(attempt_limiter, "MAX_TRIES", PLACES)
-    monkeypatch.setattr(attempt_limiter, "MAX_QUIET", PLACES)
+    monkeypatch.setattr(local_queue, "MAX_TRIES", PLACES)
+    monkeypatch.setattr(local_queue, "MAX_QUIET", PLACES)
 
 
 def places(w: World) -> AttemptLimiter:
@@ -515,7 +520,7 @@ def frozen(w: World) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("later", "ahead"), [(1, 0), (2, attempt_limiter.MAX_TRIES)], ids=["turn", "next turn"]
+    ("later", "ahead"), [(1, 0), (2, local_queue.MAX_TRIES)], ids=["turn", "next turn"]
 )
 async def test_an_extension_leaves_ahead_of_those_that_stand_in_line(later, ahead):
     """However many have asked, no more than the window's tries are before it; none of this turn's."""
@@ -638,7 +643,7 @@ async def test_single_tries_are_sent_away_when_nodes_do_not_answer(few_places):
 
 async def test_the_line_is_bounded(few_places, monkeypatch):
     """Beyond its bound a call is told at once that there are too many."""
-    monkeypatch.setattr(attempt_limiter, "MAX_IN_LINE", 10)
+    monkeypatch.setattr(local_queue, "MAX_IN_LINE", 10)
     async with world() as w:
         tasks = burst(w, PLACES + 15)
         await succeed(tasks[: PLACES + 10])
@@ -706,7 +711,7 @@ def of_the_hot_name(w: World) -> list[Sent]:
 async def test_a_task_behind_a_release_asks_past_the_line(few_places, monkeypatch, quiet):
     """In one write, and others hear of none; where too many do, it stands in line, and others hear."""
     if not quiet:
-        monkeypatch.setattr(attempt_limiter, "MAX_QUIET", 0)
+        monkeypatch.setattr(local_queue, "MAX_QUIET", 0)
     async with deserted() as w:
         first = await w.manager.lock("hot").acquire()
         wanted = [asyncio.create_task(cycle(w.manager.lock("hot"))) for _ in range(6)]
@@ -752,7 +757,7 @@ async def test_extensions_are_sent_some_at_a_time(monkeypatch):
 def test_over_clients_fewer_tries_are_in_flight(by_clients: bool) -> None:
     """Each of their calls takes the loop long: more at once would all be answered after their time."""
     place = AttemptLimiter(SystemClock(), TIMEOUT, by_clients=by_clients)
-    most = MAX_TRIES_BY_CLIENTS if by_clients else attempt_limiter.MAX_TRIES
+    most = MAX_TRIES_BY_CLIENTS if by_clients else local_queue.MAX_TRIES
     assert [place.enter() for _ in range(most + 1)].count(False) == 1
     assert place.in_flight >= place.most
     assert [place.reserve() for _ in range(most + 1)].count(False) == 1

@@ -14,10 +14,9 @@ from aioredlock_ng._acquire.attempt import Attempt
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node import NodeState, pipe
 from aioredlock_ng._node.handshake import Identity
-from aioredlock_ng._round.asked import AcquireRound, ExtendRound, ReleaseRound
 from aioredlock_ng._round.batch import MAX_BATCH
 from aioredlock_ng._round.outbox import Outbox, TickContext
-from aioredlock_ng._round.round import Round
+from aioredlock_ng._round.round import AcquireRound, ExtendRound, ReleaseRound, Round
 from aioredlock_ng._session.session import Session
 from aioredlock_ng.testing import MemoryNode, memory_node
 from aioredlock_ng.testing._memory_wire import Break

@@ -11,7 +11,7 @@ import pytest
 from aioredlock_ng import QuorumUnavailableError
 from aioredlock_ng._clock import SystemClock
 from aioredlock_ng._node import Node
-from aioredlock_ng._node.parcel import Fail
+from aioredlock_ng._node.pipe import Fail
 from aioredlock_ng._node.redis_node import RedisNode
 from aioredlock_ng._round.batch import Batch, FencedAcquires
 from aioredlock_ng.testing import MemoryNode

@@ -11,8 +11,8 @@ import pytest
 
 from aioredlock_ng import ConfigurationError, LockTakenError, NodeState, QuorumUnavailableError
 from aioredlock_ng._cli._overview import as_lines
-from aioredlock_ng._core.claims import BY_INIT
 from aioredlock_ng._core.keyspace import MARKS, mark_key
+from aioredlock_ng._core.quarantine import BY_INIT
 from aioredlock_ng._dashboard.overview import look
 from aioredlock_ng.events import Misconfigured
 from aioredlock_ng.testing import MemoryNode

@@ -78,7 +78,7 @@ def test_managers_of_threads_count(caplog: pytest.LogCaptureFixture) -> None:
 FORKED_WHILE_COUNTING: Final = """
 import asyncio, os, signal, sys
 from aioredlock_ng import LockManager
-from aioredlock_ng._session.crowd import _crowds
+from aioredlock_ng._session.lifecycle import _crowds
 from aioredlock_ng.testing import MemoryNode
 
 _crowds._lock.acquire()  # as a thread that starts a manager has it for a moment

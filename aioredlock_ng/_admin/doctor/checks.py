@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ..._core.command import Silence
-from ..._core.hash_tag import hash_tag, no_tag
+from ..._core.keyspace import hash_tag, no_tag
 from ..._core.rights import COUNT_RIGHT, NOTICE_RIGHTS, channel_rule, denied, unknown
 from .dispensable import DISPENSABLE
 from .facts import BY_CLIENT, NO_COMMANDS, NOT_ASKED, NodeFacts
@@ -22,7 +22,6 @@ OLDEST_WITH_FENCES: Final = (5, 0)
 
 BIND_IS_NO_EXCUSE: Final = (7, 0)
 """Until this version an explicit bind address switched the protected mode off."""
-
 
 CROWDED: Final = 0.9
 """Share of `maxclients` from which new connections may soon be refused."""

@@ -10,7 +10,7 @@ from ..._core.command import Silence
 from ..._core.fencing import RAISE_AHEAD_MS
 from ..._core.quarantine import UNKNOWN_IDENTITY
 from ..._core.quorum import majority
-from ..._core.servers_seen import ONE_SERVER_EACH, SEVERAL_SERVERS
+from ..._core.quorum_view import ONE_SERVER_EACH, SEVERAL_SERVERS
 from .checks import check_access, check_info, check_latency, check_locking, check_notices
 from .facts import NOT_ASKED, ClockReading, Facts, NodeFacts
 from .findings import Finding, Level, allow, bad, explained, ok, unchecked

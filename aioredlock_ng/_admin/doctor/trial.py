@@ -16,8 +16,7 @@ from ..._kinds.primitive import Primitive
 from ..._kinds.read_write import READ, WRITE
 from ..._kinds.semaphore import SEMAPHORE
 from ..._node.link import heartbeat
-from ..._node.packing import words
-from ..._node.pipe import without_request_id
+from ..._node.pipe import without_request_id, words
 from ..._round.round import keep
 from ..._settings.specs import primitive_of
 from ..line import look_for_line

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from aioredlock_ng import _scripts
 from aioredlock_ng._core.command import Command, Purpose, Script, Silence, deleted_any, milliseconds
-from aioredlock_ng._node.packing import words
+from aioredlock_ng._node.pipe import words
 
 OWNER = b"0123456789abcdef0123456789abcdef01234567:me"
 SCRIPT = Script("double", b"return 2 * ARGV[1]")

@@ -8,9 +8,17 @@ from typing import Any
 
 import pytest
 
-from aioredlock_ng._core.claims import BY_INIT, BY_USE, Claim
 from aioredlock_ng._core.fencing import at
-from aioredlock_ng._core.quarantine import FORMAT, TAKING_BACK_MS, Incarnation, parse, wait_ms
+from aioredlock_ng._core.quarantine import (
+    BY_INIT,
+    BY_USE,
+    FORMAT,
+    TAKING_BACK_MS,
+    Claim,
+    Incarnation,
+    parse,
+    wait_ms,
+)
 from aioredlock_ng._core.quorum_view import CATCHING_UP_MS, LONGEST_CLOSED_MS, QuorumView
 
 QUARANTINE_MS = 60_000

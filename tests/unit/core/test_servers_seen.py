@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aioredlock_ng._core.quarantine import UNKNOWN_IDENTITY
-from aioredlock_ng._core.servers_seen import MAX_SERVERS, ServersSeen
+from aioredlock_ng._core.quorum_view import MAX_SERVERS, ServersSeen
 
 
 @pytest.mark.parametrize(

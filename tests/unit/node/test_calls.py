@@ -8,8 +8,7 @@ import pytest
 
 from aioredlock_ng._core.command import Command, Purpose, Reply, Silence
 from aioredlock_ng._node import calls as calls_module
-from aioredlock_ng._node.call_limiter import AT_ONCE, at_once
-from aioredlock_ng._node.calls import LAST_CALLS, Calls
+from aioredlock_ng._node.calls import AT_ONCE, LAST_CALLS, Calls, at_once
 from tests.unit.tasks import sim, turns
 
 LONGEST = 1.0

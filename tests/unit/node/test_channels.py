@@ -9,8 +9,7 @@ import pytest
 from aioredlock_ng._core.command import Command, Receiver, Reply, Silence
 from aioredlock_ng._node.channels import MAX_CHANNELS, SENT_AT_ONCE, Channels, is_refusal, listening
 from aioredlock_ng._node.link import heartbeat
-from aioredlock_ng._node.packing import words
-from aioredlock_ng._node.pipe import PUSH
+from aioredlock_ng._node.pipe import PUSH, words
 
 A, B = b"A", b"B"
 

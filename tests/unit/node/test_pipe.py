@@ -9,11 +9,10 @@ import pytest
 
 from aioredlock_ng._admin.look import look_for
 from aioredlock_ng._core.command import Command, Purpose, Silence
-from aioredlock_ng._hold.repair import Repair
+from aioredlock_ng._hold.holding import Repair
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node.link import heartbeat
-from aioredlock_ng._node.packing import words
 from aioredlock_ng._node.pipe import (
     MAX_IN_FLIGHT,
     MAX_REPLY,
@@ -23,6 +22,7 @@ from aioredlock_ng._node.pipe import (
     DesynchronisedError,
     Pipe,
     without_secrets,
+    words,
 )
 
 OWNER = b"0123456789abcdef0123456789abcdef01234567:host:1"
