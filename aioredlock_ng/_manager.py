@@ -37,7 +37,6 @@ from ._locks.uncopied import Uncopied
 from ._session import lifecycle
 from ._session.lifecycle import Lifecycle
 from ._session.session import statistics_of
-from ._settings.node_list import split_urls
 from ._settings.options import (
     DEFAULT_PREFIX,
     Fence_co,
@@ -61,7 +60,7 @@ from ._settings.options import (
     checked_reentrant,
     refuse_options,
 )
-from ._settings.specs import NodeSpec, Primitives, listed, make_nodes, refuse_untagged
+from ._settings.specs import NodeSpec, Primitives, listed, make_nodes, refuse_untagged, split_urls
 from ._statistics import ManagerStatistics
 from .errors import ConfigurationError
 

@@ -28,8 +28,7 @@ from ..events import Waiting as WaitingEvent
 from .attempt import Attempt
 from .deadline import Deadline
 from .long_waits import ACQUIRED, REMEMBERED, Locks
-from .other_kind import other_kind
-from .refusals import not_asked, report_key_without_expiry
+from .refusals import not_asked, other_kind, report_key_without_expiry
 from .waiting import AcquireSession, Waiting
 
 

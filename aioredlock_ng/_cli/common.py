@@ -136,7 +136,7 @@ def make_manager(arguments: argparse.Namespace, **options: Any) -> LockManager:
         UsageError: no nodes are given, or they cannot be used.
     """
     from .. import LockManager
-    from .._settings.node_list import split_urls
+    from .._settings.specs import split_urls
 
     if not options.keys() & {"ttl", "restart_quarantine"}:
         options["restart_quarantine"] = 0

@@ -117,7 +117,7 @@ def ballot(seen: int, time_ms: int) -> int:
 
     `seen` is the greatest counter that this acquire has seen so far, 0 for none.
     """
-    return max(seen + 1, at(time_ms - BALLOT_LAG_MS))
+    return max(seen + 1, (time_ms - BALLOT_LAG_MS) << SHIFT)
 
 
 def range_end(first: int, block: int) -> int:

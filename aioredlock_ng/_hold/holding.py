@@ -62,20 +62,6 @@ MAX_DEPTH: Final = 100
 """Leases of one lock that its task may have at once: more would be an endless recursion."""
 
 
-class RoundSession:
-    """What rounds use of their session."""
-
-    __slots__ = ()
-
-    clock: Clock
-    random: Random
-    clocks: ClockWatch
-    """The nodes'."""
-    outbox: Outbox
-    releases: Releases
-    availability: Availability
-
-
 @final
 @dataclass(slots=True)
 class Count:
@@ -161,11 +147,18 @@ class Holdings:
         return sum(holding.held for holding in tuple(self.all))
 
 
-class HoldSession(RoundSession):
-    """The part of the session that leases use."""
+class HoldSession:
+    """The part of the session that leases and their rounds use."""
 
     __slots__ = ()
 
+    clock: Clock
+    random: Random
+    clocks: ClockWatch
+    """The nodes'."""
+    outbox: Outbox
+    releases: Releases
+    availability: Availability
     queue: LocalQueue
     succession: Succession
     watchdog: Watchdog

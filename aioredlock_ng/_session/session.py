@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from random import Random
 from typing import Any, Protocol, TypeVar, final
 
@@ -55,7 +56,7 @@ class Session(AcquireSession):
     """The parts of a manager between its start in a loop and its end.
 
     Each layer below declares what it uses of it in a class of its own, which adds to the class of the layer
-    below that one: `RoundSession`, `HoldSession`, `TrySession`, `AcquireSession`.
+    below that one: `HoldSession`, `TrySession`, `AcquireSession`.
     """
 
     __slots__ = (
@@ -251,19 +252,7 @@ def statistics_of(nodes: Sequence[Node], counters: Counters, session: Session | 
         held=session.holdings.held if session else 0,
         leases=_leases(session) if session else (),
         waiting=len(session.sleeps) if session else 0,
-        acquired=counters.acquired,
-        handed_off=counters.handed_off,
-        refused=counters.refused,
-        gave_up=counters.gave_up,
-        extended=counters.extended,
-        lost=counters.lost,
-        released=counters.released,
-        certified=counters.certified,
-        raised=counters.raised,
-        uncertified=counters.uncertified,
-        topped_up=counters.topped_up,
-        quarantined=counters.quarantined,
-        steps=counters.steps,
+        **asdict(counters),
         conflict=session.availability.conflict if session else None,
     )
 

@@ -15,7 +15,7 @@ from redis.exceptions import ResponseError
 from aioredlock_ng import ConfigurationError, LockManager, NodeStatistics, QuorumUnavailableError
 from aioredlock_ng._node import NodeState, redis_sentinel
 from aioredlock_ng._node.redis_node import RedisNode
-from aioredlock_ng._settings.node_list import split_urls
+from aioredlock_ng._settings.specs import split_urls
 from tests.nodes.tools import run_id, running, server_of, up
 from tests.redis_sentinels import running_sentinel, watching
 from tests.servers import ask, eventually, free_port, lock_keys
