@@ -49,6 +49,7 @@ from ._settings.options import (
     Seconds,
     checked_blocking,
     checked_fair,
+    checked_flag,
     checked_holder,
     checked_label,
     checked_names,
@@ -57,7 +58,6 @@ from ._settings.options import (
     checked_permits,
     checked_policy,
     checked_quorum_timeout,
-    checked_reentrant,
     refuse_options,
 )
 from ._settings.specs import NodeSpec, Primitives, listed, make_nodes, refuse_untagged, split_urls
@@ -633,5 +633,5 @@ def _checked_request(  # noqa: PLR0917 (as `lock` has them, for the cache)
         on_lost=options.on_lost if on_lost is None else checked_on_lost(on_lost),
         label=checked_label(label),
         node_timeout=options.node_timeout,
-        reentrant=checked_reentrant(reentrant),
+        reentrant=checked_flag("reentrant", reentrant),
     )

@@ -68,8 +68,6 @@ FAIR: Final = _Fair(
     windows=False,
     seat=lambda of_process, _: of_process(),
     acquire=_ACQUIRE,
-    acquire_plain=_ACQUIRE,
-    acquire_one_plain=_ACQUIRE,
     raise_=replace(MUTEX.raise_, marks=False),
     extend=replace(MUTEX.extend, marks=False),
     repair=replace(MUTEX.repair, marks=False),

@@ -141,10 +141,10 @@ class Kind:
     acquire: Operation
     """All names free → all ours for a ttl, with a fence; else nothing.  Answers `[1, fence, µs, …]` when
     granted, `[0, wait in ms, µs, …]` when refused, `[-1, 0, µs, …]` without a vote."""
-    acquire_plain: Operation
-    """The same without a fence."""
-    acquire_one_plain: Operation
-    """The same, without a fence, for a single name."""
+    acquire_plain: Operation | None = None
+    """The same without a fence; None: `acquire` itself."""
+    acquire_one_plain: Operation | None = None
+    """The same, without a fence, for a single name; None: `acquire` itself."""
     raise_: Operation
     """All names ours → their counters at a fence, unless they are above it."""
     extend: Operation

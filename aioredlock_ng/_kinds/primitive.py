@@ -140,7 +140,7 @@ class Primitive:
         self._fence_ttl_ms = ms(fence_ttl)
         # Without fences a single name needs no script.
         plain = kind.acquire_one_plain if len(keys) == 1 else kind.acquire_plain
-        self._acquire: Operation = kind.acquire if counters else plain
+        self._acquire: Operation = plain if plain and not counters else kind.acquire
         self.batchable = len(keys) == 1 and kind.batches is not None
         """Whether its commands go into batches (R42): a single name, of a kind that has scripts for them."""
         # The packed parts of batches: only the owner is new in each cycle.

@@ -78,8 +78,6 @@ def _kind(
         passes_on=False,
         windows=False,
         acquire=acquire,
-        acquire_plain=acquire,
-        acquire_one_plain=acquire,
         raise_=Operation(script=_scripts.RW_RAISE, fits=answers.fits_int, read=answers.read_raise, args=mode),
         extend=Operation(
             script=_scripts.RW_EXTEND, fits=answers.fits_int, read=answers.read_extend, args=mode

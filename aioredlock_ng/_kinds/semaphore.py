@@ -83,8 +83,6 @@ def semaphore(permits: int) -> Kind:
         permits=permits,
         passes_on=False,
         acquire=acquire,
-        acquire_plain=acquire,
-        acquire_one_plain=acquire,
         raise_=Operation(script=_scripts.SLOTS_RAISE, fits=answers.fits_int, read=answers.read_raise),
         extend=Operation(script=_scripts.SLOTS_EXTEND, fits=answers.fits_int, read=answers.read_extend),
         repair=Operation(script=_scripts.SLOTS_REPAIR, fits=answers.fits_int, read=answers.read_repair),

@@ -185,6 +185,11 @@ MAX_HOLDER_CHARS: Final = 200
 """Characters of the holder label that is written beside the owner value."""
 
 
+def _check_type(name: str, value: object, expected: type, what: str) -> None:
+    if not isinstance(value, expected):
+        raise TypeError(f"{name} must be {what}, got {value!r}")
+
+
 def seconds(name: str, value: Seconds) -> float:
     """Return a span of time in seconds."""
     return value.total_seconds() if isinstance(value, timedelta) else number(name, value)
@@ -195,6 +200,22 @@ def positive(name: str, value: Seconds) -> float:
     result = seconds(name, value)
     if result <= 0:
         raise ValueError(f"{name} must be positive seconds, got {value!r}")
+    return result
+
+
+def _not_negative(name: str, value: Seconds) -> float:
+    """Return a span of time in seconds; it may be 0."""
+    result = seconds(name, value)
+    if result < 0:
+        raise ValueError(f"{name} must not be negative, got {value!r}")
+    return result
+
+
+def _up_to_a_day(name: str, value: Seconds) -> float:
+    """Return a span of time in seconds; it may be 0, and no longer than a lock that is not extended."""
+    result = seconds(name, value)
+    if not 0 <= result <= MAX_TTL:
+        raise ValueError(f"{name} must be 0 to {MAX_TTL:.0f} seconds (24 h), got {value!r}")
     return result
 
 
@@ -231,9 +252,8 @@ def checked_names(names: tuple[str, ...]) -> tuple[str, ...]:
     return unique
 
 
-def _check_name(name: object) -> None:
-    if not isinstance(name, str):
-        raise TypeError(f"a lock name must be a str, got {name!r}")
+def _check_name(name: str) -> None:
+    _check_type("a lock name", name, str, "a str")
     if not name:
         raise ValueError("a lock name must not be empty, got ''")
     try:
@@ -250,9 +270,7 @@ def checked_blocking(blocking: bool, blocking_timeout: Seconds | None) -> float 
     """Return how long an acquire may wait, in seconds; None: for ever, 0: one try."""
     if blocking_timeout is None:
         return None if blocking else 0.0
-    result = seconds("blocking_timeout", blocking_timeout)
-    if result < 0:
-        raise ValueError(f"blocking_timeout must not be negative, got {blocking_timeout!r}")
+    result = _not_negative("blocking_timeout", blocking_timeout)
     if not blocking and result > 0:
         raise ValueError(
             f"blocking=False does not wait, so it cannot have blocking_timeout={blocking_timeout!r}"
@@ -262,12 +280,7 @@ def checked_blocking(blocking: bool, blocking_timeout: Seconds | None) -> float 
 
 def checked_quorum_timeout(value: Seconds | None) -> float | None:
     """Return how long a quorum may be missing, in seconds; None: for as long as an acquire may take."""
-    if value is None:
-        return None
-    result = seconds("quorum_timeout", value)
-    if result < 0:
-        raise ValueError(f"quorum_timeout must not be negative, got {value!r}")
-    return result
+    return None if value is None else _not_negative("quorum_timeout", value)
 
 
 def checked_on_lost(value: str) -> OnLost:
@@ -281,8 +294,7 @@ def checked_on_lost(value: str) -> OnLost:
 
 def checked_holder(value: str, name: str = "holder") -> str:
     """Return the holder label as it may stand in a key's value: printable, one line."""
-    if not isinstance(value, str):
-        raise TypeError(f"{name} must be a str, got {value!r}")
+    _check_type(name, value, str, "a str")
     if not value.isprintable() or len(value) > MAX_HOLDER_CHARS:
         raise ValueError(f"{name} must be at most {MAX_HOLDER_CHARS} printable characters, got {value!r}")
     return value
@@ -292,23 +304,19 @@ def checked_label(value: str | None) -> str:
     """Return the label for metrics; empty when there is none."""
     if value is None:
         return ""
-    if not isinstance(value, str):
-        raise TypeError(f"label must be a str, got {value!r}")
+    _check_type("label", value, str, "a str")
     return value
 
 
-def checked_reentrant(value: bool) -> bool:  # noqa: FBT001
-    """Return whether a task may acquire a lock again inside of its block."""
-    if not isinstance(value, bool):
-        raise TypeError(f"reentrant must be True or False, got {value!r}")
+def checked_flag(name: str, value: bool) -> bool:  # noqa: FBT001
+    """Return an option that is on or off."""
+    _check_type(name, value, bool, "True or False")
     return value
 
 
 def checked_fair(value: bool, names: tuple[str, ...], at_least: float) -> bool:  # noqa: FBT001
     """Return whether the waiters of a lock over `names` form a queue (R28)."""
-    if not isinstance(value, bool):
-        raise TypeError(f"fair must be True or False, got {value!r}")
-    if value and len(set(names)) > 1:
+    if checked_flag("fair", value) and len(set(names)) > 1:
         raise ValueError(f"a fair lock has one name, got {names!r}")
     if value and at_least:
         raise ValueError(f"a fair lock has no at_least, got at_least={at_least!r}")
@@ -317,8 +325,7 @@ def checked_fair(value: bool, names: tuple[str, ...], at_least: float) -> bool: 
 
 def checked_policy(extension: object) -> None:
     """Refuse anything that is not an extension policy."""
-    if not isinstance(extension, ExtensionPolicy):
-        raise TypeError(f"extension must be an ExtensionPolicy, got {extension!r}")
+    _check_type("extension", extension, ExtensionPolicy, "an ExtensionPolicy")
 
 
 def checked_fence_ttl(value: Seconds) -> float:
@@ -343,9 +350,7 @@ def checked_quarantine(value: Seconds | None, ttl: float, size: int) -> float:
             raise ValueError(f"{name}: {error}") from None
     if value is None:
         return max(ttl, DEFAULT_QUARANTINE) if size >= QUARANTINE_FROM else 0.0
-    quarantine = seconds(name, value)
-    if not 0 <= quarantine <= MAX_TTL:
-        raise ValueError(f"{name} must be 0 to {MAX_TTL:.0f} seconds (24 h), got {value!r}")
+    quarantine = _up_to_a_day(name, value)
     refuse_longer(ttl, quarantine, name)
     return quarantine
 
@@ -401,9 +406,7 @@ class Options:
         """Return the seconds that a name stays taken at least: no longer than nodes remember it (R34)."""
         if value is None:
             return 0.0
-        at_least = seconds("at_least", value)
-        if not 0 <= at_least <= MAX_TTL:
-            raise ValueError(f"at_least must be 0 to {MAX_TTL:.0f} seconds (24 h), got {value!r}")
+        at_least = _up_to_a_day("at_least", value)
         refuse_longer(at_least, self.restart_quarantine, what="at_least")
         return at_least
 
@@ -434,24 +437,20 @@ def checked_options(
 ) -> Options:
     """Check the settings of a manager of `size` nodes, or fail with the parameter and the value."""
     timeout = positive("node_timeout", node_timeout)
-    if not isinstance(prefix, str):
-        raise TypeError(f"prefix must be a str, got {prefix!r}")
+    _check_type("prefix", prefix, str, "a str")
     try:
         prefix_bytes = prefix.encode()
     except UnicodeEncodeError:
         raise ValueError(f"prefix must be encodable as UTF-8, got {prefix!r}") from None
-    if not isinstance(retry, RetryPolicy):
-        raise TypeError(f"retry must be a RetryPolicy, got {retry!r}")
+    _check_type("retry", retry, RetryPolicy, "a RetryPolicy")
     checked_policy(extension)
-    if not isinstance(fencing, bool):
-        raise TypeError(f"fencing must be True or False, got {fencing!r}")
     default_ttl = checked_ttl(ttl, timeout)
     return Options(
         ttl=default_ttl,
         node_timeout=timeout,
         connect_timeout=positive("connect_timeout", connect_timeout),
         prefix=prefix_bytes,
-        fencing=fencing,
+        fencing=checked_flag("fencing", fencing),
         fence_ttl=checked_fence_ttl(fence_ttl),
         restart_quarantine=checked_quarantine(restart_quarantine, default_ttl, size),
         retry=retry,
