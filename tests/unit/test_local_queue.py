@@ -519,9 +519,7 @@ def frozen(w: World) -> Iterator[None]:
 # -- a burst -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("later", "ahead"), [(1, 0), (2, local_queue.MAX_TRIES)], ids=["turn", "next turn"]
-)
+@pytest.mark.parametrize(("later", "ahead"), [(1, 0), (2, local_queue.MAX_TRIES)], ids=["turn", "next turn"])
 async def test_an_extension_leaves_ahead_of_those_that_stand_in_line(later, ahead):
     """However many have asked, no more than the window's tries are before it; none of this turn's."""
     async with world() as w:
