@@ -97,7 +97,7 @@ class Single(Receiver, Protocol):
 
 
 class Parcel(Protocol):
-    """The commands of several locks, the same for all nodes (R42)."""
+    """An entry of a pipe that stands for the commands of several locks, the same for all nodes (R42)."""
 
     @property
     def packed(self) -> bytes:
@@ -135,6 +135,9 @@ class Parcel(Protocol):
 
         A script's answer begins with `request_id` (R15).
         """
+
+
+# -- commands as bytes: packed once for all nodes, without precondition and request id (R12, R15) --------
 
 
 def words(command: Command, *, in_full: bool = False) -> tuple[bytes, ...]:
@@ -186,6 +189,9 @@ def pack_precondition(arguments: tuple[bytes, ...]) -> bytes:
     """Return arguments as they stand at the end of a packed command."""
     assert len(arguments) == PRECONDITION_SIZE, "what the commands leave room for"
     return _packed(arguments).partition(b"\r\n")[2]
+
+
+# -- the pipe ------------------------------------------------------------------------------------------
 
 
 def limit_for(purpose: Purpose) -> int:

@@ -35,7 +35,10 @@ MANY: Final = 10
 
 @final
 class _Crowds:
-    """The running managers of this process, by the names of their nodes."""
+    """The running managers of this process, by the names of their nodes.
+
+    Each manager has its own connections, and one manager would do.
+    """
 
     def __init__(self) -> None:
         self.close()
