@@ -23,7 +23,7 @@ from .._settings.options import Options, Request
 from ..errors import LockNotAcquiredError
 from .refusals import knows_why, refusal_by_nodes, without_fence
 
-STRAGGLERS: Final = 0.01
+SLOWER_NODES_GET: Final = 0.01
 """Seconds that slower nodes get to answer after a round is decided: how long their key will stay, or at which
 fence they stand."""
 
@@ -257,7 +257,9 @@ class Attempt:
     async def _certify(self, timeout: float) -> bool:
         """Find a fence that a majority stands at after all, or raise the nodes to one (R10)."""
         # A node that has not answered so far is likely to agree: a short wait may save a round.
-        await self.acquire_round.wait(lambda tally: not tally.pending or self._certified(), within=STRAGGLERS)
+        await self.acquire_round.wait(
+            lambda tally: not tally.pending or self._certified(), within=SLOWER_NODES_GET
+        )
         # The next answer has completed a majority at one fence.
         if self._certified():
             self._session.counters.certified += 1
@@ -282,7 +284,8 @@ class Attempt:
             return False
         fence = agreeable([(answer.fence, int(answer.time * 1000)) for answer in grants.values()])
         self.seen = max(self.seen, fence)
-        # The answers that are known without asking.
+        # A node in here counts without being asked; every other one is asked: it granted below the fence, or
+        # has not answered so far.
         known: dict[int, Answer] = {}
         for node, answer in enumerate(self.acquire_round.answers):
             if node in grants:
@@ -354,7 +357,7 @@ class Attempt:
         undo = self.undo(timeout)
         await undo.wait(lambda _: knows_why(self.acquire_round, undo))
         # The other nodes may still say when their keys expire: worth a short wait.
-        await undo.wait(all_answered, within=STRAGGLERS)
+        await undo.wait(all_answered, within=SLOWER_NODES_GET)
         names = self.primitive.names
         # A majority granted, but there is no certificate for a fence.
         if self.acquire_round.verdict is Verdict.WON and self.primitive.fenced and not self.fence:

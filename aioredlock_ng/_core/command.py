@@ -91,7 +91,7 @@ WRONG_TYPE: Final = "WRONGTYPE"
 """How servers begin the error of a command for strings at a key that holds something else."""
 
 Reply: TypeAlias = "bytes | int | list[object] | Silence | None"
-"""What a node hands to a sink: the server's answer, or why there is none."""
+"""What a node hands to a receiver: the server's answer, or why there is none."""
 
 
 def deleted_any(reply: Reply) -> bool:
@@ -135,12 +135,13 @@ class Receiver(Protocol):
 
     @property
     def awaited(self) -> bool:
-        """Whether the caller still waits; if not, nothing but a release is sent again for this sink."""
+        """Whether the caller still waits; if not, nothing but a release is sent again for this receiver."""
 
     def on_reply(self, node: int, reply: Reply) -> None:
         """Take the reply of node number `node`.  Must not raise.
 
-        Called once per node; for a release that was silent once more, should the node answer after all.
+        A node calls it once, however late; for a release that it answered by silence once more, should it
+        acknowledge that after all.
         """
 
 

@@ -77,7 +77,8 @@ _MAX_LABEL: Final = 200
 class Claim:
     """Which quorum a node belongs to, since when, and by which client (R12a).
 
-    Every incarnation record that the clients of a quorum write has the same claim.
+    Every incarnation record that the clients of a quorum write has the same claim.  It ranks two quorums of
+    different size.  Two of one size share the older claim: their lists may differ unnoticed (A4).
     """
 
     born_ms: int = 0
@@ -172,7 +173,7 @@ def parse(value: bytes) -> Incarnation | None:
 
 
 def parse_any(value: bytes) -> Incarnation | None:
-    """Read an record of whatever format: the first six fields mean the same in all; None when it is none."""
+    """Read a record of whatever format: the first six fields mean the same in all; None when it is none."""
     parts = value.split(b":")[:_FIELDS]
     if len(parts) < _FIELDS or not all(part.isdigit() for part in parts[2:]):
         return None
@@ -213,7 +214,7 @@ class Eligibility:
     reason: str = ""
     """Why it has none, in words."""
     wait: float | None = None
-    """Seconds until it may vote; None when waiting does not help."""
+    """Seconds until it may vote; None when it may vote now, or when waiting does not help."""
     conflict: bool = False
     """Whether the node belongs to a quorum of another size (A4)."""
     quarantine_ms: int = 0

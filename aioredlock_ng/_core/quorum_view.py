@@ -140,6 +140,8 @@ class QuorumView:
         """Take note of the incarnation record that a node answered with; empty where it has none."""
         incarnation, before = parse(stored), self._views.get(node)
         view = _NodeView(incarnation or parse_any(stored), incarnation is not None, heard_at, time_ms)
+        # Of what was known before, three things outlive an answer: whose the node was, for a moment after it
+        # was emptied; until when it is closed, unless an `init` came since; and the oldest claim, for good.
         if before is not None and not stored and self.conflict and self._strays(before):
             # The other quorum is about to claim it again; we have a majority without it, beside that one.
             view.emptied_at = heard_at if before.emptied_at is None else before.emptied_at
@@ -205,14 +207,19 @@ class QuorumView:
         agreeing = sum(map(self._agree, self._reached()))
         return agreeing >= majority(self.size) and self._claim.outranks(view.claim)
 
-    def _may_be_ours(self, orphaned: _NodeView) -> bool:
-        """Whether a node that strays has to be given back, or may turn out so when all have answered."""
+    def _may_be_ours(self, stray: _NodeView) -> bool:
+        """Whether a node that strays has to be given back, or may turn out so when all have answered.
+
+        Example, of five nodes: one strays, two agree, and two are unheard.  True: no conflict so far.  When
+        one more agrees, and our claim is older: True, the node is taken back.  If neither can come: False,
+        which is a conflict.
+        """
         unheard = self.size - len(self._views)
-        if unheard and orphaned.claim is not None and orphaned.claim.how == BY_USE and not self.read_only:
+        if unheard and stray.claim is not None and stray.claim.how == BY_USE and not self.read_only:
             agreeing = sum(map(self._agree, self._reached()))
             if agreeing < majority(self.size) <= agreeing + unheard:
                 return True
-        return self._has_to_be_given_back(orphaned)
+        return self._has_to_be_given_back(stray)
 
     def is_stray(self, node: object) -> bool:
         """Whether a node was another quorum's when it last told whose it was."""

@@ -398,7 +398,7 @@ class Holding:
         # Several names, or a kind without scripts for batches.
         round_ = Round(outbox, primitive.kind.extend.read, on_answer)
         # The extension raises counters in passing; the next acquire raises that of a node that is silent now.
-        round_.stragglers = False
+        round_.fences_may_differ = False
         round_.ask(primitive.extend(self.owner, ttl, self._top), outbox.node_timeout)
         return round_
 
@@ -422,7 +422,8 @@ class Holding:
             self.expire()
             return
         if outcome is Extension.LOST:
-            # A majority does not hold it: lost at once, whatever the clock says.
+            # A majority does not hold it: lost at once, whatever the clock says.  There is no head start
+            # here: the key may be another's already.
             self._blame = round_
             self.lose(LossReason.REFUSED)
             hooks.emit(NotExtended, self, refused=True, remaining=left, votes=round_.votes)
@@ -574,7 +575,11 @@ class Holding:
         self._tell_lost()
 
     def abandon(self) -> None:
-        """Mark the lease as lost by the close of its loop: nothing can be sent or woken, only reported."""
+        """Mark the lease as lost by the close of its loop: nothing can be sent or woken, only reported.
+
+        The close itself goes unseen.  This is called at the manager's next use in another loop, or at the end
+        of the lease's block.  Until then it counts as held by the clock.
+        """
         if self.done:
             return
         self.loss = LossReason.LOOP_CLOSED
@@ -639,7 +644,7 @@ class Holding:
             self._primitive,
             self.owner,
             keeps=self.wanted,
-            fence=self._top if self._round.stragglers else 0,
+            fence=self._top if self._round.fences_may_differ else 0,
             unsent=self._unsent,
             quiet=self.quiet,
             stays=self.stays,

@@ -2,7 +2,8 @@
 
 A kind defines the kinds that it shares a name with, its scripts, the readers of their answers, and the format
 of its key.  All else is the same for every kind: `primitive` puts the commands together, rounds send them,
-holdings keep won locks, nodes repeat releases that were not acknowledged.  None of these asks for the kind.
+holdings keep won locks, nodes repeat releases that were not acknowledged.  They ask a kind
+only for its properties, except for slots (`_round`).
 
 A new kind is one module beside `mutex`, and:
 

@@ -166,7 +166,7 @@ class Node(Protocol):
     def suspect(self, jumped: bool) -> None:  # noqa: FBT001 (the one thing it says)
         """Withdraw the node's vote while its clock is suspected to have jumped; else restore it (R14)."""
 
-    def restart_quarantine(self, floor: int) -> None:
+    def quarantine_again(self, floor: int) -> None:
         """Begin the node's quarantine again, with this floor for fences: its clock has jumped (R14)."""
 
     async def aclose(self) -> None:

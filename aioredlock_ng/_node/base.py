@@ -75,8 +75,8 @@ class BaseNode(Node):
             return ""
         closed = self._closed_for
         taken = (
-            "a node of this quorum was in use by clients with another node list: no new lock for another "
-            f"{closed:.1f} s"
+            "a node of this quorum was in use by clients with another number of nodes: no new lock for "
+            f"another {closed:.1f} s"
             if closed
             else ""
         )
@@ -105,10 +105,10 @@ class BaseNode(Node):
             self._greeting.distrusted = jumped
             self._update_state()
 
-    def restart_quarantine(self, floor: int) -> None:
+    def quarantine_again(self, floor: int) -> None:
         """As in `Node`."""
         if self._greeting is not None:
-            self._greeting.restart_quarantine(floor)
+            self._greeting.quarantine_again(floor)
             self._update_state()
             self._greet()
 

@@ -135,7 +135,7 @@ class Greeting:
 
     # -- the next greeting ------------------------------------------------------------------
 
-    def restart_quarantine(self, floor: int) -> None:
+    def quarantine_again(self, floor: int) -> None:
         """Begin the quarantine again with the next greeting, unless another client has done so already."""
         self._restart_of, self._restart_floor = self._incarnation, floor
 

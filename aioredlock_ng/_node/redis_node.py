@@ -79,7 +79,8 @@ class RedisNode(BaseNode):
         if not reason and link is not None:
             put = self._put_probed if command.proof is Proof.PROBED else link.pipe.put
             if put(command, receiver, index):
-                # Sent.  An acquire that was not answered may be executed after it, and needs it again (R5).
+                # Sent.  But an unanswered acquire of this owner may be executed after it: the ledger repeats
+                # the release (R5).
                 if release and self._ledger.is_unresolved(command.owner):
                     self._ledger.record(command, self.env.clock.now(), receiver, index)
                 return

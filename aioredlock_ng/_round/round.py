@@ -86,7 +86,7 @@ class Round(Tally):
     unsent: Sequence[int] = ()
     """The nodes that were provably never sent the command."""
     read: Callable[[Reply], Answer]
-    stragglers = True
+    fences_may_differ = True
     """Whether a node may have granted at another fence than the lease's (R10)."""
 
     def __init__(
@@ -303,8 +303,8 @@ class Asked(Round):
 class Granting(Round):
     """A round that acquires, in a batch or as a command of its own."""
 
-    # The value of `stragglers` from the moment at which `thin_out` has removed the fences.
-    _stragglers_found: bool | None = None
+    # The value of `fences_may_differ` from the moment at which `thin_out` has removed the fences.
+    _fences_differed: bool | None = None
 
     def _differs_from(self, fence: int) -> bool:
         """Whether a node granted at another fence."""
@@ -313,7 +313,7 @@ class Granting(Round):
     def thin_out(self) -> None:
         """As in `Round`."""
         # Before the fences go: the release still has to know whether to raise a counter (R10).
-        self._stragglers_found = self.stragglers
+        self._fences_differed = self.fences_may_differ
         super().thin_out()
 
 
@@ -344,10 +344,10 @@ class AcquireRound(Asked, Granting):
         return self.primitive.acquire(self.owner, self.ttl, self.ballot, self.block)
 
     @property
-    def stragglers(self) -> bool:  # type: ignore[override]
+    def fences_may_differ(self) -> bool:  # type: ignore[override]
         """Whether a node granted at another fence."""
-        if self._stragglers_found is not None:
-            return self._stragglers_found
+        if self._fences_differed is not None:
+            return self._fences_differed
         # No fences; or every grant came in a batch with the proposed fences, the usual case.
         if not self.ballot or self.agreed == self.granted:
             return False
@@ -363,9 +363,9 @@ class GrantRound(Granting):
     """The fence of the win, once there is a certificate for it."""
 
     @property
-    def stragglers(self) -> bool:  # type: ignore[override]
+    def fences_may_differ(self) -> bool:  # type: ignore[override]
         """As in `AcquireRound`."""
-        return self._differs_from(self.fence) if self._stragglers_found is None else self._stragglers_found
+        return self._differs_from(self.fence) if self._fences_differed is None else self._fences_differed
 
 
 @final
@@ -408,7 +408,7 @@ class ExtendRound(Asked):
 
     # An extension raises the counters of the nodes that it reaches; a silent node's is raised at the next
     # acquire.
-    stragglers = False
+    fences_may_differ = False
 
     def __init__(
         self,

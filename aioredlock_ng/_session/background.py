@@ -134,7 +134,7 @@ class Background:
         # Before any suspicion is lifted below, or the vote would be back for a moment.
         for step in concluded.steps:
             time = self._session.clock.now() + step.before  # the node's time, had its clock not jumped
-            self._nodes[step.node].restart_quarantine(floor_at(int(time * 1_000_000)))
+            self._nodes[step.node].quarantine_again(floor_at(int(time * 1_000_000)))
         # While it is open which clock jumped, the nodes in question have no vote.
         for i, other in enumerate(self._nodes):
             other.suspect(not clocks.trusted(i))
@@ -212,7 +212,9 @@ class Background:
             self._quarantine_log.check()
 
     def _taken_back(self, node: Node, taken_from: str) -> None:
-        reason = f"node {node.name} was in use by clients with another node list; reclaimed: {taken_from}"
+        reason = (
+            f"node {node.name} was in use by clients with another number of nodes; reclaimed: {taken_from}"
+        )
         report(logging.ERROR, "%s; %s", reason, _COMPARE)
         self._session.hooks.tell(Misconfigured(reason=reason))
 

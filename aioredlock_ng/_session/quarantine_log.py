@@ -81,7 +81,7 @@ def told(nodes: Sequence[Node], waiting: Collection[Node], unavailable_for: floa
     else:
         locks = "no lock can be acquired, because too few of the others are up"
     if any(status.belongs_elsewhere for status in statuses):
-        why = "a node of this quorum was in use by clients with another node list"
+        why = "a node of this quorum was in use by clients with another number of nodes"
     else:
         why = f"locks that are still held may have been lost ({CAUSES}); {WAY_OUT}"
     return f"quarantine: {subject} no vote for another {wait:.1f} s, and {locks}: {why}"

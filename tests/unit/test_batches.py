@@ -242,7 +242,7 @@ async def test_all_granted_at_the_ballot():
         ] * 3
         assert [alarm.done() for alarm in alarms] == [rung, rung, True]
     assert batch.done
-    assert all(one.verdict is Verdict.WON and not one.stragglers for one in rounds)
+    assert all(one.verdict is Verdict.WON and not one.fences_may_differ for one in rounds)
 
 
 async def test_each_lock_has_its_own_answer():
@@ -259,7 +259,7 @@ async def test_each_lock_has_its_own_answer():
         Answer(SILENT, WRONG.decode()),
     ]
     assert [one.agreed for one in rounds] == [0, 0, 0, 1, 0]
-    assert [one.stragglers for one in rounds] == [True, False, False, False, False]
+    assert [one.fences_may_differ for one in rounds] == [True, False, False, False, False]
     ((command, node, message),) = stage.failures
     assert (command.owner, command.script) == (owner("e"), _scripts.ACQUIRE)
     assert (node, message) == (2, WRONG.decode())
@@ -328,10 +328,10 @@ async def test_what_is_known_of_stragglers_outlives_the_answers(stands_at: int, 
     for node in (0, 1):
         stage.take(batch, node, [TAG, MICROSECONDS, BALLOT])
     asked.take(2, Answer(Vote.GRANTED, fence=stands_at, time=TIME))
-    assert asked.stragglers is behind
+    assert asked.fences_may_differ is behind
     asked.thin_out()
     assert [answer.fence for answer in asked.answers if answer is not None] == [0, 0, 0]
-    assert asked.stragglers is behind
+    assert asked.fences_may_differ is behind
 
 
 # -- plain acquires ----------------------------------------------------------------------------------
@@ -348,7 +348,7 @@ async def test_a_nil_is_a_refusal(place: int):
     assert stage.take(batch, 0, SENTINEL) == [True]
     assert votes(rounds) == [REFUSED if i == place else GRANTED for i in range(3)]
     assert [one.granted for one in rounds] == [int(i != place) for i in range(3)]
-    assert not any(one.stragglers for one in rounds)
+    assert not any(one.fences_may_differ for one in rounds)
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ async def test_a_stray_first_use_is_taken_back(caplog):
         (told,) = hook.of(Misconfigured)
         name, reason = w.nodes[0].name, told.reason
         assert reason.startswith(
-            f"node {name} was in use by clients with another node list; reclaimed: it belongs to"
+            f"node {name} was in use by clients with another number of nodes; reclaimed: it belongs to"
         )
         assert "a quorum of 1 node, this client has 5; first used by stray at 2023-11-14" in reason
         assert sum(reason in record.getMessage() for record in caplog.records) == 1

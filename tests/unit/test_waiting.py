@@ -37,9 +37,9 @@ from tests.unit.worlds import (
 )
 
 EPSILON = 1e-6
-STRAGGLERS = 0.01
+SLOWER_NODES_GET = 0.01
 """Seconds for which a verdict waits for the last votes."""
-A_WHILE = STRAGGLERS + 10 * LATENCY
+A_WHILE = SLOWER_NODES_GET + 10 * LATENCY
 MAX_POLL = 0.5
 """Seconds: no longer than this it is that a call that waits has not asked."""
 STORM = 40
@@ -564,7 +564,7 @@ async def test_every_node_that_refused_is_heard_how_long_its_key_stays():
     async with world(fencing=False) as w:
         w.occupy("a", 20.0, 0)
         w.occupy("a", 10.0, 1)
-        w.nodes[1].latency = 2 * STRAGGLERS
+        w.nodes[1].latency = 2 * SLOWER_NODES_GET
         error = (await wants(w, patience=0)).error
         assert isinstance(error, LockTakenError)
         assert error.retry_after == pytest.approx(10, abs=0.1)
