@@ -92,8 +92,8 @@ class Watchdog:
     async def _sleep(self) -> None:
         """Sleep until a lease is due, at most a tick; after a tick without any lease, until there is one.
 
-        So where leases come and go, none of them has to ring the alarm.  There are three cases.  A lease is in
-        the heap: sleep until the next one is due, at most a tick.  None is, but one came since the last
+        So where leases come and go, none of them has to ring the alarm.  There are three cases.  A lease is
+        in the heap: sleep until the next one is due, at most a tick.  None is, but one came since the last
         sleep: one more tick.  None at all: until one rings.
         """
         loop = asyncio.get_running_loop()
