@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from ._admin.doctor.findings import Finding
     from ._admin.initialise import NodeInitialisation
     from ._admin.inspection import NodeInspection, PermitInspection, ReaderInspection
-    from ._admin.line import QueueInspection, WaiterInspection
-    from ._admin.survey import LockInspection, SilentNode, Survey
+    from ._admin.survey import LockInspection, QueueInspection, SilentNode, Survey, WaiterInspection
     from ._clock import Clock
     from ._core.election import Leader, LeaderUnknown
     from ._core.policy import ExtensionPolicy, RetryPolicy
@@ -147,7 +146,7 @@ _HOMES = {
     "NodeStatistics": "_statistics",
     "NodeVote": "errors",
     "PermitInspection": "_admin.inspection",
-    "QueueInspection": "_admin.line",
+    "QueueInspection": "_admin.survey",
     "QuorumUnavailableError": "errors",
     "ReadWriteLock": "_locks.rwlock",
     "ReadWriteLockOptions": "_settings.options",
@@ -159,7 +158,7 @@ _HOMES = {
     "SilentNode": "_admin.survey",
     "Survey": "_admin.survey",
     "Vote": "_core.quorum",
-    "WaiterInspection": "_admin.line",
+    "WaiterInspection": "_admin.survey",
     "WouldDeadlockError": "errors",
 }
 """The module that each name comes from."""

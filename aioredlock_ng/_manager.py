@@ -17,8 +17,7 @@ from ._admin import inspection as _admin
 from ._admin.doctor.findings import Finding
 from ._admin.initialise import NodeInitialisation
 from ._admin.inspection import NodeInspection
-from ._admin.line import QueueInspection, look_at_line
-from ._admin.survey import Survey, survey
+from ._admin.survey import QueueInspection, Survey, look_at_line, survey
 from ._clock import Clock, SystemClock
 from ._core.policy import ExtensionPolicy, RetryPolicy
 from ._hold.hooks import HookList
@@ -28,12 +27,11 @@ from ._kinds.mutex import LEADER, MUTEX
 from ._kinds.read_write import READ, WRITE
 from ._kinds.semaphore import semaphore
 from ._local.runner import act_for
+from ._locks import Uncopied
 from ._locks.decorator import lock_of, locked, sort_of
-from ._locks.election import Election, unbounded
+from ._locks.election import Election, subject_of, unbounded
 from ._locks.lock import Lock
 from ._locks.rwlock import ReadWriteLock
-from ._locks.subject import subject_of
-from ._locks.uncopied import Uncopied
 from ._session import lifecycle
 from ._session.lifecycle import Lifecycle
 from ._session.session import statistics_of

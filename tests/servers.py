@@ -27,9 +27,8 @@ from redis.retry import Retry
 
 from aioredlock_ng._core.keyspace import RESERVED_NAMES
 from aioredlock_ng._settings.options import QUARANTINE_VARIABLE
-from aioredlock_ng.testing._fresh import initialise
-from aioredlock_ng.testing._ports import ReservedPort
-from aioredlock_ng.testing.local_nodes import LocalNodes, NoServerError, find_server
+from aioredlock_ng.testing._server import ReservedPort
+from aioredlock_ng.testing.local_nodes import LocalNodes, NoServerError, find_server, initialise
 
 ARMS: Final = ("path", "local", "docker")
 # For ``parametrize`` and fixtures: in the quick tier, the servers that come with the development tools.

@@ -1,4 +1,4 @@
-"""Asking nodes from outside: one or all of them, and what they have under locks' keys.
+"""Asking nodes from outside: one or all of them, what they have under locks' keys, and which keys they have.
 
 One script tells of many locks, in the same words for all nodes.  It costs client and server a fraction of
 what as many scripts do, and each lock is answered for as if it had been asked for alone: a key of another
@@ -9,21 +9,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from types import NoneType
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast, final
+
+import anyio
 
 from .. import _scripts
 from .._core.command import Answer, Command, Purpose, Reply, Silence
-from .._core.keyspace import COUNTER, mark_key
+from .._core.keyspace import COUNTER, locks_among, mark_key
 from .._core.quorum import Vote
-from .._core.rights import denied
+from .._core.rights import denied, glob_escaped
 from .._kinds.semaphore import is_slots
 from .._round.round import Round, all_answered, keep
 
 if TYPE_CHECKING:
     from .._node import Node
     from .._session.session import Session
+
 
 MAX_BATCH: Final = 128
 """Locks that one script tells of: it holds up a server for a quarter of a millisecond."""
@@ -155,3 +159,64 @@ def _fits_value(value: object) -> bool:
     if not all(isinstance(each, bytes) for each in values):
         return False
     return len(value) == 1 or (len(values) == len(lefts) and all(isinstance(left, int) for left in lefts))
+
+
+SCAN_COUNT: Final = 500
+"""Keys that a node looks at for one SCAN: a fraction of a millisecond of its time."""
+
+SCAN_TIME: Final = 5.0
+"""Seconds that all nodes are searched for locks, at most."""
+
+
+@final
+@dataclass(slots=True)
+class Search:
+    """What a search for locks has found so far, on all nodes together."""
+
+    prefix: bytes
+    limit: int
+    found: set[bytes] = field(default_factory=set)
+    failed: dict[int, str] = field(default_factory=dict)
+    """Why nodes could not be searched, by their number."""
+    truncated: bool = False
+
+    async def run_on_all(self, session: Session) -> None:
+        """Search all nodes at the same time."""
+        with anyio.move_on_after(SCAN_TIME) as time:
+            async with anyio.create_task_group() as tasks:
+                for number, node in enumerate(session.nodes):
+                    tasks.start_soon(self._run, session, number, node)
+        self.truncated = self.truncated or time.cancelled_caught
+
+    async def _run(self, session: Session, number: int, node: Node) -> None:
+        """Search one node from the beginning to the end of its keys."""
+        cursor = b"0"
+        while not self.truncated:
+            reply = await ask(session, node, scan(self.prefix, cursor), session.node_timeout)
+            if isinstance(reply, Silence):
+                self.failed[number] = reply.reason
+                return
+            cursor, keys = cast("tuple[bytes, list[bytes]]", reply)  # checked by `fits`
+            # Not all were asked for, and others' keys are none of our business (R16).
+            self._add(locks_among(self.prefix, keys) - self.found)
+            if int(cursor) == 0:
+                return
+
+    def _add(self, locks: set[bytes]) -> None:
+        room = self.limit - len(self.found)
+        self.found.update(locks if len(locks) <= room else sorted(locks)[:room])
+        self.truncated = self.truncated or len(locks) > room
+
+
+def scan(prefix: bytes, cursor: bytes = b"0") -> Command:
+    """Build one step of a search for the keys that begin with `prefix`."""
+    args = (cursor, b"MATCH", glob_escaped(prefix) + b"*", b"COUNT", b"%d" % SCAN_COUNT)
+    return Command(Purpose.OTHER, owner=b"", fits=_fits_scan, keys=(), args=args, verb=b"SCAN")
+
+
+def _fits_scan(reply: object) -> bool:
+    if not isinstance(reply, list) or len(reply) != 2:  # noqa: PLR2004 (a pair)
+        return False
+    cursor, keys = reply
+    there = isinstance(cursor, bytes) and cursor.isdigit() and isinstance(keys, list)
+    return there and {bytes}.issuperset(map(type, keys))

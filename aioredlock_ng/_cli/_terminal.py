@@ -10,7 +10,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self, TextIO, final
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TextIO, final
 
 from .common import OutputError
 
@@ -135,25 +135,6 @@ def output() -> Iterator[TextIO]:
             raise OutputError(f"the output cannot be written: {error.strerror}") from None
 
 
-class Screen(Protocol):
-    """Shows one picture after the other."""
-
-    def show(self, draw: Callable[[int | None, int | None], Sequence[Line]]) -> None:
-        """Show the picture that `draw` makes for so many lines and columns; None: there is no end of them."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None: ...
-
-
-def open_screen(stream: TextIO) -> Screen:
-    """Return the best screen for `stream`: one that is redrawn, or one picture below the other."""
-    return Redrawn(stream) if _drawable(stream) else Snapshots(stream)
-
-
-@final
 class Snapshots:
     """Pictures below each other, with an empty line between them: for pipes, files and plain terminals."""
 
@@ -162,7 +143,7 @@ class Snapshots:
         self._first = True
 
     def show(self, draw: Callable[[int | None, int | None], Sequence[Line]]) -> None:
-        """See `Screen`."""
+        """Show the picture that `draw` makes for so many lines and columns; None: there is no end of them."""
         lines = draw(None, None)
         write(lines if self._first else [Line(""), *lines], self._stream)
         self._first = False
@@ -177,15 +158,15 @@ class Snapshots:
 
 
 @final
-class Redrawn:
+class Redrawn(Snapshots):
     """One picture, drawn anew in its place."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._height = 0
 
     def show(self, draw: Callable[[int | None, int | None], Sequence[Line]]) -> None:
-        """See `Screen`."""
+        """See `Snapshots`."""
         columns, rows = shutil.get_terminal_size()
         lines = [line._replace(text=clipped(line.text, columns - 1)) for line in draw(rows - 1, columns - 1)]
         up = _UP.format(self._height) if self._height else ""
@@ -203,3 +184,8 @@ class Redrawn:
         """Give the cursor back; the last picture stays."""
         self._stream.write(_SHOW_CURSOR)
         self._stream.flush()
+
+
+def open_screen(stream: TextIO) -> Snapshots:
+    """Return the best screen for `stream`: one that is redrawn, or one picture below the other."""
+    return Redrawn(stream) if _drawable(stream) else Snapshots(stream)

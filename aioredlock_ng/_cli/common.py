@@ -1,12 +1,14 @@
-"""What the commands share: exit codes, and which nodes they talk to."""
+"""What the commands share: exit codes, which nodes they talk to, and an end by a signal."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+import signal
+from collections.abc import Awaitable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from .._settings.options import parse_duration
 
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
     from .. import LockManager
 
     Subcommands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 (it has no public name)
+
+
+T = TypeVar("T")
 
 FAILED: Final = 1
 """Exit code of a check that found an error, of output that cannot be written, of what was refused or called
@@ -149,3 +154,35 @@ def make_manager(arguments: argparse.Namespace, **options: Any) -> LockManager:
         return LockManager.from_env(**options)
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+async def closing(manager: LockManager, work: Awaitable[T]) -> T:
+    """Await work that uses a manager, and close that."""
+    try:
+        return await work
+    finally:
+        await manager.aclose()
+
+
+async def until_signal(work: Coroutine[None, None, None], seconds: float | None = None) -> int | None:
+    """Run it to its end, for so many seconds at most, or until SIGINT or SIGTERM; return the signal.
+
+    What it raises is raised.
+    """
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(work)
+    ended_by: list[int] = []
+
+    def end(number: int) -> None:
+        ended_by.append(number)
+        task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, end, number)
+    await asyncio.wait((task,), timeout=seconds)
+    if not task.done():
+        task.cancel()
+        await asyncio.wait((task,))
+    if not task.cancelled():
+        task.result()
+    return ended_by[0] if ended_by else None

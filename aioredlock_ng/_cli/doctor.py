@@ -17,6 +17,7 @@ from .common import (
     UNAVAILABLE,
     add_node_options,
     add_quarantine_option,
+    closing,
     document,
     make_manager,
     quarantine_of,
@@ -56,7 +57,7 @@ def _run(arguments: argparse.Namespace) -> int:
     quarantine = quarantine_of(arguments)
     manager = make_manager(arguments, **({} if quarantine is None else with_quarantine(quarantine)))
     with quiet():
-        findings, wait = asyncio.run(_diagnose(manager, quarantine))
+        findings, wait = asyncio.run(closing(manager, _diagnose(manager, quarantine)))
     if any(finding.check == "quorum" and finding.level == "error" for finding in findings):
         wait = math.inf  # up, but refusing what locks ask for
     shown = [finding for finding in findings if not arguments.quiet or finding.level != "ok"]
@@ -77,10 +78,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _diagnose(manager: LockManager, quarantine: float | None) -> tuple[tuple[Finding, ...], float]:
-    try:
-        return await manager.diagnose(), unavailable_for(manager, quarantine)
-    finally:
-        await manager.aclose()
+    return await manager.diagnose(), unavailable_for(manager, quarantine)
 
 
 def _folded(findings: Sequence[Finding]) -> list[tuple[str, Finding]]:

@@ -16,6 +16,7 @@ from .common import (
     UsageError,
     add_node_options,
     add_quarantine_option,
+    closing,
     document,
     make_manager,
     quarantine_of,
@@ -23,7 +24,7 @@ from .common import (
 )
 
 if TYPE_CHECKING:
-    from .. import LockManager, NodeInitialisation
+    from .. import NodeInitialisation
     from ._terminal import Line
     from .common import Subcommands
 
@@ -73,7 +74,7 @@ def _run(arguments: argparse.Namespace) -> int:
     refusal = None
     with quiet():
         try:
-            nodes = asyncio.run(_init(manager, force=arguments.force))
+            nodes = asyncio.run(closing(manager, manager.init(force=arguments.force)))
         except ValueError as error:
             raise UsageError(f"{error} (--force)" if "force it" in str(error) else str(error)) from None
         except LockNotAcquiredError as error:
@@ -88,13 +89,6 @@ def _run(arguments: argparse.Namespace) -> int:
     if refusal is not None:
         return FAILED
     return 0 if all(node.done for node in nodes) else UNAVAILABLE
-
-
-async def _init(manager: LockManager, *, force: bool) -> tuple[NodeInitialisation, ...]:
-    try:
-        return await manager.init(force=force)
-    finally:
-        await manager.aclose()
 
 
 def _lines(nodes: Sequence[NodeInitialisation]) -> list[Line]:

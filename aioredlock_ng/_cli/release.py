@@ -9,11 +9,10 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, final
 
-from .._dashboard.agreed import Agreed, gone, why_not
-from .common import FAILED, UNAVAILABLE, UsageError, add_node_options, document, make_manager
+from .common import FAILED, UNAVAILABLE, UsageError, add_node_options, closing, document, make_manager
 
 if TYPE_CHECKING:
-    from .. import LockInspection, LockManager, NodeInspection, Survey
+    from .. import LockInspection, NodeInspection, Survey
     from .._dashboard.overview import Overview
     from ._terminal import Line
     from .common import Subcommands
@@ -88,18 +87,22 @@ class _Outcome:
     @property
     def deleted(self) -> int:
         """How many nodes have deleted it, or did not have it."""
+        from .._dashboard.releasing import gone
+
         return sum(map(gone, self.nodes))
 
     def as_json(self) -> dict[str, Any]:
         """Return it for programs."""
-        from .._dashboard.as_json import lock_as_json
+        from .._dashboard.releasing import gone, why_not
+        from .._dashboard.wire import lock_as_json
 
         nodes = [{"node": node.node, "done": gone(node), "reason": why_not(node)} for node in self.nodes]
         return {"lock": lock_as_json(self.lock), "nodes": nodes}
 
     def as_lines(self) -> list[Line]:
         """Return it for people: a line for the lock, and one for each node that was not reached."""
-        from ._lock_table import described_holders
+        from .._dashboard.releasing import gone, why_not
+        from ._overview import described_holders
         from ._terminal import Line, printable
 
         name = f"lock {printable(self.lock.name)}"
@@ -122,7 +125,8 @@ class _Outcome:
 
 
 def _release(arguments: argparse.Namespace) -> _Outcome:
-    from ._lock_table import lock_lines
+    from .._dashboard.releasing import Agreed, gone
+    from ._overview import lock_lines
     from ._terminal import write
 
     seen, survey = _look(arguments)
@@ -142,7 +146,8 @@ def _release(arguments: argparse.Namespace) -> _Outcome:
             return _Outcome(
                 lock=lock, code=FAILED, error=f"the lock has changed hands meanwhile: {_UNCHANGED}"
             )
-    nodes = asyncio.run(_delete(make_manager(arguments), arguments.name))
+    manager = make_manager(arguments)
+    nodes = asyncio.run(closing(manager, manager.force_release(arguments.name)))
     code = 0 if sum(map(gone, nodes)) >= seen.quorum else UNAVAILABLE
     return _Outcome(lock=lock, code=code, nodes=nodes)
 
@@ -150,26 +155,14 @@ def _release(arguments: argparse.Namespace) -> _Outcome:
 def _look(arguments: argparse.Namespace) -> tuple[Overview, Survey]:
     from .._dashboard.overview import look
 
-    async def once(manager: LockManager) -> Overview:
-        try:
-            return await look(manager, (arguments.name,))
-        finally:
-            await manager.aclose()
-
+    manager = make_manager(arguments)
     try:
-        overview = asyncio.run(once(make_manager(arguments)))
+        overview = asyncio.run(closing(manager, look(manager, (arguments.name,))))
     except ValueError as error:
         raise UsageError(f"release: {error}") from None
     if overview.survey is None:
         raise UsageError(f"release: {overview.problem}")
     return overview, overview.survey
-
-
-async def _delete(manager: LockManager, name: str) -> tuple[NodeInspection, ...]:
-    try:
-        return await manager.force_release(name)
-    finally:
-        await manager.aclose()
 
 
 def _confirmed() -> bool:

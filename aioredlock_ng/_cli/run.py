@@ -17,7 +17,7 @@ from .common import FAILED, TIMES, UsageError, add_node_options, duration, make_
 
 if TYPE_CHECKING:
     from .common import Subcommands
-    from .run_plan import Plan
+    from .run_job import Plan
 
 TTL: Final = 10.0
 """Seconds a lock lives without extension: the default of `LockManager`."""
@@ -184,7 +184,7 @@ def _permits(text: str) -> int:
 
 
 def _plan(arguments: argparse.Namespace) -> Plan:
-    from .run_plan import Plan
+    from .run_job import Plan
 
     ttl = max(arguments.ttl, arguments.at_least) if arguments.ttl > 0 else arguments.ttl
     kill_after = arguments.ttl * KILL_AFTER_SHARE if arguments.kill_after is None else arguments.kill_after
@@ -220,9 +220,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from .. import ConfigurationError
     from ._guard.child import fill_standard_descriptors
     from ._terminal import logged_by
-    from .run_guarded import OS_ERROR
-    from .run_job import Job
-    from .run_plan import say
+    from .run_job import OS_ERROR, Job, say
 
     plan = _plan(arguments)
     make = functools.partial(make_manager, arguments)

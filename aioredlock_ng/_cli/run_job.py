@@ -1,27 +1,421 @@
-"""What `run` does: wait for the lock, run the command under it, release it."""
+"""What `run` does: wait for the lock, start the command with its guard, judge its end, release the lock."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import signal
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, final
 
 from .. import (
+    Clock,
+    ExtensionPolicy,
     Lease,
+    Lock,
     LockError,
     LockManager,
     LockTakenError,
+    LossReason,
+    Mode,
     NodeInspection,
     QuorumUnavailableError,
     ReleaseOutcome,
 )
-from ..events import Refused
+from ..events import Extended, Lost, Refused
+from ._guard.child import own_environment
+from ._guard.group import group_lives, open_terminal, take_terminal_back
 from .common import LOST, UNAVAILABLE
-from .run_guarded import SIGNALLED, GuardedRun
-from .run_plan import Plan, say
+
+MARGIN_SHARE: Final = 1 / 20
+"""Share of the ttl between SIGKILL and the end of validity, for the killed to be really gone."""
+
+MAX_MARGIN: Final = 1.0
+"""Seconds; no margin is longer.  Measured: with eight busy processes per core, the end of a small process
+takes 0.04 s, of one with 500 MB of memory 0.4 s; on an idle machine 0.001 s and 0.04 s."""
+
+DRIFT: Final = 0.01
+"""Share of the ttl that the lock gives up to the drift of clocks."""
+
+MAX_GRACE: Final = 0.45
+"""Share of the ttl: the longest grace that `ExtensionPolicy` takes."""
+
+
+def say(message: str) -> None:
+    """Write one line for people to the standard error, if there is one."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):
+            print(f"aioredlock-ng run: {message}", file=sys.stderr, flush=True)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is to be run, and how; times in seconds."""
+
+    name: str
+    command: tuple[str, ...]
+    ttl: float
+    """At least `at_least`: so long the keys of a host that dies stay."""
+    kill_after: float
+    """From SIGTERM to SIGKILL.  Below half of the ttl."""
+    patience: float | None
+    """How long the lock is waited for; None: for ever."""
+    taken_code: int
+    """The exit code when the lock is taken."""
+    at_least: float = 0.0
+    """For how long the lock stays taken, also when the command ends sooner."""
+    mode: Mode | None = None
+    """Whether others read beside it, or it writes; None for a mutex."""
+    permits: int | None = None
+    """How many may run at once; None for a mutex."""
+    fair: bool = False
+    """Whether it stands in line for the mutex."""
+
+    def lock(self, manager: LockManager, patience: float | None = None) -> Lock:
+        """Describe the lock."""
+        if self.permits:
+            return manager.semaphore(self.name, permits=self.permits, blocking_timeout=patience)
+        if self.mode is None:
+            return manager.lock(self.name, blocking_timeout=patience, at_least=self.at_least, fair=self.fair)
+        lock = manager.rwlock(self.name, blocking_timeout=patience)
+        return lock.read() if self.mode == "read" else lock.write()
+
+    @property
+    def margin(self) -> float:
+        """From SIGKILL to the end of validity."""
+        return min(self.ttl * MARGIN_SHARE, MAX_MARGIN)
+
+    @property
+    def extension(self) -> ExtensionPolicy:
+        """Extend without bound, thrice in the time in which the command may run undisturbed.
+
+        The lease counts as lost when the guard sends SIGTERM, or, if that is beyond what a policy can
+        say, a little later; it is the guard that keeps the deadline.
+        """
+        grace = (self.kill_after + self.margin) / self.ttl
+        return ExtensionPolicy(
+            every=(1 - DRIFT - grace) / 3, max_extensions=None, grace=min(grace, MAX_GRACE)
+        )
+
+
+GUARD: Final = Path(__file__).with_name("_guard")
+"""The folder that is the guard's program."""
+
+POLL: Final = 0.02
+"""Seconds between two looks at processes that are not our children."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How the command ended, as the guard saw it."""
+
+    code: int
+    """The exit code; below 0 for a signal."""
+    lost: bool
+    """Whether the lock was lost before."""
+    gone: float
+    """When its process group was seen to be gone, on the suspend-safe clock."""
+    lent: bool = False
+    """Whether it had the terminal, and so all that is typed there."""
+
+
+@final
+class GuardedCommand:
+    """A command that a guard runs and ends in time; see `_guard` for what they say to each other."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        environment: dict[str, str],
+        until: float,
+        kill_after: float,
+        margin: float,
+    ) -> None:
+        """Start the guard, which starts the command.
+
+        Raises:
+            OSError: no process can be started.
+        """
+        self.pid: int | None = None
+        """The command's process and process group, once it is known."""
+        for_guard, self._orders = os.pipe()
+        self._reports, from_guard = os.pipe()
+        times = (repr(until), repr(kill_after), repr(margin))
+        try:
+            for end in (for_guard, from_guard):
+                os.set_inheritable(end, True)  # noqa: FBT003 (it takes no keyword)
+            self._guard = subprocess.Popen(
+                [sys.executable, "-I", "-S", os.fspath(GUARD), str(for_guard), str(from_guard), *times,
+                 str(os.getpgrp()), *command],
+                env=environment,
+                # What the caller left open for the command is inherited; what is ours is not inheritable.
+                close_fds=False,
+                # Out of reach of what is sent to our group, by a terminal or a person.  Not a session of
+                # its own: the command's group must be able to get the terminal.
+                process_group=0,
+            )  # fmt: skip
+        except BaseException:
+            os.close(self._orders)
+            os.close(self._reports)
+            raise
+        finally:
+            os.close(for_guard)
+            os.close(from_guard)
+        os.set_blocking(self._orders, False)
+
+    # -- orders --------------------------------------------------------------------------------
+
+    def keep_until(self, moment: float) -> None:
+        """The lock is valid until then."""
+        self._order(f"until {moment!r}")
+
+    def pass_on(self, number: int) -> None:
+        """Send a signal to the command's process group."""
+        self._order(f"signal {number}")
+
+    def end(self) -> None:
+        """The lock is lost: let the command be ended."""
+        self._order("lost")
+
+    def _order(self, line: str) -> None:
+        # A guard that is gone is noticed by its reports' end.  The pipe of one that stands still may get
+        # full, after thousands of orders: the deadline that it knows then is an earlier one.
+        with contextlib.suppress(BrokenPipeError, BlockingIOError):
+            os.write(self._orders, line.encode() + b"\n")
+
+    # -- reports -------------------------------------------------------------------------------
+
+    async def reports(self) -> AsyncIterator[list[str]]:
+        """Yield the guard's reports as words, until it ends."""
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader()
+        transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(self._reports, "rb", 0)
+        )
+        with contextlib.closing(transport):
+            async for line in reader:
+                words = line.decode().split()
+                if words[0] == "started":
+                    self.pid = int(words[1])
+                yield words
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Let go of the guard, and wait for its end: before it, the command has not ended."""
+        os.close(self._orders)
+        self._guard.wait()
+
+    def kill(self) -> bool:
+        """Kill the command's process group and the guard, unless that has ended."""
+        if self._guard.poll() is not None:
+            return False
+        self._send_kill()
+        self._guard.kill()
+        return True
+
+    async def killed(self) -> None:
+        """Kill what an ended guard has left of the command, and wait until it is gone."""
+        if self.pid is None:
+            return  # it dies with its guard, before it has executed anything
+        while group_lives(self.pid):
+            self._send_kill()
+            await asyncio.sleep(POLL)
+        if (terminal := open_terminal()) >= 0:
+            take_terminal_back(terminal, self.pid, os.getpgrp())
+            os.close(terminal)
+
+    def _send_kill(self) -> None:
+        if self.pid is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+
+SIGNALLED: Final = 128
+"""Exit code after a signal, as shells have it: this plus the signal's number."""
+
+NOT_FOUND: Final = 127
+"""Exit code when there is no such command, as shells have it."""
+
+NOT_EXECUTABLE: Final = 126
+"""Exit code when the command cannot be executed, as shells have it."""
+
+OS_ERROR: Final = 71
+"""Exit code when no process can be started: ``EX_OSERR`` of sysexits.h."""
+
+TICK: Final = 0.25
+"""Seconds: no longer sleep before a deadline, since timers stand still during a suspend."""
+
+
+@final
+class GuardedRun:
+    """One run of the command, and the manager's hooks for it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._shown = ascii(plan.name)
+        self._lease: Lease | None = None
+        self._command: GuardedCommand | None = None
+        self.interrupted = False
+        """Whether a Ctrl-C ended the command, which our own caller has not got."""
+        self._killed = False  # the command, by the guard or in its place
+        self._refused = False  # the lock: gone from the nodes within what was thought to be its validity
+
+    # -- while it runs -------------------------------------------------------------------------
+
+    def on_extended(self, event: Extended) -> None:
+        """Tell the guard."""
+        if self._command is not None and self._lease is not None:
+            self._command.keep_until(self._lease.valid_until)
+
+    def on_lost(self, event: Lost) -> None:
+        """Keep in mind that the validity of the lock says nothing any more."""
+        self._refused = event.reason is LossReason.REFUSED
+
+    def pass_on(self, number: int) -> bool:
+        """Send a signal to the command; False when there is none."""
+        if self._command is None:
+            return False
+        self._command.pass_on(number)
+        return True
+
+    # -- from its start to its end -------------------------------------------------------------
+
+    async def run(self, lease: Lease, clock: Clock) -> int:
+        """Run the command under a lease and return the exit code."""
+        plan = self._plan
+        try:
+            command = GuardedCommand(
+                plan.command,
+                environment=self._environment(lease),
+                until=lease.valid_until,
+                kill_after=plan.kill_after,
+                margin=plan.margin,
+            )
+        except OSError as error:
+            say(f"cannot start a process: {error.strerror}")
+            return OS_ERROR
+        self._lease, self._command = lease, command
+        self._share_terminal()
+        enforcing = asyncio.create_task(self._enforce(lease, clock, command))
+        try:
+            return await self._attend(lease, clock, command)
+        finally:
+            enforcing.cancel()
+            self._command = None
+            command.close()
+
+    def _environment(self, lease: Lease) -> dict[str, str]:
+        environment = own_environment()
+        for name in (
+            "REDLOCK_FENCE",
+            "REDLOCK_MODE",
+            "REDLOCK_SLOT",
+        ):  # they could be those of a `run` around this one
+            environment.pop(name, None)
+        environment |= {"REDLOCK_NAME": self._plan.name, "REDLOCK_TTL": f"{self._plan.ttl:.15g}"}
+        if lease.fence is not None:
+            environment["REDLOCK_FENCE"] = str(lease.fence)
+        if lease.mode is not None:
+            environment["REDLOCK_MODE"] = lease.mode
+        if lease.slot is not None:
+            environment["REDLOCK_SLOT"] = str(lease.slot)
+        return environment
+
+    def _share_terminal(self) -> None:
+        """Go on when the terminal is the command's, and refuse to be suspended: the lock would run out."""
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        if signal.getsignal(signal.SIGTSTP) is not signal.SIG_IGN:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTSTP, self._hear, ["stopped"])
+
+    async def _attend(self, lease: Lease, clock: Clock, command: GuardedCommand) -> int:
+        """Hear the guard's reports and return the exit code."""
+        async for words in command.reports():
+            if words[0] == "ended":
+                code, lost, gone, lent = words[1:]
+                ended = Ended(code=int(code), lost=lost == "1", gone=float(gone), lent=lent == "1")
+                return self._judge(lease, ended)
+            if words[0] == "failed":
+                return self._not_started(int(words[1]))
+            if words[0] == "unable":
+                say(f"cannot start a process: {os.strerror(int(words[1]))}")
+                return OS_ERROR
+            if words[0] == "late":
+                say(f"lock {self._shown} was lost, or about to expire, before the command could be started")
+                return LOST
+            self._hear(words)
+        if command.pid is None:
+            say("the guard process ended before it could start the command")
+            return LOST if lease.lost.is_set() else OS_ERROR
+        await command.killed()
+        if not self._killed:
+            say("the guard process was killed, so the command was killed, too")
+        return self._judge(lease, Ended(code=-signal.SIGKILL, lost=lease.lost.is_set(), gone=clock.now()))
+
+    def _judge(self, lease: Lease, ended: Ended) -> int:
+        over = ended.gone - lease.valid_until
+        lost = ended.lost or self._refused
+        if ended.lost and not lease.lost.is_set():  # else it has been logged, with what the nodes said
+            say(f"lock {self._shown}: no majority of the nodes extended it in time")
+        if over > 0:
+            say(
+                f"the command ran for {over:.3f} s after the validity of lock {self._shown} had ended: "
+                "another holder may have run meanwhile"
+            )
+        elif self._refused:
+            say(f"lock {self._shown} was gone while the command ran: another holder may have run meanwhile")
+        elif lost:
+            say(f"lock {self._shown} was lost; the command ended {abs(over):.3f} s before its validity did")
+        if lost:
+            return LOST
+        self.interrupted = ended.lent and ended.code == -signal.SIGINT
+        return ended.code if ended.code >= 0 else SIGNALLED - ended.code
+
+    def _not_started(self, number: int) -> int:
+        name = ascii(self._plan.command[0])
+        if number in (errno.ENOENT, errno.ENOTDIR):
+            say(f"{name}: command not found")
+            return NOT_FOUND
+        say(f"{name} cannot be executed: {os.strerror(number)}")
+        return NOT_EXECUTABLE
+
+    def _hear(self, words: list[str]) -> None:
+        """Pass on to people what the guard reports."""
+        match words[0]:
+            case "stopped":
+                say("not suspended: the lock would expire meanwhile")
+            case "waits":
+                say("the command waits for the terminal: bring it to the foreground (fg)")
+            case "left":
+                say("the command left processes behind; they are ended before the lock is released")
+            case "denied":
+                say("no permission to send signals to the command: it may continue after the lock is lost")
+            case "killed":
+                self._killed = True
+
+    async def _enforce(self, lease: Lease, clock: Clock, command: GuardedCommand) -> None:
+        """Tell the guard of a loss; do its work if it was stopped."""
+        await lease.lost.wait()
+        command.end()
+        # At least so long: the guard may have answered, unheard, while this process stood still.
+        wait = self._plan.margin / 2
+        while wait > 0:
+            await asyncio.sleep(min(wait, TICK))
+            wait = lease.valid_until - self._plan.margin / 2 - clock.now()
+        if not self._killed and command.kill():
+            self._killed = True
+            say("the guard process does not answer: killing it and the command")
+
 
 FORWARDED: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1,
                     signal.SIGUSR2, signal.SIGCONT, signal.SIGWINCH)  # fmt: skip

@@ -6,11 +6,17 @@ import argparse
 import asyncio
 from typing import TYPE_CHECKING
 
-from .common import UNAVAILABLE, UsageError, add_node_options, clients_quarantine, document, make_manager
+from .common import (
+    UNAVAILABLE,
+    UsageError,
+    add_node_options,
+    clients_quarantine,
+    closing,
+    document,
+    make_manager,
+)
 
 if TYPE_CHECKING:
-    from .. import LockManager
-    from .._dashboard.overview import Overview
     from .common import Subcommands
 
 
@@ -33,14 +39,16 @@ def add(commands: Subcommands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from .._dashboard.as_json import as_json
+    from .._dashboard.overview import look
+    from .._dashboard.wire import as_json
     from ._overview import as_lines
     from ._terminal import output, quiet, write
 
     manager, quarantine = make_manager(arguments), clients_quarantine()
     with quiet():
         try:
-            overview = asyncio.run(_look(manager, arguments.names, quarantine))
+            seen = look(manager, arguments.names, quarantine=quarantine, queues=bool(arguments.names))
+            overview = asyncio.run(closing(manager, seen))
         except ValueError as error:
             raise UsageError(str(error)) from None
     if overview.survey is None:
@@ -52,12 +60,3 @@ def _run(arguments: argparse.Namespace) -> int:
             write(as_lines(overview), stream)
     fine = overview.answered >= overview.quorum and overview.unavailable_for == 0
     return 0 if fine else UNAVAILABLE
-
-
-async def _look(manager: LockManager, names: list[str], quarantine: float | None) -> Overview:
-    from .._dashboard.overview import look
-
-    try:
-        return await look(manager, names, quarantine=quarantine, queues=bool(names))
-    finally:
-        await manager.aclose()

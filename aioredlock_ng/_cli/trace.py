@@ -9,7 +9,7 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TextIO
 
-from .common import FORMAT, UsageError, add_node_options, duration, make_manager
+from .common import FORMAT, UsageError, add_node_options, closing, duration, make_manager, until_signal
 
 if TYPE_CHECKING:
     from .. import LockManager
@@ -59,25 +59,17 @@ def _run(arguments: argparse.Namespace) -> int:
     manager, ended_by = make_manager(arguments), None
     with quiet(), output() as stream:
         try:
-            ended_by = asyncio.run(_trace(manager, arguments, stream))
+            following = until_signal(_follow(manager, arguments, stream), arguments.seconds)
+            ended_by = asyncio.run(closing(manager, following))
         except (ConfigurationError, ValueError) as error:
             raise UsageError(str(error)) from None
     return 0 if ended_by is None else 128 + ended_by  # as shells have it
 
 
-async def _trace(manager: LockManager, arguments: argparse.Namespace, stream: TextIO) -> int | None:
-    from ._signals import until_signal
-
-    try:
-        return await until_signal(_follow(manager, arguments, stream), arguments.seconds)
-    finally:
-        await manager.aclose()
-
-
 async def _follow(manager: LockManager, arguments: argparse.Namespace, stream: TextIO) -> None:
     """Look again and again, and print what has happened meanwhile."""
     from .._dashboard.changes import events
-    from .._dashboard.following import look_at
+    from .._dashboard.followed import look_at
     from ._terminal import write
 
     before: Picture | None = None
@@ -101,7 +93,7 @@ def _as_json(event: Event, at: float) -> str:
 
 
 def _as_line(event: Event, at: float) -> Line:
-    from ._lock_table import label, moment
+    from ._overview import label, moment
     from ._terminal import Line, printable
 
     words = []

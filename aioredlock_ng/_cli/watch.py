@@ -8,7 +8,15 @@ import functools
 import signal
 from typing import TYPE_CHECKING, Final
 
-from .common import UsageError, add_node_options, clients_quarantine, duration, make_manager
+from .common import (
+    UsageError,
+    add_node_options,
+    clients_quarantine,
+    closing,
+    duration,
+    make_manager,
+    until_signal,
+)
 
 if TYPE_CHECKING:
     from .. import LockManager
@@ -45,17 +53,9 @@ def _run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--interval must be at least {_SHORTEST:g} seconds, got {arguments.interval:g}")
     manager, quarantine = make_manager(arguments), clients_quarantine()
     with quiet():
-        return asyncio.run(_watch(manager, arguments.interval, quarantine))
-
-
-async def _watch(manager: LockManager, interval: float, quarantine: float | None) -> int:
-    """Watch until a signal comes; Ctrl-C is the ordinary end, and so is a reader that left."""
-    from ._signals import until_signal
-
-    try:
-        ended_by = await until_signal(_show(manager, interval, quarantine))
-    finally:
-        await manager.aclose()
+        showing = until_signal(_show(manager, arguments.interval, quarantine))
+        ended_by = asyncio.run(closing(manager, showing))
+    # Ctrl-C is the ordinary end, and so is a reader that left.
     return 128 + signal.SIGTERM if ended_by == signal.SIGTERM else 0
 
 

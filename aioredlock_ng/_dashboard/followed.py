@@ -1,18 +1,39 @@
-"""A lock whose own page is open: how it is, and what happens to it."""
+"""A lock that is followed: one look at it and at its line, how it is, and what happens to it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from . import wire
-from .changes import Picture, events
-from .following import look_at
+from .changes import Picture, events, picture
 
 if TYPE_CHECKING:
-    from .. import LockManager
-    from .following import Glimpse
+    from .. import LockInspection, LockManager, QueueInspection
+
+
+@final
+class Glimpse(NamedTuple):
+    """What was seen of a lock at one moment."""
+
+    at: float
+    """In Unix seconds by the manager's clock."""
+    lock: LockInspection
+    queue: QueueInspection
+    picture: Picture
+    """Both, as `events` compares them."""
+
+
+async def look_at(manager: LockManager, name: str) -> Glimpse:
+    """Look at the line first: one that leaves it for the lock is seen to hold that, not to be nowhere."""
+    loop = asyncio.get_running_loop()
+    queue = await manager.queue(name)
+    asked = loop.time()
+    survey = await manager.survey(name)
+    (lock,) = survey.locks
+    return Glimpse(survey.at, lock, queue, picture(lock.nodes, queue, asked=asked, answered=loop.time()))
+
 
 MAX_HISTORY: Final = 500
 """Events of one lock that are kept for pages that are opened later, at most."""

@@ -1,27 +1,83 @@
-"""A lock that is released from the page: what was shown must still be so."""
+"""A lock that is released from the page, or by the command: what was agreed to must still be so."""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from .. import ConfigurationError, LockError
 from .._log import report
-from .agreed import Agreed, One, gone, why_not
 from .overview import look
 from .wire import in_full
 
 if TYPE_CHECKING:
-    from .. import LockManager
+    from .. import LockInspection, LockManager, NodeInspection, PermitInspection, ReaderInspection
+
+
+One: TypeAlias = tuple[str | None, float | None]
+"""A holder: its label, and since when."""
+
+
+@final
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Agreed:
+    """The lock as it was shown, whose end was agreed to."""
+
+    state: str
+    holder: str | None
+    since: float | None
+    shared: bool
+    """Whether readers have it."""
+    readers: frozenset[One]
+    more_readers: bool
+    """Whether there were more than could be shown: the end of all of them was agreed to."""
+    permits: frozenset[One]
+
+    @classmethod
+    def of(cls, lock: LockInspection) -> Agreed:
+        """Return what is shown of a lock."""
+        return cls(
+            state=lock.state,
+            holder=lock.holder,
+            since=lock.since,
+            shared=lock.shared,
+            readers=frozenset(map(_one, lock.readers)),
+            more_readers=lock.more_readers,
+            permits=frozenset(map(_one, lock.permits)),
+        )
+
+    def covers(self, now: LockInspection) -> bool:
+        """Whether it is still the lock of that holder, or of readers or permits that were all shown."""
+        if self.permits and now.permits:
+            return self.permits.issuperset(map(_one, now.permits))
+        if self.shared and now.shared:
+            return self.more_readers or self.readers.issuperset(map(_one, now.readers))
+        shown = (self.shared, self.state, self.holder, self.since)
+        return shown == (now.shared, now.state, now.holder, now.since)
+
+
+def _one(each: ReaderInspection | PermitInspection) -> One:
+    return each.holder, each.since
+
+
+def gone(node: NodeInspection) -> bool:
+    """Whether a node that was told to delete the key has done so, also where it was no lock."""
+    return node.held is not None or node.wrong_type
+
+
+def why_not(node: NodeInspection) -> str:
+    """Return why it has not; empty when it has."""
+    return "" if gone(node) else node.reason
 
 
 def asked(body: dict[str, Any]) -> tuple[str, Agreed] | None:
     """Return which lock a request names, and as what it was shown; None when it does not say so."""
     name, state = body.get("name"), body.get("state")
     readers, permits = _ones(body.get("readers")), _ones(body.get("permits"), 1)
-    one = _one((body.get("holder"), body.get("since")))
+    one = _read_one((body.get("holder"), body.get("since")))
     if not isinstance(name, str) or not isinstance(state, str) or one is None or None in (readers, permits):
         return None
     return name, Agreed(
@@ -39,11 +95,11 @@ def _ones(value: object, skipped: int = 0) -> frozenset[One] | None:
     """Read a list of holders, without the first so many items of each."""
     if not isinstance(value, list):
         return None
-    ones = [_one(tuple(each[skipped:])) if isinstance(each, list) else None for each in value]
+    ones = [_read_one(tuple(each[skipped:])) if isinstance(each, list) else None for each in value]
     return None if None in ones else frozenset(one for one in ones if one is not None)
 
 
-def _one(value: tuple[object, ...]) -> One | None:
+def _read_one(value: tuple[object, ...]) -> One | None:
     match value:
         case (str() | None as holder, int() | float() | None as since):
             return holder, since

@@ -1,28 +1,390 @@
-"""Leader election, as users see it: campaigns, leaderships, observers (R31, R32)."""
+"""Leader election (R31, R32): what nodes are sent, observers, and what users hold: campaigns, leaderships."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
 from types import TracebackType
-from typing import Any, NoReturn, Self, final
+from typing import Any, Final, NoReturn, Self, TypeAlias, final
 
-from .._core.election import Leader, LeaderUnknown
-from .._core.policy import ExtensionPolicy
+from .. import _scripts
+from .._clock import Clock
+from .._core.command import Answer, Command, Proof, Purpose, Reply, Silence
+from .._core.election import Leader, LeaderUnknown, Look, Seen, read_announcement, seen
+from .._core.keyspace import LEADER, mark_key
+from .._core.policy import ExtensionPolicy, RetryPolicy
+from .._core.quarantine import INCARNATION_CHANGED
+from .._core.quorum import Vote
 from .._hold.holding import Holding
-from .._kinds.primitive import Primitive
+from .._kinds.primitive import Primitive, ms
 from .._local.runner import act_for, current_task, in_task_of_its_own
+from .._round.deadlines import ring
+from .._round.outbox import Outbox
+from .._round.releases import Releases
+from .._round.round import Round, all_answered
 from .._session.lifecycle import Lifecycle
-from .._settings.options import Request, checked_policy
-from ..errors import LockLostError, printable
-from .announcement import Announcement
-from .elections import Elections
+from .._session.session import Session
+from .._settings.options import Options, Request, checked_names, checked_policy
+from ..errors import ConfigurationError, LockLostError, QuorumUnavailableError, printable
+from . import Uncopied
 from .lease import Lease, ReleaseReport
 from .lock import Lock
-from .pauses import Pauses
-from .subject import Subject
-from .uncopied import Uncopied
+
+_PARTS: Final = 3
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One election, as the nodes know it."""
+
+    name: str
+    lock: bytes
+    """The key of the mutex that campaigns are about."""
+    announced: bytes
+    """The key of the announcement, and the channel of its notifications to observers."""
+    incarnation: bytes
+    keeps: float
+    """Seconds that an announcement lives: as long as a counter (R11), and at least for a ttl.  By then the
+    leader has announced again, or leads no more."""
+
+    def announce(self, leader: Leader) -> Command:
+        """Build the announcement, which a leader sends to all nodes once it has won, not before (R31)."""
+        return Command(
+            Purpose.OTHER,
+            owner=b"",
+            fits=lambda reply: type(reply) is int,
+            keys=(self.announced,),
+            args=(b"%d" % leader.term, leader.holder.encode(), ms(self.keeps)),
+            script=_scripts.ANNOUNCE,
+        )
+
+    def look(self) -> Command:
+        """Build the command by which observers poll a node (R32)."""
+        return Command(
+            Purpose.OTHER,
+            owner=b"",
+            fits=_fits_look,
+            keys=(self.lock, self.announced, self.incarnation),
+            script=_scripts.OBSERVE,
+            proof=Proof.CONDITIONAL,
+        )
+
+
+def subject_of(name: str, ttl: float, options: Options) -> Subject:
+    """Return the election of that name under a manager's settings; `ttl` is its leaders', in seconds.
+
+    Raises:
+        ConfigurationError: the manager makes no fences.
+        ValueError, TypeError: the name is not valid.
+    """
+    (name,) = checked_names((name,))
+    if not options.fencing or options.incarnation is None:
+        raise ConfigurationError(
+            f"election {name!r}: its terms are fences, and this manager was made with fencing=False: "
+            "leave that option out"
+        )
+    key = options.key(name)
+    announced = mark_key(options.prefix, LEADER, key)
+    return Subject(name, key, announced, options.incarnation, max(options.fence_ttl, ttl))
+
+
+def _fits_look(reply: object) -> bool:
+    if not isinstance(reply, list) or len(reply) != _PARTS:
+        return False
+    votes, held, announced = reply
+    return votes in (0, 1) and held in (0, 1) and isinstance(announced, bytes)
+
+
+def read_look(reply: Reply) -> Answer:
+    """Read what a node answered: GRANTED where it has a vote; `found` has the answer in either case."""
+    if not isinstance(reply, list):
+        reason = reply.reason if isinstance(reply, Silence) else ""
+        return Answer(Vote.SILENT, reason)
+    answer: list[Any] = reply  # as `fits` found it
+    votes, held, announced = answer
+    look = Look(votes == 1, held == 1, read_announcement(announced))
+    if look.votes:
+        return Answer(Vote.GRANTED, found=look)
+    return Answer(Vote.SILENT, INCARNATION_CHANGED, found=look)
+
+
+@final
+class Announcement:
+    """The announcement of one leader; it receives the answers to its own commands, and ignores them."""
+
+    __slots__ = ("_outbox", "_releases", "_said_goodbye", "_subject", "leader")
+
+    def __init__(self, outbox: Outbox, releases: Releases, subject: Subject, leader: Leader) -> None:
+        self._outbox = outbox
+        self._releases = releases
+        self._subject = subject
+        self._said_goodbye = False
+        self.leader = leader
+
+    def repeat(self) -> None:
+        """Announce the term on all nodes; a term that was won stays won, so that this is never too late."""
+        self._outbox.drain()  # commands from before this one are sent before it
+        command = self._subject.announce(self.leader)
+        for index, node in enumerate(self._outbox.nodes):
+            node.submit(command, self, index)
+
+    def say_goodbye(self) -> None:
+        """Notify observers, once, that the leader has given up its lock."""
+        if not self._said_goodbye:
+            self._said_goodbye = True
+            self._releases.announce(self._subject.announced)
+
+    @property
+    def awaited(self) -> bool:
+        """As in `Receiver`: a server that has forgotten the script is sent it once more."""
+        return True
+
+    def on_reply(self, node: int, reply: Reply) -> None:
+        """Do nothing: the next extension announces again."""
+
+
+LOOK_EVERY: Final = 5.0
+"""Seconds between two polls at most: a notification may be lost, and some nodes send none."""
+
+LOOK_SELDOM: Final = 4.0
+"""Seconds between two polls at least, unless notified: processes that were notified together spread out."""
+
+LOOK_AGAIN: Final = 1.0
+"""Seconds until the next poll where too few nodes with a vote have answered."""
+
+
+def ask(outbox: Outbox, subject: Subject) -> Round:
+    """Ask all nodes what they know of the election."""
+    round_ = Round(outbox, read_look)
+    round_.ask(subject.look(), outbox.node_timeout)
+    return round_
+
+
+def looks_in(round_: Round) -> list[Look]:
+    """Return what the nodes have answered."""
+    found = (answer.found for answer in round_.answers if answer is not None)
+    return [look for look in found if isinstance(look, Look)]
+
+
+@final
+class Observation:
+    """Shared by all observers of an election in a process; `on_over` is called when the last has left."""
+
+    def __init__(self, subject: Subject, session: Session, on_over: Callable[[], object]) -> None:
+        self.subject = subject
+        self.seen = Seen()
+        self.looked = 0
+        """The number of the latest poll to which enough nodes have answered."""
+        self._fails_since: float | None = None  # on the manager's clock; since then all polls have failed
+        self._session = session
+        self._on_over = on_over
+        self._begun = 0  # polls so far
+        self._round: Round | None = None
+        self._again = False  # whether a notification came while the nodes were being asked
+        self._timer: asyncio.TimerHandle | None = None
+        self._observers: dict[Observer, asyncio.Future[bool] | None] = {}
+
+    # -- observers -----------------------------------------------------------------------------
+
+    def join(self, observer: Observer) -> int:
+        """Add an observer; return the number of the poll that it has to wait for, which begins now."""
+        if not self._observers:
+            # Before the poll: a leader that is announced after it is not missed.
+            self._session.notifications.watch(self.subject.announced, self.poll)
+        self._observers[observer] = None
+        return self.poll()
+
+    def leave(self, observer: Observer) -> None:
+        """Remove an observer."""
+        del self._observers[observer]
+        if not self._observers:
+            self._on_over()
+            if not self._session.outbox.loop.is_closed():
+                self._session.notifications.unwatch(self.subject.announced)
+                self._stop_timer()
+
+    async def news(self, observer: Observer) -> None:
+        """Wait until there may be news."""
+        self._session.availability.check()
+        future = self._observers[observer] = self._session.outbox.loop.create_future()
+        await future
+
+    def is_cut_off(self, ttl: float) -> bool:
+        """Whether all polls have failed for `ttl` seconds: the leader from before may lead no more."""
+        return self._fails_since is not None and self._session.clock.now() - self._fails_since > ttl
+
+    @property
+    def closing(self) -> bool:
+        """Whether there will be no more news: the manager is being closed."""
+        return self._session.availability.closing
+
+    def wake(self) -> None:
+        """Wake all observers, to see what has changed."""
+        for future in self._observers.values():
+            if future is not None:
+                ring(future)
+
+    # -- polls ---------------------------------------------------------------------------------
+
+    def poll(self) -> int:
+        """Poll all nodes, now or after the poll under way; return the number of that poll."""
+        # The poll under way may have missed the news, so that another one follows at once.
+        if self._round is not None:
+            self._again = True
+            return self._begun + 1
+        self._stop_timer()
+        self._begun += 1
+        self._again = False
+        self._round = round_ = ask(self._session.outbox, self.subject)
+        round_.then(all_answered, self._answered)
+        return self._begun
+
+    def _answered(self) -> None:
+        assert self._round is not None, "it is what was asked"
+        found = seen(self.seen, looks_in(self._round), self._session.outbox.quorum)
+        self._round = None
+        if found is not None:
+            self.seen, self.looked, self._fails_since = found, self._begun, None
+        elif self._fails_since is None:
+            self._fails_since = self._session.clock.now()
+        self.wake()
+        # The last observer may have left, or the manager be closing: then no poll follows.
+        if self._observers and not self._session.availability.closing:
+            chance = self._session.random.random()
+            pause = LOOK_AGAIN if found is None else LOOK_SELDOM + chance * (LOOK_EVERY - LOOK_SELDOM)
+            self._timer = self._session.outbox.loop.call_later(0.0 if self._again else pause, self.poll)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+Told: TypeAlias = Leader | LeaderUnknown | None
+"""An update for observers: a leader, None when there is none, or that nothing is known."""
+
+
+@final
+class Observer:
+    """One observer, a context manager: it joins and leaves.
+
+    An update stays true for `ttl` seconds while too few nodes answer.
+    """
+
+    __slots__ = ("_from", "_observation", "_told", "_ttl")
+
+    def __init__(self, observation: Observation, ttl: float) -> None:
+        self._observation = observation
+        self._ttl = ttl
+        self._from = 0  # the poll with which it began: the result of an earlier one may be seconds old
+        self._told: tuple[Told, ...] = ()
+
+    def __enter__(self) -> Observer:
+        self._from = self._observation.join(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._observation.leave(self)
+
+    async def next(self) -> tuple[Told] | None:
+        """Wait for an update and return it in a tuple; None: the manager is being closed.
+
+        Raises:
+            ConfigurationError: the nodes cannot be one quorum.
+        """
+        observation = self._observation
+        while not observation.closing:
+            # Too few nodes have answered for a ttl: that is an update of its own.  Else the result of a poll
+            # counts if the poll began after this observer joined, and the result is new to it.
+            cut_off = observation.is_cut_off(self._ttl)
+            news: tuple[Told] = (LeaderUnknown.UNKNOWN if cut_off else observation.seen.leader,)
+            knows = observation.looked >= self._from and observation.seen.tells
+            if (knows or cut_off) and news != self._told:
+                self._told = news
+                return news
+            await observation.news(self)
+        return None
+
+
+@final
+class Elections:
+    """What a manager observes of elections; a part of the session (`Session.part`)."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._observed: dict[bytes, Observation] = {}
+
+    def observer(self, subject: Subject, ttl: float) -> Observer:
+        """Return an observer, which shares its polls with the others of this process; it must join at once.
+
+        See `Observer` for `ttl`.
+        """
+        key = subject.lock
+        if key not in self._observed:
+            over = partial(self._observed.pop, key)
+            self._observed[key] = Observation(subject, self._session, on_over=over)
+        return Observer(self._observed[key], ttl)
+
+    async def look(self, subject: Subject) -> Leader | None:
+        """Poll the nodes once, and return the newest leader; None when there is none.
+
+        Raises:
+            QuorumUnavailableError: too few nodes with a vote answered.
+        """
+        round_ = ask(self._session.outbox, subject)
+        await round_.wait(all_answered)
+        found = seen(Seen(), looks_in(round_), self._session.outbox.quorum)
+        if found is not None:
+            return found.leader
+        raise QuorumUnavailableError(
+            f"election {printable((subject.name,))}: too few nodes with a vote answered",
+            names=(subject.name,),
+            votes=round_.votes(),
+        )
+
+    def close(self) -> None:
+        """Wake all observers so that they end: the manager closes, and perhaps no connection ends with it."""
+        for observation in self._observed.values():
+            observation.wake()
+
+
+SHORT_TERM: Final = 1.0
+"""Seconds: a term that was no longer than this is followed by a pause."""
+
+FIRST_PAUSE: Final = 0.1
+"""Seconds of the pause after the first short term, at most."""
+
+LONGEST_PAUSE: Final = 5.0
+"""Seconds of the longest pause: it doubles with each short term in a row."""
+
+_BETWEEN_TERMS: Final = RetryPolicy(base=FIRST_PAUSE, cap=LONGEST_PAUSE)
+
+
+@final
+class Pauses:
+    """The pauses of one candidate that campaigns again and again."""
+
+    def __init__(self, clock: Clock, random: Random) -> None:
+        self._clock = clock
+        self._random = random
+        self._began = 0.0
+        self._short = 0  # terms in a row
+
+    def term_begins(self) -> None:
+        """Note that the candidate leads."""
+        self._began = self._clock.now()
+
+    def term_ended(self) -> float:
+        """Return the seconds to wait before the next campaign."""
+        if self._clock.now() - self._began > SHORT_TERM:
+            self._short = 0
+            return 0.0
+        self._short += 1
+        return _BETWEEN_TERMS.backoff(self._short - 1, self._random.random(), least=0.5)
 
 
 def unbounded(extension: ExtensionPolicy | None, default: ExtensionPolicy) -> ExtensionPolicy:
@@ -248,7 +610,7 @@ class Election(Uncopied):
         session, holding = lease._session, lease._holding  # noqa: SLF001
         holder = self._request.holder
         leader = Leader(lease.fence, session.holder if holder is None else holder)
-        announcement = session.part(Elections).announcement(self._subject, leader)
+        announcement = Announcement(session.outbox, session.releases, self._subject, leader)
         assert isinstance(holding, Holding), "the lock of an election is not reentrant"
         holding.on_extended = announcement.repeat
         announcement.repeat()

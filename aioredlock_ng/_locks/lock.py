@@ -16,8 +16,8 @@ from .._session import lifecycle
 from .._session.lifecycle import Lifecycle
 from .._settings.options import Fence_co, Generic, Renamed, Request, Slot_co
 from ..errors import LockTakenError, QuorumUnavailableError, printable
+from . import Uncopied
 from .lease import Lease
-from .uncopied import Uncopied
 
 
 @final

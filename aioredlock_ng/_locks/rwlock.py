@@ -9,9 +9,9 @@ from .._kinds.primitive import Primitive
 from .._session.lifecycle import Lifecycle
 from .._settings.options import Fence_co, Request, Seconds, checked_blocking, checked_quorum_timeout
 from ..errors import printable
+from . import Uncopied
 from .lease import Lease
 from .lock import Lock
-from .uncopied import Uncopied
 
 
 @final

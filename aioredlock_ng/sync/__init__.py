@@ -38,9 +38,9 @@ from .. import (
     SemaphoreOptions,
     Survey,
 )
+from .._locks import Uncopied
 from .._locks.decorator import lock_of, sort_of
 from .._locks.template import name_filler, sample_name
-from .._locks.uncopied import Uncopied
 from .._settings.options import ElectionOptions, Fence_co, ManagerOptions, Renamed
 from .._settings.specs import NodeSpec
 from ..events import Hooks

@@ -19,7 +19,7 @@ from .. import (
     ManagerClosedError,
     ReleaseReport,
 )
-from .._locks.uncopied import Uncopied
+from .._locks import Uncopied
 from ._entries import Entry
 from ._lock import SyncLock
 from ._thread import Call, LoopThread

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any, Unpack, final
 
 from .. import Lease, Lock, ManagerClosedError, Mode, NodeVote, ReadWriteLock, ReleaseReport
-from .._locks.uncopied import Uncopied
+from .._locks import Uncopied
 from .._settings.options import Fence_co, Generic, Renamed, Slot_co, TimeLimits
 from ._entries import Entry, leaving
 from ._thread import LoopThread

@@ -1,12 +1,33 @@
-"""The process of a master in memory: which one it is, and the channels that its clients listen to."""
+"""The process of a master in memory: which one it is, how it replies, and who listens to its channels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, final
 
 from ._memory_data import MemoryData, NodeClock
-from ._memory_resp import Push, encode
+
+
+@final
+class Push(tuple[Any, ...]):
+    """What RESP3 tells beside the replies."""
+
+    __slots__ = ()
+
+
+def encode(reply: Any) -> bytes:
+    """Encode a reply: str is a status, bytes a bulk string."""
+    if reply is None:
+        return b"$-1\r\n"
+    if isinstance(reply, str):
+        return b"+%b\r\n" % reply.encode()
+    if isinstance(reply, bytes):
+        return b"$%d\r\n%b\r\n" % (len(reply), reply)
+    if isinstance(reply, int):
+        return b":%d\r\n" % reply
+    kind = b">" if isinstance(reply, Push) else b"*"
+    return b"%b%d\r\n" % (kind, len(reply)) + b"".join(map(encode, reply))
+
 
 _INFO: Final = b"\r\n".join(
     [

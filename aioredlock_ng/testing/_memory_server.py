@@ -11,8 +11,7 @@ from .._core.quarantine import NO_CLAIM, Incarnation, read_claim
 from . import _memory_lua
 from ._memory_commands import COMMANDS
 from ._memory_data import CommandError, NodeClock
-from ._memory_process import Client, MemoryProcess
-from ._memory_resp import encode
+from ._memory_process import Client, MemoryProcess, encode
 
 _SHIPPED: Final = {script.digest: script.source for script in _scripts.ALL}
 """What is loaded in each handshake."""

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from aioredlock_ng import LockManager, NodeState, QuorumUnavailableError
-from aioredlock_ng.testing._fresh import initialise
+from aioredlock_ng.testing.local_nodes import initialise
 from tests.behaviour.tools import ALLOWANCE, PATIENCE, all_up, keys, measured, no_key_left, quiet, strike
 from tests.servers import Nodes, eventually
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from aioredlock_ng._cli._doorway import IDLE_TIME, MAX_CONNECTIONS
+from aioredlock_ng._cli.dashboard import IDLE_TIME, MAX_CONNECTIONS
 from tests.cli.runs import Cli
 from tests.environments.interpreters import ROOT
 from tests.servers import Nodes

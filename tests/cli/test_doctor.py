@@ -26,8 +26,7 @@ from aioredlock_ng._core.rights import (
     acl_line,
 )
 from aioredlock_ng.testing import LocalNodes
-from aioredlock_ng.testing._ports import ReservedPort
-from aioredlock_ng.testing._server import find_server
+from aioredlock_ng.testing._server import ReservedPort, find_server
 from tests.cli.shown import showing
 from tests.environments.interpreters import ROOT
 from tests.servers import Nodes, answers, ask, eventually, fastest_arm

@@ -11,10 +11,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import LockManager, LossReason
-from aioredlock_ng._cli.run_command import Ended
-from aioredlock_ng._cli.run_guarded import GuardedRun
-from aioredlock_ng._cli.run_job import HARMLESS, Job
-from aioredlock_ng._cli.run_plan import Plan
+from aioredlock_ng._cli.run_job import HARMLESS, Ended, GuardedRun, Job, Plan
 from aioredlock_ng.testing import MemoryNode
 
 VALID_UNTIL = 100.0

@@ -30,9 +30,9 @@ from aioredlock_ng import (
 from aioredlock_ng._cli import _terminal
 from aioredlock_ng._cli._overview import as_lines
 from aioredlock_ng._cli._terminal import Line, Redrawn, cells, clipped, printable
-from aioredlock_ng._dashboard.agreed import Agreed
-from aioredlock_ng._dashboard.as_json import as_json
 from aioredlock_ng._dashboard.overview import Overview, look
+from aioredlock_ng._dashboard.releasing import Agreed
+from aioredlock_ng._dashboard.wire import as_json
 from tests.unit.tasks import virtual
 from tests.unit.worlds import opened, world
 
@@ -439,7 +439,7 @@ def test_what_a_terminal_can_do(
     assert not _terminal._coloured(io.StringIO())
     assert not _terminal._drawable(io.StringIO())
     shows = _terminal.open_screen(Screen())
-    assert isinstance(shows, _terminal.Snapshots) is not drawable
+    assert isinstance(shows, Redrawn) is drawable
 
 
 @pytest.mark.parametrize(

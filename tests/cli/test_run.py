@@ -15,7 +15,7 @@ from aioredlock_ng import _clock
 from aioredlock_ng.__main__ import _parser, main
 from aioredlock_ng._cli._guard import group
 from aioredlock_ng._cli.run import _plan
-from aioredlock_ng._cli.run_plan import Plan
+from aioredlock_ng._cli.run_job import Plan
 from tests.cli.runs import Runs
 from tests.servers import ask
 

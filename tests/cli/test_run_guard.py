@@ -16,9 +16,7 @@ import pytest
 
 from aioredlock_ng import LockManager, NodeInspection
 from aioredlock_ng._cli._guard.group import group_lives, now
-from aioredlock_ng._cli.run_command import GUARD, GuardedCommand
-from aioredlock_ng._cli.run_job import Job
-from aioredlock_ng._cli.run_plan import Plan
+from aioredlock_ng._cli.run_job import GUARD, GuardedCommand, Job, Plan
 from aioredlock_ng.testing import MemoryNode
 from tests.cli.runs import until
 

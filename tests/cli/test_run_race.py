@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng.testing import LocalNodes
-from aioredlock_ng.testing._fresh import initialise
+from aioredlock_ng.testing.local_nodes import initialise
 from tests.cli.runs import PATIENCE, Run, Runs, open_runs, until
 from tests.environments.interpreters import ROOT
 from tests.servers import Nodes, ask, without_quarantine_set

@@ -12,7 +12,7 @@ import pytest
 
 from aioredlock_ng import LockManager
 from aioredlock_ng.testing import LocalNodes
-from aioredlock_ng.testing._fresh import initialise
+from aioredlock_ng.testing.local_nodes import initialise
 from tests.cli.shown import Shown, showing
 from tests.environments.interpreters import ROOT
 from tests.servers import Nodes, ask
@@ -88,7 +88,8 @@ def test_nodes_that_go_and_come_back_are_shown(
     nodes3.start()
     then(
         watch,
-        r"nodes up: 0 of 3(.*quarantined .*no record){3}.*held locks: 0\b.*the first lock can be acquired",
+        r"nodes up: 0 of 3(.*quarantined .*no incarnation record){3}.*held locks: 0\b"
+        r".*the first lock can be acquired",
     )
     initialise(nodes3.urls)
     then(watch, r"nodes up: 3 of 3.*held locks: 0\b")

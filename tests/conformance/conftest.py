@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from aioredlock_ng import LockManager
-from aioredlock_ng.testing._fresh import initialise
+from aioredlock_ng.testing.local_nodes import initialise
 from tests.conformance.masters import MemoryMaster, RealMaster
 from tests.conformance.stage import EXPECTED, SENTINEL, Stage
 from tests.conformance.tools import connected

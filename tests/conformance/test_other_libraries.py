@@ -11,7 +11,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aioredlock_ng import LockManager, LockTakenError
-from aioredlock_ng.testing._fresh import initialise
+from aioredlock_ng.testing.local_nodes import initialise
 from tests.servers import ask, eventually, required
 
 MODES = [

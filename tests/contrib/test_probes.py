@@ -11,7 +11,7 @@ import pytest
 
 from aioredlock_ng._settings.options import DEFAULT_QUARANTINE, QUARANTINE_VARIABLE
 from aioredlock_ng.testing import LocalNodes
-from aioredlock_ng.testing._fresh import initialise
+from aioredlock_ng.testing.local_nodes import initialise
 from tests.contrib.web import web_server
 
 PATIENCE = 30.0

@@ -17,7 +17,7 @@ from typing import IO, Any, Final
 
 import pytest
 
-from aioredlock_ng.testing._ports import ReservedPort
+from aioredlock_ng.testing._server import ReservedPort
 from tests.environments.interpreters import ROOT
 
 START: Final = 60.0

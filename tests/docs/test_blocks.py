@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 
 from aioredlock_ng._settings.specs import split_urls
-from aioredlock_ng.testing._fresh import initialise
+from aioredlock_ng.testing.local_nodes import initialise
 from tests.docs.pages import BLOCKS, DOCS, PAGES, README, Block, blocks_of, command_lines, name_of
 from tests.docs.running import COMMANDED, Database, run_page
 from tests.environments.interpreters import ROOT

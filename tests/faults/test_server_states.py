@@ -14,7 +14,7 @@ import pytest
 
 from aioredlock_ng import LockManager, LossReason, QuorumUnavailableError, RetryPolicy, Vote
 from aioredlock_ng.testing import LocalNodes
-from aioredlock_ng.testing._fresh import initialise
+from aioredlock_ng.testing.local_nodes import initialise
 from tests.behaviour.tools import PATIENCE, boot_time
 from tests.faults.on_three import HOLDING, KEY, held_on_three, waits_for_its_end
 from tests.faults.states import OTHER_PASSWORD, PASSWORD, STATES, USER, Server, State

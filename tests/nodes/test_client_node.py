@@ -31,14 +31,14 @@ from aioredlock_ng._core.command import Reply, Silence
 from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._locks import observation
+from aioredlock_ng._locks import election
 from aioredlock_ng._locks.lease import ReleaseOutcome
 from aioredlock_ng._node import NodeState, calls, client_node
 from aioredlock_ng._node.client_node import LOOK_AFTER, ClientNode
 from aioredlock_ng._node.link import heartbeat
 from aioredlock_ng.events import Hooks
 from aioredlock_ng.testing import MemoryNode
-from aioredlock_ng.testing._fresh import initialise
+from aioredlock_ng.testing.local_nodes import initialise
 from tests.behaviour.tools import all_up
 from tests.nodes.tools import each_kind, node_of, running, state, up, works
 from tests.redis_sentinels import running_sentinel, watching
@@ -559,8 +559,8 @@ def test_a_loop_that_is_torn_down_over_clients(nodes3, frozen, waiting):
 @pytest.fixture
 def impatient(monkeypatch):
     """Have observers look as often as they can."""
-    monkeypatch.setattr(observation, "LOOK_SELDOM", 0.01)
-    monkeypatch.setattr(observation, "LOOK_EVERY", 0.02)
+    monkeypatch.setattr(election, "LOOK_SELDOM", 0.01)
+    monkeypatch.setattr(election, "LOOK_EVERY", 0.02)
 
 
 @pytest.mark.parametrize("options", [{}, {"protocol": 3}, {"decode_responses": True}], ids=str)

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aioredlock_ng import LockManager, LockTakenError
-from aioredlock_ng._admin.search import scan
+from aioredlock_ng._admin.look import scan
 from aioredlock_ng._core.command import Purpose
 from aioredlock_ng._core.keyspace import RESERVED_NAMES
 from aioredlock_ng._node.pipe import pack_once

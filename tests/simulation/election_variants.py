@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from aioredlock_ng._core import election
 from aioredlock_ng._core.election import Look, Seen
-from aioredlock_ng._locks import elections, observation
+from aioredlock_ng._locks import election as elections
 from tests.lua_edits import LuaEdit, edited_lua
 
 from .election_world import Rule
@@ -21,7 +21,7 @@ Judging = Callable[[Seen, Sequence[Look], int], Seen | None]
 @contextlib.contextmanager
 def judging(seen: Judging) -> Iterator[None]:
     """Observers make something else of their looks."""
-    with patch.object(observation, "seen", seen), patch.object(elections, "seen", seen):
+    with patch.object(elections, "seen", seen):
         yield
 
 

@@ -35,12 +35,12 @@ OUTSIDE = {"_cli", "_dashboard", "_demo", "__main__", "contrib", "pytest_plugin"
 """Users of the public interface that live in the package."""
 
 PUBLIC = {"", "errors", "events", "testing", "_log", "_settings"}
-PUBLIC_MODULES = {f"{PACKAGE}._locks.{name}" for name in ("decorator", "template", "uncopied")}
+PUBLIC_MODULES = {f"{PACKAGE}._locks{name}" for name in ("", ".decorator", ".template")}
 """What they may import, beside each other; "" is the package itself.  `_settings`, `_log` and these modules
 of `_locks` are no part of the inside: what users write is read in one way everywhere, all log records look
 alike, and what users must not copy is refused alike."""
 
-PURE = {f"_admin/doctor/{name}.py" for name in ("checks", "dispensable", "facts", "findings", "judge")}
+PURE = {f"_admin/doctor/{name}.py" for name in ("checks", "facts", "findings", "judge")}
 """What is judged without I/O, beside the core."""
 
 IMPURE = {
@@ -52,7 +52,7 @@ IMPURE = {
 
 USE_REDIS_CLIENTS = {
     "_node/callers.py", "_node/client_node.py", "_node/connection.py", "_node/handshake.py",
-    "_node/redis_sentinel.py", "_node/urls.py", "_settings/specs.py", "testing/_fresh.py",
+    "_node/redis_sentinel.py", "_node/urls.py", "_settings/specs.py", "testing/local_nodes.py",
 }  # fmt: skip
 USE_HIREDIS = {"_node/pipe.py", "testing/_memory_connection.py"}
 USE_TIME = {"_clock.py"}

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from aioredlock_ng.testing import _ports, _server
-from aioredlock_ng.testing._ports import ReservedPort
+from aioredlock_ng.testing import _server
+from aioredlock_ng.testing._server import ReservedPort
 from aioredlock_ng.testing.local_nodes import (
     LocalNodes,
     NoServerError,
@@ -294,7 +294,7 @@ async def test_a_port_is_reserved_until_it_is_released(monkeypatch: pytest.Monke
     """
     nodes = LocalNodes(1, server=fastest_arm())
     (port,) = nodes.ports
-    monkeypatch.setattr(_ports, "PORTS", range(port, port + 1))
+    monkeypatch.setattr(_server, "PORTS", range(port, port + 1))
     with pytest.raises(ServerStartError, match="is free"):
         ReservedPort()
     nodes.close()

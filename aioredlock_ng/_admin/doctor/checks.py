@@ -10,8 +10,7 @@ from typing import Final
 from ..._core.command import Silence
 from ..._core.keyspace import hash_tag, no_tag
 from ..._core.rights import COUNT_RIGHT, NOTICE_RIGHTS, channel_rule, denied, unknown
-from .dispensable import DISPENSABLE
-from .facts import BY_CLIENT, NO_COMMANDS, NOT_ASKED, NodeFacts
+from .facts import BY_CLIENT, DISPENSABLE, NO_COMMANDS, NOT_ASKED, NodeFacts
 from .findings import Finding, bad, explained, missing, ok, unchecked
 
 OLDEST: Final = (6, 0)

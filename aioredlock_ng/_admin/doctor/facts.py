@@ -1,13 +1,41 @@
-"""What a diagnosis knows of the nodes."""
+"""What a diagnosis knows of the nodes; and what locks do without, of all that it tries."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 from ..._core.command import Silence
 from ..._core.quarantine import Incarnation, parse
+from ..._core.rights import LINE_RIGHTS, READER_RIGHTS, SLOT_RIGHTS
+
+
+class Dispensable(NamedTuple):
+    """Something that locks do without."""
+
+    right: str
+    without: str
+    """How they do."""
+
+
+PING: Final = "ping"
+TYPE: Final = "type"
+IN_FULL: Final = "send a script again"
+READ_WRITE: Final = "read-write locks"
+SEMAPHORES: Final = "semaphores"
+FAIR: Final = "fair locks"
+
+DISPENSABLE: Final = {
+    PING: Dispensable("+ping", "the refusal itself shows that the node is alive"),
+    IN_FULL: Dispensable("+eval", "after SCRIPT FLUSH it grants nothing until clients reconnect"),
+    TYPE: Dispensable("+type", "errors cannot say what a key holds in place of a lock"),
+    READ_WRITE: Dispensable(READER_RIGHTS, "other locks do not need this"),
+    SEMAPHORES: Dispensable(SLOT_RIGHTS, "other locks do not need this"),
+    FAIR: Dispensable(f"{READER_RIGHTS} {LINE_RIGHTS}", "other locks do not need this"),
+}
+"""Of what a diagnosis tries, what locks do without; to send scripts anew only on nodes by URL."""
+
 
 NOT_ASKED: Final = Silence("not asked", sent=False)
 """Stands for the answer to a question that was not put."""

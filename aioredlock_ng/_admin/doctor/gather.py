@@ -16,8 +16,7 @@ from ..._node.plain import plain
 from ..._node.redis_node import RedisNode
 from ..look import ask
 from .facts import NO_COMMANDS, NOT_ASKED, ClockReading, Facts, NodeFacts
-from .self_test import try_listening, try_locking, try_telling
-from .trial import question
+from .trial import question, try_listening, try_locking, try_telling
 
 if TYPE_CHECKING:
     from ..._node import Node

@@ -9,8 +9,7 @@ import signal
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-from .family import prctl, strays
-from .group import group_lives
+from .group import group_lives, prctl, strays
 
 DEATH_SIGNAL: Final = 1
 """``PR_SET_PDEATHSIG`` of Linux: the signal a process gets when its parent dies."""

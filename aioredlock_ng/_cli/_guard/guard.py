@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from .child import Child, Dispositions, fill_standard_descriptors
-from .family import adopt_orphans
-from .group import has_terminal, now, open_terminal, pass_terminal, take_terminal_back
+from .group import adopt_orphans, has_terminal, now, open_terminal, pass_terminal, take_terminal_back
 
 TICK: Final = 0.25
 """Seconds: it looks at the clock at least this often, since timers stand still during a suspend."""

@@ -18,16 +18,12 @@ other connection is reset, so that no client takes what it got for the whole bod
 
 The modules::
 
-_application.py   the manager that lives with the application
-_answers.py       lock errors as HTTP answers
+_application.py   the manager that lives with the application, and lock errors as HTTP answers
 _locked.py        handlers that run under a lock
 _page.py          the page of nodes and locks
-_doorway.py       how many connections the command's own server of it has, and for how long
-_keys.py          what is kept in the application and in requests
 """
 
-from ._application import setup
-from ._keys import LEASE, MANAGER
+from ._application import LEASE, MANAGER, setup
 from ._locked import locked
 from ._page import add_locks_page
 

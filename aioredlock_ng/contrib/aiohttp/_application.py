@@ -1,17 +1,90 @@
-"""The manager that lives with the application."""
+"""The manager that lives with the application, what requests keep, and lock errors as HTTP answers."""
 
 from __future__ import annotations
 
 import inspect
+import json
+import socket
+import struct
 import sys
-from collections.abc import AsyncIterator, Iterable
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, final
+from weakref import WeakSet
 
-from aiohttp import web
+from aiohttp import WSCloseCode, web
+from aiohttp.typedefs import Handler
 
-from ... import LockManager
-from ._answers import answer
-from ._keys import MANAGER, WEBSOCKET, locked_handlers, path_of
+from ... import ConfigurationError, Lease, LockError, LockManager
+from .._http import LOCKED, Refusal, Taken, log_refusal, refusal
+
+MANAGER: Final[web.AppKey[LockManager]] = web.AppKey("MANAGER", LockManager)
+"""The lock manager: ``app[MANAGER]``, and in handlers, also of sub-apps, ``request.config_dict[MANAGER]``."""
+
+if TYPE_CHECKING or hasattr(web, "RequestKey"):
+    LEASE: Final[web.RequestKey[Lease]] = web.RequestKey("LEASE", Lease)
+    """The lease of a `locked` handler, ``request[LEASE]``; under several locks the innermost."""
+    TAKEN: Final = web.RequestKey("TAKEN", Taken)
+    WEBSOCKET: Final = web.RequestKey("WEBSOCKET", web.WebSocketResponse)
+else:  # before aiohttp 3.14, where a request takes any key
+    LEASE = web.AppKey("LEASE", Lease)
+    TAKEN = web.AppKey("TAKEN", Taken)
+    WEBSOCKET = web.AppKey("WEBSOCKET", web.WebSocketResponse)
+
+locked_handlers: WeakSet[Callable[..., object]] = WeakSet()
+"""The handlers that `locked` made."""
+
+
+def path_of(route: web.AbstractRoute) -> str:
+    """Return how a route is written, for people."""
+    return "*" if route.resource is None else route.resource.canonical
+
+
+_RESET: Final = struct.pack("ii", 1, 0)
+"""SO_LINGER of 0 s: closing sends a reset, which no client takes for the end of a body."""
+
+
+@web.middleware
+async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer for the lock errors that a handler ends in."""
+    try:
+        return await handler(request)
+    except (LockError, ConfigurationError) as error:
+        refused = refusal(error, taken=request.get(TAKEN, LOCKED))
+        if refused is None:
+            raise
+        log_refusal(f"{request.method} {path_of(request.match_info.route)}", error)
+        if request.writer.output_size == 0:
+            raise HTTPRefused(refused) from error
+        websocket = request.get(WEBSOCKET)
+        if websocket is None:
+            _reset(request)
+        else:
+            await websocket.close(code=WSCloseCode.TRY_AGAIN_LATER, message=refused.detail.encode())
+        raise
+
+
+@final
+class HTTPRefused(web.HTTPError):
+    """A refusal as aiohttp raises its answers; the body is that of FastAPI's errors."""
+
+    def __init__(self, answer: Refusal) -> None:
+        self.status_code = answer.status
+        super().__init__(
+            text=json.dumps({"detail": answer.detail}),
+            content_type="application/json",
+            headers=answer.headers,
+        )
+
+
+def _reset(request: web.Request) -> None:
+    """End the connection so that the client notices, even where a body ends with its connection."""
+    if request.transport is None:
+        return
+    connection = request.transport.get_extra_info("socket")
+    with suppress(OSError, AttributeError):  # a transport that is no socket is just closed
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    request.transport.abort()
 
 
 def setup(

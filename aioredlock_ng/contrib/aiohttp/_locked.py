@@ -14,8 +14,7 @@ from ... import Lock, LockOptions, Mode
 from ..._locks.decorator import Sort, sort_of
 from ..._locks.template import template_fields
 from .._http import LOCKED, Refusal, check_options, label_of, lock_or_none, taken_of
-from ._answers import HTTPRefused
-from ._keys import LEASE, MANAGER, TAKEN, locked_handlers, path_of
+from ._application import LEASE, MANAGER, TAKEN, HTTPRefused, locked_handlers, path_of
 
 P = ParamSpec("P")
 R = TypeVar("R", bound=web.StreamResponse)

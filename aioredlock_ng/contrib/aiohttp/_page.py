@@ -12,7 +12,7 @@ from aiohttp import web
 from ... import LockManager
 from ..._dashboard.page import WRITE_TIME, PageOptions
 from ..._dashboard.site import HEADERS, Events, Request
-from ._keys import MANAGER
+from ._application import MANAGER
 
 if TYPE_CHECKING:
     from ..._dashboard.site import Site

@@ -19,17 +19,16 @@ Needs FastAPI 0.121.1 or newer: 0.121.0 brought ``Depends(scope=…)``, but hold
 
 The modules::
 
-_manager.py   where the lock manager is found
 _locked.py    the dependency that holds a lock
-_names.py     lock names from the parameters of a request
+_requests.py  what is read from a request: the lock manager, and lock names from its parameters
 _answers.py   lock errors as HTTP answers and WebSocket closes
 _page.py      the page of nodes and locks
 """
 
 from ._answers import LOCK_RESPONSES, add_exception_handlers
 from ._locked import locked
-from ._manager import ManagerDep, get_lock_manager
 from ._page import locks_router
+from ._requests import ManagerDep, get_lock_manager
 
 __all__ = [
     "LOCK_RESPONSES",

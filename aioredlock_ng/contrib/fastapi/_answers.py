@@ -23,7 +23,7 @@ from ... import (
     QuorumUnavailableError,
 )
 from .._http import LOCKED, Refusal, Taken, log_refusal, refusal
-from ._names import route_of
+from ._requests import route_of
 
 TAKEN: Final = "_aioredlock_ng_taken"
 """Attribute of what `locked` makes, and of its `LockTakenError`: how that is answered."""

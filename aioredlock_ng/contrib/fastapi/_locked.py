@@ -19,8 +19,7 @@ from ..._locks.decorator import Sort, sort_of
 from ..._locks.template import template_fields
 from .._http import Taken, check_options, label_of, lock_or_none, taken_of
 from ._answers import TAKEN
-from ._manager import ManagerDep
-from ._names import filled, name_of_lock, unusable
+from ._requests import ManagerDep, filled, name_of_lock, unusable
 
 Key: TypeAlias = str | Callable[..., str | Awaitable[str] | Iterator[str] | AsyncIterator[str]]
 """The name of a lock: a template, or a dependency that returns it."""

@@ -15,7 +15,7 @@ from ... import LockManager
 from ..._dashboard.page import WRITE_TIME, PageOptions
 from ..._dashboard.site import Events, Site
 from ..._dashboard.site import Request as PageRequest
-from ._manager import get_lock_manager
+from ._requests import get_lock_manager
 
 STREAM_TIME: Final = 20.0
 """Seconds after which a stream ends, and the browser opens the next: servers of ASGI applications wait for

@@ -26,7 +26,7 @@ from functools import partial
 
 from .._arguments import listed
 from ..memory_node import MemoryNode
-from ._fault import Fault
+from ._fault import Act, End, Fault, playing
 from ._node_faults import (
     ClockRate,
     ClockStep,
@@ -38,7 +38,6 @@ from ._node_faults import (
     Restart,
     Stall,
 )
-from ._playing import Act, End, playing
 from ._wire_faults import BreakAfter, BreakBefore, Delay, Loss, Partition, WireFault
 
 __all__ = [

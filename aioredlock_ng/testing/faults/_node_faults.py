@@ -9,9 +9,7 @@ from typing import final
 from ..._core.policy import number
 from .._arguments import check_amount, check_line
 from ..memory_node import MemoryNode
-from ._fault import Fault
-from ._layers import lasts, lay
-from ._playing import End
+from ._fault import End, Fault, lasts, lay
 
 
 def _nothing() -> None:

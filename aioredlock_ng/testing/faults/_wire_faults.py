@@ -11,9 +11,7 @@ from typing import ClassVar, final
 from .._arguments import check_amount, check_index
 from .._memory_wire import Break, Wire
 from ..memory_node import MemoryNode
-from ._fault import Fault
-from ._layers import lay
-from ._playing import End
+from ._fault import End, Fault, lay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

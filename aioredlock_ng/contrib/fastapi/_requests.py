@@ -1,4 +1,4 @@
-"""Lock names from the parameters of a request.
+"""What is read from a request: the lock manager of its application, and lock names from its parameters.
 
 What the parameters of an endpoint are, and which values they get, only FastAPI knows: this file reads
 FastAPI's own data and calls its own validation, so that what names the lock is what the endpoint works on.
@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import WebSocket
+from fastapi import Depends, WebSocket
 from fastapi.dependencies.models import Dependant
 from fastapi.dependencies.utils import request_params_to_args
 from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from starlette.requests import HTTPConnection
 
+from ... import LockManager
 from ..._locks.template import fill_in
 
 
@@ -92,3 +93,25 @@ def unusable(connection: HTTPConnection) -> Exception:
     """Return the 422 for a request that asks for a name no lock can have: empty, too long, reserved."""
     problem = {"type": "lock_name", "loc": ("request",), "msg": "No lock can have the name this asks for"}
     return _invalid([problem], connection)
+
+
+async def get_lock_manager(connection: HTTPConnection) -> LockManager:
+    """Return the lock manager of the application.  Tests override it: ``app.dependency_overrides``.
+
+    Raises:
+        RuntimeError: there is none; says how to provide it.
+    """
+    for state in (connection.state, connection.app.state):
+        manager = getattr(state, "lock_manager", None)
+        if isinstance(manager, LockManager):
+            return manager
+        if manager is not None:
+            raise RuntimeError(f"the application's lock_manager must be a LockManager, got {manager!r}")
+    raise RuntimeError(
+        'this application has no lock manager: write `yield {"lock_manager": manager}` in its lifespan '
+        "(and make sure that the lifespan runs), or set `app.state.lock_manager` of the app or sub-app itself"
+    )
+
+
+ManagerDep = Annotated[LockManager, Depends(get_lock_manager)]
+"""For endpoints that make locks of their own: ``async def endpoint(manager: ManagerDep)``."""
