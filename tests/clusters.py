@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from typing import Final, final
 
 from aioredlock_ng.testing import LocalNodes
-from tests.servers import ask
+from tests.servers import ask, until
 
 SLOTS: Final = 16384
 
@@ -40,14 +39,15 @@ class Cluster:
         for i in range(self.masters):
             last = SLOTS - 1 if i == self.masters - 1 else (i + 1) * share - 1
             ask(self.urls[i], "CLUSTER ADDSLOTSRANGE", i * share, last)
-        self._wait(lambda: all(_known(url) == len(self.urls) for url in self.urls), "all know each other")
+        known = lambda: all(_known(url) == len(self.urls) for url in self.urls)  # noqa: E731
+        until(known, "all know each other", within=FORM_TIMEOUT)
         for i in range(self.masters, len(self.urls)):
             ask(self.urls[i], "CLUSTER REPLICATE", self.ids[i - self.masters])
         self.settle()
 
     def settle(self) -> None:
         """Wait until all servers that answer agree on the slots and the replicas have caught up."""
-        self._wait(lambda: all(_is_well(url) for url in self.urls), "the Cluster is well")
+        until(lambda: all(map(_is_well, self.urls)), "the Cluster is well", within=FORM_TIMEOUT)
 
     def primaries(self) -> list[int]:
         """Return which servers are masters now."""
@@ -82,13 +82,6 @@ class Cluster:
             )  # fmt: skip
         for i in sorted(self.primaries(), key=(target, source).__contains__, reverse=True):
             ask(self.urls[i], "CLUSTER SETSLOT", slot, "NODE", self.ids[target])
-
-    def _wait(self, condition: object, what: str) -> None:
-        assert callable(condition)
-        deadline = time.monotonic() + FORM_TIMEOUT
-        while not condition():
-            assert time.monotonic() < deadline, f"not within {FORM_TIMEOUT:g} s: {what}"
-            time.sleep(0.05)
 
 
 def _text(value: object) -> object:

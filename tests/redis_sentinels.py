@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from aioredlock_ng.testing._server import find_server
-from tests.servers import answers, fastest_arm, free_port
-
-START_TIMEOUT = 60.0  # seconds for a Sentinel to answer
+from tests.servers import answers, fastest_arm, free_port, until
 
 
 @contextlib.contextmanager
@@ -24,11 +21,8 @@ def running_sentinel(directory: Path, *lines: str) -> Iterator[int]:
     command = [find_server(fastest_arm()), str(file), "--sentinel"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            deadline = time.monotonic() + START_TIMEOUT
-            while not answers(port, secured=True):
-                assert process.poll() is None, "it has ended"
-                assert time.monotonic() < deadline, f"not within {START_TIMEOUT:g} s"
-                time.sleep(0.01)
+            until(lambda: answers(port, secured=True) or process.poll() is not None, "it answers")
+            assert process.poll() is None, "it has ended"
             yield port
         finally:
             process.kill()

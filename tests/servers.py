@@ -182,6 +182,20 @@ async def eventually(condition: Callable[[], object], *, within: float = 60.0, w
         await asyncio.sleep(_POLL)
 
 
+def until(condition: Callable[[], object], what: str, *, within: float = 60.0) -> None:
+    """Wait, as `eventually` does, without an event loop."""
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {within:g} s: {what}"
+        time.sleep(_POLL)
+
+
+def with_rights(url: str, rights: str, user: str = "locks", password: str = "secret") -> str:  # noqa: S107
+    """Make a user with these rights, and no others, at a server; return its URL for that user."""
+    ask(url, "ACL SETUSER", user, "reset", "on", f">{password}", *rights.split())
+    return url.replace("redis://", f"redis://{user}:{password}@")
+
+
 def _docker_unavailable() -> str | None:
     if importlib.util.find_spec("testcontainers") is None:
         return "testcontainers is not installed"
@@ -248,7 +262,7 @@ class DockerNodes:
         for i, port in enumerate(self._ports):
             if self._status(i) == "exited":
                 self._engine(i).start()
-            _wait_until(functools.partial(answers, port), f"container {i} answers")
+            until(functools.partial(answers, port), f"container {i} answers", within=DOCKER_TIMEOUT)
 
     def close(self) -> None:
         """Remove the containers, also those that never started."""
@@ -281,7 +295,7 @@ class DockerNodes:
     def _restart(self, i: int) -> None:
         self.kill(i)
         self._engine(i).start()
-        _wait_until(functools.partial(answers, self._ports[i]), f"container {i} answers")
+        until(functools.partial(answers, self._ports[i]), f"container {i} answers", within=DOCKER_TIMEOUT)
 
     def _engine(self, i: int) -> Any:
         return self._containers[i].get_wrapped_container()
@@ -290,10 +304,3 @@ class DockerNodes:
         container = self._engine(i)
         container.reload()
         return str(container.status)
-
-
-def _wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DOCKER_TIMEOUT
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {DOCKER_TIMEOUT:g} s: {what}"
-        time.sleep(_POLL)

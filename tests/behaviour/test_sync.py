@@ -37,15 +37,7 @@ from aioredlock_ng.sync import SyncLockManager
 from aioredlock_ng.testing import LocalNodes, lose
 from tests.behaviour.tools import PATIENCE, Recorder, delete, keys, strike, told
 from tests.environments.interpreters import ROOT
-from tests.servers import Nodes
-
-
-def wait_for(condition: Callable[[], object], what: str) -> None:
-    """Wait, in this thread, until a condition holds."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, f"not in time: {what}"
-        time.sleep(0.005)
+from tests.servers import Nodes, until
 
 
 def in_another_thread(function: Callable[[], Any]) -> Any:
@@ -59,7 +51,7 @@ def no_thread_left() -> Iterator[None]:
     """Every test ends with the threads that it began with."""
     before = set(threading.enumerate())
     yield
-    wait_for(lambda: set(threading.enumerate()) <= before, "every thread has ended")
+    until(lambda: set(threading.enumerate()) <= before, "every thread has ended")
 
 
 @pytest.fixture
@@ -73,7 +65,7 @@ def manager(shared_nodes: Nodes) -> Iterator[SyncLockManager]:
 def nothing_left(shared_nodes: Nodes, manager: SyncLockManager) -> Iterator[None]:
     """A test ends without a key and without a lease."""
     yield
-    wait_for(lambda: keys(shared_nodes.urls) == {}, "no key is left")
+    until(lambda: keys(shared_nodes.urls) == {}, "no key is left")
     assert manager.manager.statistics().held == 0
 
 
@@ -169,7 +161,7 @@ def test_loss(make_nodes: Callable[..., LocalNodes]) -> None:
     with SyncLockManager(nodes.urls, ttl=1, extension=ExtensionPolicy(grace=0.2)) as manager:
         with pytest.raises(LockLostError) as at_the_end, manager.lock("x") as lease:
             strike(nodes, "frozen", 0, 1)
-            wait_for(lambda: not lease.held, "the clock ends it")
+            until(lambda: not lease.held, "the clock ends it")
             assert lease.remaining == 0
             with pytest.raises(LockLostError) as at_check:
                 lease.check()
@@ -190,7 +182,7 @@ def test_a_loss_is_noticed_in_the_loop(shared_nodes: Nodes) -> None:
         loop_thread = manager._thread.submit(threading.get_ident).result()
         with pytest.raises(LockLostError), manager.lock("x") as lease:
             stalled = manager._thread.submit(time.sleep, 1)  # nothing in the loop can notice
-            wait_for(lambda: not lease.held, "the clock ends it")
+            until(lambda: not lease.held, "the clock ends it")
             lease.check()
         stalled.result()
     assert threads == [loop_thread]
@@ -242,7 +234,7 @@ def test_one_lock_lost_and_entered_again(manager: SyncLockManager) -> None:
 
     with ThreadPoolExecutor(1) as threads:
         with pytest.raises(LockLostError), lock as lease:
-            wait_for(lambda: not lease.held, "it is lost")
+            until(lambda: not lease.held, "it is lost")
             second = threads.submit(next_one)
             assert entered.wait(PATIENCE)
         leave.set()
@@ -255,11 +247,11 @@ def test_errors_of_the_block(shared_nodes: Nodes, manager: SyncLockManager) -> N
     with pytest.raises(ZeroDivisionError) as plain, manager.lock("x"):
         raise ZeroDivisionError
     assert not hasattr(plain.value, "__notes__")
-    wait_for(lambda: keys(shared_nodes.urls) == {}, "no key is left")
+    until(lambda: keys(shared_nodes.urls) == {}, "no key is left")
     with pytest.raises(ZeroDivisionError) as noted, manager.lock("x", ttl=0.5) as lease:
-        wait_for(lambda: len(keys(shared_nodes.urls)) == 5, "all have it")
+        until(lambda: len(keys(shared_nodes.urls)) == 5, "all have it")
         delete(shared_nodes, range(5), "redlock:x")
-        wait_for(lambda: not lease.held, "it is refused")
+        until(lambda: not lease.held, "it is refused")
         raise ZeroDivisionError
     assert "was lost" in "".join(noted.value.__notes__)
 
@@ -371,7 +363,7 @@ def test_a_semaphore_and_a_fair_lock(shared_nodes: Nodes, manager: SyncLockManag
     with SyncLockManager(shared_nodes.urls, holder="next") as other, ThreadPoolExecutor(1) as thread:
         with fair:
             waiting = thread.submit(lambda: other.lock("printer", fair=True).acquire().release())
-            wait_for(lambda: manager.queue("printer").waiters, "it waits")
+            until(lambda: manager.queue("printer").waiters, "it waits")
             (waiter,) = manager.queue("printer").waiters
             assert (waiter.place, waiter.holder, waiter.ours) == (0, "next", False)
         waiting.result(PATIENCE)
@@ -429,7 +421,7 @@ def test_what_a_manager_tells(shared_nodes: Nodes, monkeypatch: pytest.MonkeyPat
         lock = manager.lock("x", ttl=20)
         assert repr(lock) == "<SyncLock 'x' ttl=20s>"
         lease = lock.acquire()
-        wait_for(lambda: all(node.state is NodeState.UP for node in manager.statistics().nodes), "all are up")
+        until(lambda: all(node.state is NodeState.UP for node in manager.statistics().nodes), "all are up")
         assert (manager.available, manager.unavailable_for) == (True, 0.0)
         assert {node.holder for node in manager.inspect("x") if node.held} == {"thread-1"}
         assert [(found.name, found.state) for found in manager.survey().locks] == [("x", "held")]
@@ -455,7 +447,7 @@ def test_closing(shared_nodes: Nodes) -> None:
     def work() -> None:
         with manager.lock("x") as lease:
             inside.set()
-            wait_for(lease.lease.lost.is_set, "it is told")
+            until(lease.lease.lost.is_set, "it is told")
             assert keys(shared_nodes.urls), "the keys protect the block to its end"
             noticed.set()
             leave.wait(PATIENCE)
@@ -464,7 +456,7 @@ def test_closing(shared_nodes: Nodes) -> None:
         at_work = threads.submit(work)
         inside.wait(PATIENCE)
         waiting = threads.submit(manager.lock("x").acquire)
-        wait_for(lambda: manager.manager.statistics().waiting == 1, "another thread waits")
+        until(lambda: manager.manager.statistics().waiting == 1, "another thread waits")
         closing = threads.submit(manager.close)
         noticed.wait(PATIENCE)
         with pytest.raises(ManagerClosedError):
@@ -585,8 +577,8 @@ def test_interrupted_while_waiting(
             interrupts(0.2)
             with pytest.raises(KeyboardInterrupt), manager.lock("x"):
                 raise AssertionError("entered a lock that another client has")
-            wait_for(lambda: tasks_of(manager) <= tasks, "no task waits in the loop")
-        wait_for(lambda: keys(shared_nodes.urls) == {}, "no key is left")
+            until(lambda: tasks_of(manager) <= tasks, "no task waits in the loop")
+        until(lambda: keys(shared_nodes.urls) == {}, "no key is left")
         with other.lock("x", blocking_timeout=60):
             pass
 
@@ -603,7 +595,7 @@ def test_interrupted_when_the_lease_has_arrived(
     for take in (manager.lock("x").acquire, manager.lock("x").try_acquire):
         with pytest.raises(KeyboardInterrupt) as kept:
             take()
-        wait_for(lambda: keys(shared_nodes.urls) == {}, "no key is left")
+        until(lambda: keys(shared_nodes.urls) == {}, "no key is left")
         assert kept.value.__traceback__ is not None
     assert manager.manager.statistics().released == 2
 
@@ -625,7 +617,7 @@ def test_interrupted_but_won_all_the_same(manager: SyncLockManager) -> None:
     call = manager._thread.submit(acquire)
     assert won.wait(PATIENCE)
     call.give_up()
-    wait_for(lambda: leases and not leases[0].held, "it is released")
+    until(lambda: leases and not leases[0].held, "it is released")
 
 
 @pytest.mark.parametrize("begun", [True, False])
@@ -701,4 +693,4 @@ def test_a_program(shared_nodes: Nodes, program: str, warnings: str, monkeypatch
     """
     monkeypatch.setenv("REDLOCK_URLS", ",".join(shared_nodes.urls))
     subprocess.run([sys.executable, "-W", warnings, "-c", program], cwd=ROOT, check=True, timeout=100)
-    wait_for(lambda: keys(shared_nodes.urls) == {}, "no key is left")
+    until(lambda: keys(shared_nodes.urls) == {}, "no key is left")

@@ -32,11 +32,10 @@ from tests.behaviour.test_sync import (  # noqa: F401 (fixtures)
     manager,
     no_thread_left,
     nothing_left,
-    wait_for,
 )
 from tests.behaviour.tools import PATIENCE, keys
 from tests.environments.interpreters import ROOT
-from tests.servers import Nodes
+from tests.servers import Nodes, until
 
 # Everything that is entered by ``with``.
 KINDS: dict[str, Callable[[SyncLockManager], Any]] = {
@@ -248,7 +247,7 @@ def test_closing_does_not_wait_for_its_own_thread(shared_nodes: Nodes, kind: str
 
     def closed(manager: SyncLockManager) -> bool:
         manager.close()
-        wait_for(lambda: keys(shared_nodes.urls) == {}, "no key is left")
+        until(lambda: keys(shared_nodes.urls) == {}, "no key is left")
         return True
 
     manager = SyncLockManager(shared_nodes.urls, ttl=3600)
@@ -275,7 +274,7 @@ def test_a_signal_handler_closes_the_manager(shared_nodes: Nodes) -> None:
     try:
         with pytest.raises(LockLostError), manager.lock("x"):
             signal.raise_signal(signal.SIGUSR1)
-            wait_for(lambda: keys(shared_nodes.urls) == {}, "no key is left")
+            until(lambda: keys(shared_nodes.urls) == {}, "no key is left")
     finally:
         signal.signal(signal.SIGUSR1, before)
 
@@ -338,7 +337,7 @@ def test_the_interpreter_ends(shared_nodes: Nodes, ending: str, monkeypatch: pyt
     def left() -> list[bytes]:
         return [key for found in keys(shared_nodes.urls).values() for key in found if key.endswith(b":x")]
 
-    wait_for(lambda: not left(), "what can be released is")
+    until(lambda: not left(), "what can be released is")
 
 
 # -- gevent --------------------------------------------------------------------------------------------

@@ -20,9 +20,9 @@ from aioredlock_ng import (
 from aioredlock_ng._locks.election import LOOK_SELDOM
 from aioredlock_ng.sync import SyncLeadership, SyncLockManager
 from aioredlock_ng.testing import LocalNodes, lose
-from tests.behaviour.test_sync import interrupts, no_thread_left, tasks_of, wait_for  # noqa: F401 (fixtures)
+from tests.behaviour.test_sync import interrupts, no_thread_left, tasks_of  # noqa: F401 (fixtures)
 from tests.behaviour.tools import keys, strike
-from tests.servers import Nodes
+from tests.servers import Nodes, until
 
 NAME = "scheduler"
 
@@ -45,7 +45,7 @@ def test_one_leader_at_a_time(shared_nodes: Nodes, manager: SyncLockManager) -> 
             assert 0 < leadership.remaining <= 10
             leadership.check()
             terms.append(leadership.term)
-            wait_for(lambda: look() == Leader(leadership.term, label), "its announcement is seen")
+            until(lambda: look() == Leader(leadership.term, label), "its announcement is seen")
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lead, [f"node-{number}" for number in range(4)]))
@@ -64,11 +64,11 @@ def test_an_observer_is_told(shared_nodes: Nodes, manager: SyncLockManager, way:
     with manager.lock("warm"), SyncLockManager(shared_nodes.urls) as other:
         observer = threading.Thread(target=lambda: told.extend(other.election(NAME).observe()))
         observer.start()
-        wait_for(lambda: told == [None], "there is no leader")
+        until(lambda: told == [None], "there is no leader")
         leading = getattr(manager.election(NAME, holder="one"), way)()
         assert leading is not None
         with leading as leadership:
-            wait_for(lambda: len(told) == 2, "it hears of the leader")
+            until(lambda: len(told) == 2, "it hears of the leader")
             assert told[1] == Leader(leadership.term, "one")
             assert other.election(NAME).try_campaign() is None
             with pytest.raises(WouldDeadlockError):
@@ -77,7 +77,7 @@ def test_an_observer_is_told(shared_nodes: Nodes, manager: SyncLockManager, way:
                 leadership.resign()
                 assert not leadership.lost.is_set()
         left = time.monotonic()
-        wait_for(lambda: told[2:] == [None], "and that it has left")
+        until(lambda: told[2:] == [None], "and that it has left")
         assert time.monotonic() - left < LOOK_SELDOM / 2, "by a goodbye, not when it looks of itself"
         assert not leadership.held
     observer.join()
@@ -102,7 +102,7 @@ def test_an_iteration_that_is_left(
             next(news)
     else:
         news.close()  # type: ignore[attr-defined]  # it is a generator
-    wait_for(lambda: tasks_of(manager) <= tasks, "no task is left in the loop")
+    until(lambda: tasks_of(manager) <= tasks, "no task is left in the loop")
 
 
 @pytest.mark.heavy
@@ -113,7 +113,7 @@ def test_a_lost_leadership(make_nodes: Callable[..., LocalNodes]) -> None:
         with pytest.raises(LockLostError), manager.election(NAME).campaign() as leadership:  # noqa: PT012
             strike(nodes, "frozen", 0, 1)
             assert leadership.lost.wait(30)
-            wait_for(lambda: not leadership.held, "its validity has ended")
+            until(lambda: not leadership.held, "its validity has ended")
             with pytest.raises(LockLostError):
                 leadership.check()
             nodes.resume(0)
@@ -173,5 +173,5 @@ def test_interrupted_while_it_campaigns(
         patch.setattr("aioredlock_ng.sync._election.SyncLeadership", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError) as kept:
             election.try_campaign()
-    wait_for(lambda: keys(shared_nodes.urls) == {}, "no lock is left")
+    until(lambda: keys(shared_nodes.urls) == {}, "no lock is left")
     assert kept.value.__traceback__ is not None, "the collector has released nothing"

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.behaviour.test_sync import wait_for
 from tests.behaviour.tools import keys
 from tests.environments.interpreters import ROOT
-from tests.servers import Nodes, ask, required
+from tests.servers import Nodes, ask, required, until
 
 TASKS = """
 import os, redis
@@ -87,4 +86,4 @@ def test_tasks_take_turns(shared_nodes: Nodes, pool: str, tmp_path: Path) -> Non
     else:
         assert total == JOBS, told
         assert len(set(sent.stdout.split(","))) == JOBS, "each had a fence of its own"
-    wait_for(lambda: keys(shared_nodes.urls) == {}, "no lease is left")
+    until(lambda: keys(shared_nodes.urls) == {}, "no lease is left")

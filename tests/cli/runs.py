@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from tests.environments.interpreters import ROOT
-from tests.servers import Nodes, ask, without_quarantine_set
+from tests.servers import Nodes, ask, until, without_quarantine_set
 
 RUN: Final = (sys.executable, "-m", "aioredlock_ng", "run")
 
@@ -120,12 +120,7 @@ class Runs:
     @property
     def environment(self) -> dict[str, str]:
         """What they get; the directory marks their processes."""
-        ours = {
-            "REDLOCK_URLS": ",".join(self.nodes.urls),
-            "TMPDIR": str(self.directory),
-            "PYTHONPATH": str(ROOT),
-        }
-        return without_quarantine_set() | ours
+        return environment(self.nodes, TMPDIR=str(self.directory))
 
     def stamper(self, name: str, seconds: float = 60.0, manners: str = "meek") -> list[str]:
         """Return a command that stamps into the file `name`."""
@@ -164,6 +159,12 @@ class Runs:
         return sum(ask(url, "EXISTS", key) for url in self.nodes.urls)
 
 
+def environment(nodes: Nodes, **more: str) -> dict[str, str]:
+    """Return the environment of a command over nodes."""
+    ours = {"REDLOCK_URLS": ",".join(nodes.urls), "PYTHONPATH": str(ROOT)}
+    return without_quarantine_set() | ours | more
+
+
 def processes_of(directory: Path) -> dict[int, str]:
     """Return all living processes for which a directory is that of temporary files: pid and command line.
 
@@ -192,11 +193,3 @@ def open_runs(directory: Path, nodes: Nodes) -> Iterator[Runs]:
                 run.process.kill()
                 run.process.wait()
         until(lambda: not runs.processes(), what="every process of the runs is gone")
-
-
-def until(condition: Callable[[], object], what: str = "", within: float = PATIENCE) -> None:
-    """Wait until a condition holds, polling it."""
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {within:g} s: {what or condition}"
-        time.sleep(0.005)

@@ -21,7 +21,7 @@ from aioredlock_ng._settings.options import QUARANTINE_VARIABLE
 from aioredlock_ng.testing import LocalNodes
 from tests.cli.runs import Cli
 from tests.docs.pages import command_lines
-from tests.servers import Nodes, ask
+from tests.servers import Nodes, with_rights
 
 NAMES = [command.__name__.rpartition(".")[2] for command in COMMANDS]
 PAGES_LINES = sorted({line for line in command_lines() if line.startswith("aioredlock-ng ")})
@@ -193,7 +193,5 @@ async def begin_quarantine(urls: Sequence[str]) -> None:
 
 def test_nodes_that_are_up_but_refuse_are_69(nodes3: LocalNodes, cli: Cli) -> None:
     """`doctor` tries what locks ask for: without rights to write no lock can be acquired."""
-    for url in nodes3.urls:
-        ask(url, "ACL SETUSER", "reader", "on", ">secret", "~redlock:*", "+@all", "-@write", "-@scripting")
-    urls = [url.replace("redis://", "redis://reader:secret@") for url in nodes3.urls]
+    urls = [with_rights(url, "~redlock:* +@all -@write -@scripting") for url in nodes3.urls]
     assert probe(cli, urls, "doctor") == (69, False, None)

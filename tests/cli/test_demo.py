@@ -95,20 +95,10 @@ def test_it_ends_well_in_plain_lines(start: Any) -> None:
     assert "\x1b" not in run.output
     assert "\r" not in run.output
     story = [
-        "node 1 killed",
-        "node 2 frozen",
-        "extended 3 times",
-        "node 2 continues",
-        "frozen before its write",
-        "the lock passed on to worker",
-        "LockLostError",
-        "node 1 is back, empty",
-        "no vote for 2 s",
-        "node 1 votes again",
-        "node 5 killed",
-        "all processes have ended",
-        "The lock held",
-    ]
+        "node 1 killed", "node 2 frozen", "extended 3 times", "node 2 continues", "frozen before its write",
+        "the lock passed on to worker", "LockLostError", "node 1 is back, empty", "no vote for 2 s",
+        "node 1 votes again", "node 5 killed", "all processes have ended", "The lock held",
+    ]  # fmt: skip
     places = [run.output.find(words) for words in story]
     assert -1 not in places
     assert places == sorted(places)
@@ -128,28 +118,26 @@ def test_it_shows_a_bar_on_a_terminal(start: Any) -> None:
 
 
 @needs_proc
-def test_ctrl_c_ends_everything(start: Any) -> None:
-    """Interrupted at the worst moment, a holder frozen, it ends all processes and exits with 130."""
-    run = start(terminal=True)
-    run.until("frozen before its write")
-    assert (
-        len(processes_of(run.temporary)) >= 10
-    )  # the demo, its nodes and their reaper, its workers and the holder
-    assert run.finish(signal.SIGINT) == 130, run.output
-    assert not left_behind_after(run, 0)
-    assert list(run.temporary.iterdir()) == []
-    assert "Traceback" not in run.output
-
-
-@needs_proc
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
+)
 def test_nothing_outlives_it(number: int, code: int, start: Any) -> None:
-    """Terminated it cleans up; killed, its nodes and workers notice and end, the frozen one included."""
-    run = start(terminal=False)
+    """Ended at the worst moment, a holder frozen, it ends all processes, and cleans up after Ctrl-C.
+
+    Killed, its nodes and workers notice and end, the frozen one included.
+    """
+    run = start(terminal=number == signal.SIGINT)
     run.until("frozen before its write")
-    run.process.send_signal(number)
-    assert run.process.wait(DEADLINE) == code
-    assert not left_behind_after(run, 0 if number == signal.SIGTERM else 30)
+    # The demo, its nodes and their reaper, its workers and the holder.
+    assert len(processes_of(run.temporary)) >= 10
+    if number == signal.SIGINT:
+        assert run.finish(number) == code, run.output
+        assert not left_behind_after(run, 0)
+        assert list(run.temporary.iterdir()) == []
+    else:
+        run.process.send_signal(number)
+        assert run.process.wait(DEADLINE) == code
+        assert not left_behind_after(run, 0 if number == signal.SIGTERM else 30)
     assert "Traceback" not in run.output
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 import socket
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +15,13 @@ from redis.asyncio import Redis
 
 from aioredlock_ng import Finding, LockManager
 from aioredlock_ng.__main__ import main
-from aioredlock_ng._core.rights import (
-    ACL_RIGHTS,
-    ADMIN_RIGHTS,
-    LINE_RIGHTS,
-    NOTICE_RIGHTS,
-    READER_RIGHTS,
-    SLOT_RIGHTS,
-    acl_line,
-)
+from aioredlock_ng._core import rights as named
+from aioredlock_ng._core.rights import ACL_RIGHTS, ADMIN_RIGHTS, NOTICE_RIGHTS, acl_line
 from aioredlock_ng.testing import LocalNodes
-from aioredlock_ng.testing._server import ReservedPort, find_server
 from tests.cli.shown import showing
 from tests.environments.interpreters import ROOT
-from tests.servers import Nodes, answers, ask, eventually, fastest_arm
+from tests.redis_sentinels import running_sentinel
+from tests.servers import Nodes, answers, ask, eventually, with_rights
 
 MakeNodes = Callable[..., LocalNodes]
 PATIENT = 1.0
@@ -219,10 +211,7 @@ def rights(make_nodes: MakeNodes) -> Callable[[str], list[str]]:
     nodes = make_nodes(3)
 
     def give(granted: str) -> list[str]:
-        for url in nodes.urls:
-            allowed = ("~redlock:*", "&redlock:*", *granted.split())
-            ask(url, "ACL SETUSER", "locks", "reset", "on", ">secret", *allowed)
-        return [url.replace("redis://", "redis://locks:secret@") for url in nodes.urls]
+        return [with_rights(url, f"~redlock:* &redlock:* {granted}") for url in nodes.urls]
 
     return give
 
@@ -242,7 +231,8 @@ async def test_the_rights_that_locking_needs_are_enough(rights: Callable[[str], 
 
 
 NEEDED_BY = {right: words for words, rights in (
-    ("read-write locks", READER_RIGHTS), ("fair locks", LINE_RIGHTS), ("semaphores", SLOT_RIGHTS)
+    ("read-write locks", named.READER_RIGHTS), ("fair locks", named.LINE_RIGHTS),
+    ("semaphores", named.SLOT_RIGHTS),
 ) for right in rights.split()}  # fmt: skip
 
 
@@ -372,6 +362,7 @@ LOCAL, OPEN = {"protected-mode": "no"}, {"protected-mode": "no", "bind": "0.0.0.
 CLUSTER, PASSWORD = {"cluster-enabled": "yes"}, {"requirepass": "s3cret"}
 FSYNC = {fsync: {"appendonly": "yes", "appendfsync": fsync} for fsync in ("always", "everysec")}
 REPLICA = ["replicas warning", "role error", "incarnation warning"]
+HASHED = {"prefix": "{redlock}:"}
 LOGIN = ["quorum error"] + ["reachable error"] * 3
 
 
@@ -394,11 +385,7 @@ LOGIN = ["quorum error"] + ["reachable error"] * 3
         pytest.param(
             CLUSTER, None, {}, ["mode error"] * 3 + ["quorum error"], "prefix='{redlock}:'", id="a cluster"
         ),
-        pytest.param(
-            *(CLUSTER, None, {"prefix": "{redlock}:"}),
-            *(["mode error"], "CLUSTERDOWN"),
-            id="a cluster without slots",
-        ),
+        pytest.param(CLUSTER, None, HASHED, ["mode error"], "CLUSTERDOWN", id="a cluster without slots"),
         pytest.param(
             {}, None, {"node_timeout": 0.00002}, ["latency warning"], "raise node_timeout", id="far"
         ),
@@ -426,35 +413,18 @@ async def test_what_a_servers_state_comes_to(
     assert damage is not newer or ask(urls[0], "GET", "redlock:{meta}") == b"2:new"
 
 
-@pytest.fixture
-def sentinel(tmp_path: Path) -> Iterator[int]:
-    """Run a Sentinel, and give its port."""
-    reserved = ReservedPort()
-    port = reserved.number
-    configuration = tmp_path / "sentinel.conf"
-    configuration.write_text(f"port {port}\nbind 127.0.0.1\ndir {tmp_path}\n")
-    with subprocess.Popen(
-        [find_server(fastest_arm()), str(configuration), "--sentinel"], stdout=subprocess.DEVNULL
-    ) as process:
-        try:
-            while not answers(port):
-                assert process.poll() is None
-            yield port
-        finally:
-            process.kill()
-    reserved.release()
-
-
-async def test_a_redis_sentinel_is_no_node(sentinel: int, nodes3: LocalNodes) -> None:
+async def test_a_redis_sentinel_is_no_node(tmp_path: Path, nodes3: LocalNodes) -> None:
     """By URL and by client: it knows masters, and holds no locks."""
-    client = Redis(port=sentinel)
-    for node in (f"redis://127.0.0.1:{sentinel}", client):
-        findings = await diagnose(*nodes3.urls, node, nodes3.urls[0].replace("127.0.0.1", "localhost"))
-        wrong = {(one.check, one.level) for one in findings if str(sentinel) in str(one.node)}
-        assert ("mode", "error") in wrong, findings
-        assert "Sentinel" in "".join(one.advice for one in findings)
-        assert (None, "identity", "error") in brief(findings)
-    await client.aclose()
+    with running_sentinel(tmp_path / "sentinel") as port:
+        async with Redis(port=port) as client:
+            for node in (f"redis://127.0.0.1:{port}", client):
+                findings = await diagnose(
+                    *nodes3.urls, node, nodes3.urls[0].replace("127.0.0.1", "localhost")
+                )
+                wrong = {(one.check, one.level) for one in findings if str(port) in str(one.node)}
+                assert ("mode", "error") in wrong, findings
+                assert "Sentinel" in "".join(one.advice for one in findings)
+                assert (None, "identity", "error") in brief(findings)
 
 
 @pytest.mark.heavy

@@ -38,14 +38,9 @@ class Bench:
         self.moment = 0.0
         self.wait = (0.0, [0])
         self.did: list[str] = []
-        self.child = SimpleNamespace(
-            code=None,
-            denied=False,
-            pid=4242,
-            poll=lambda: None,
-            send=lambda number: self.did.append(signal.Signals(number).name),
-            end=lambda number: self.did.append(f"all {signal.Signals(number).name}"),
-        )
+        self.child = SimpleNamespace(code=None, denied=False, pid=4242, poll=lambda: None)
+        self.child.send = lambda number: self.did.append(signal.Signals(number).name)
+        self.child.end = lambda number: self.did.append(f"all {signal.Signals(number).name}")
 
     def poll(self) -> Any:
         """Note what is waited for, and how long, and do not wait."""

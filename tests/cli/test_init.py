@@ -22,7 +22,7 @@ from aioredlock_ng._core.quarantine import UNKNOWN_IDENTITY, Incarnation, parse
 from aioredlock_ng.testing import LocalNodes, MemoryNode
 from tests.behaviour.tools import ALLOWANCE
 from tests.cli.runs import Cli
-from tests.servers import ask
+from tests.servers import ask, with_rights
 from tests.unit.tasks import virtual
 from tests.unit.worlds import make
 
@@ -203,8 +203,7 @@ def test_what_could_be_a_lock_forbids_it(
     nodes = raw_nodes(3)
     urls = list(nodes.urls)
     if right:
-        ask(urls[2], "ACL SETUSER", "locks", "on", ">secret", "~redlock:*", "+@all", right)
-        urls[2] = urls[2].replace("redis://", "redis://locks:secret@")
+        urls[2] = with_rights(urls[2], f"~redlock:* +@all {right}")
     if there:
         ask(urls[2], "EVAL", there, 0)
     code, _, err = cli("init", "--nodes", ",".join(urls), "--node-timeout", "1")
@@ -224,8 +223,7 @@ def test_a_node_that_cannot_be_initialised(
     if why == "dead":
         nodes.kill(1)
     elif why == "no right":  # the script cannot do without the time
-        ask(urls[1], "ACL SETUSER", "locks", "on", ">secret", "~redlock:*", "+@all", "-time")
-        urls[1] = urls[1].replace("redis://", "redis://locks:secret@")
+        urls[1] = with_rights(urls[1], "~redlock:* +@all -time")
     else:
         ask(urls[1], "SET", SENTINEL, "2:new")
     code, out, _ = cli("init", "--nodes", ",".join(urls), "--node-timeout", "1")

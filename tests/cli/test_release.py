@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from aioredlock_ng.testing import LocalNodes
-from tests.cli.runs import Cli
+from tests.cli.runs import Cli, environment
 from tests.cli.shown import showing
-from tests.environments.interpreters import ROOT
-from tests.servers import Nodes, ask
+from tests.servers import Nodes, ask, with_rights
 
 OWNER = "0" * 40
 SINCE = "1763629200123"
@@ -230,9 +229,7 @@ def test_a_right_that_is_missing_is_69(make_nodes: Callable[..., LocalNodes], re
     """A user who may look but not delete."""
     nodes = make_nodes(3)
     hold(nodes, "stuck", on=range(3))
-    for url in nodes.urls:
-        ask(url, "ACL SETUSER", "looker", "on", ">secret", "~redlock:*", "+@all", "-del")
-    urls = [url.replace("redis://", "redis://looker:secret@") for url in nodes.urls]
+    urls = [with_rights(url, "~redlock:* +@all -del") for url in nodes.urls]
     code, out, _ = release(urls, "stuck", "--yes")
     assert (code, out.splitlines()[0]) == (69, "lock stuck, held by billing-7: deleted on 0 of 3 nodes")
     assert out.count("NOPERM") == 3
@@ -258,19 +255,8 @@ def test_for_programs_it_is_json(shared_nodes: Nodes, release: Release) -> None:
 def test_at_a_real_terminal(shared_nodes: Nodes) -> None:
     """The question is there before the answer is read."""
     hold(shared_nodes, "stuck")
-    command = [
-        sys.executable,
-        "-W",
-        "error",
-        "-m",
-        "aioredlock_ng",
-        "release",
-        "stuck",
-        "--node-timeout",
-        "1",
-    ]
-    environment = {"PYTHONPATH": str(ROOT), "REDLOCK_URLS": ",".join(shared_nodes.urls), "NO_COLOR": "1"}
-    with showing(command, environment, rows=24) as shown:
+    words = ("-W", "error", "-m", "aioredlock_ng", "release", "stuck", "--node-timeout", "1")
+    with showing([sys.executable, *words], environment(shared_nodes, NO_COLOR="1"), rows=24) as shown:
         shown.until(r"billing-7.*\[y/N\] $")
         os.write(shown.read_end, b"y\n")
         assert shown.finish() == 0

@@ -16,9 +16,10 @@ import pytest
 
 from aioredlock_ng import LockManager, NodeInspection
 from aioredlock_ng._cli._guard.group import group_lives, now
-from aioredlock_ng._cli.run_job import GUARD, GuardedCommand, Job, Plan
+from aioredlock_ng._cli.run_job import GUARD, GuardedCommand, Job
 from aioredlock_ng.testing import MemoryNode
-from tests.cli.runs import until
+from tests.cli.test_ended_runs import plan_of
+from tests.servers import until
 
 
 def guarded(*words: str, valid: float = 60.0, kill_after: float = 1.0, margin: float = 0.1) -> GuardedCommand:
@@ -76,17 +77,23 @@ async def test_orders_to_a_guard_that_stands_still_do_not_block() -> None:
     command.close()
 
 
-def test_a_process_that_cannot_be_started_is_reported() -> None:
-    """The guard could be started, but the command not, for want of what the system has too little of."""
+def reports_of(*via: str, command: tuple[str, ...]) -> list[bytes]:
+    """Run a bare guard over a command by way of another program; return the words of what it reports."""
     orders, reports = os.pipe(), os.pipe()
     high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 20) for descriptor in (orders[0], reports[1])]
-    times = (repr(now() + 60), "1", "0.1")
-    few = ("sh", "-c", 'ulimit -n 7; exec "$@"', "sh")  # enough for the guard, too few for its child
-    guard = (sys.executable, "-I", "-S", str(GUARD), *map(str, high), *times, "0")
-    subprocess.run([*few, *guard, "true"], pass_fds=high, check=True)
-    assert os.read(reports[0], 100).split() == [b"unable", b"%d" % errno.EMFILE]
+    words = (*map(str, high), repr(now() + 60), "1", "0.1", "0", *command)
+    guard = (sys.executable, "-I", "-S", str(GUARD), *words)
+    subprocess.run([*via, *guard], pass_fds=high, check=True, timeout=30)
+    said = os.read(reports[0], 1000).split()
     for descriptor in (*orders, *reports, *high):
         os.close(descriptor)
+    return said
+
+
+def test_a_process_that_cannot_be_started_is_reported() -> None:
+    """The guard could be started, but the command not, for want of what the system has too little of."""
+    few = ("sh", "-c", 'ulimit -n 7; exec "$@"', "sh")  # enough for the guard, too few for its child
+    assert reports_of(*few, command=("true",)) == [b"unable", b"%d" % errno.EMFILE]
 
 
 LEAVER = """
@@ -182,18 +189,12 @@ NAMESPACE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-
 @pytest.mark.parametrize("text", ["exit 5", "sleep 60 & exit 5"], ids=["alone", "with a rest"])
 def test_another_namespaces_processes_are_not_taken_for_its_own(text: str) -> None:
     """Their numbers mean other processes here, or none: neither are they waited for, nor is a rest missed."""
-    orders, reports = os.pipe(), os.pipe()
-    guard = (sys.executable, "-I", "-S", str(GUARD), str(orders[0]), str(reports[1]))
-    times = (repr(now() + 60), "1", "0.1")
     # The guard leads its group, as ever; the second process is one that others may be children of.
-    inside = ("bash", "-c", 'set -m; "$@" & wait $!', "bash", *guard, *times, "0", "sh", "-c", text)
-    subprocess.run([*NAMESPACE, *inside], pass_fds=(orders[0], reports[1]), check=True, timeout=30)
-    words = os.read(reports[0], 1000).split()
+    inside = ("bash", "-c", 'set -m; "$@" & wait $!', "bash")
+    words = reports_of(*NAMESPACE, *inside, command=("sh", "-c", text))
     assert words[0] == b"started"
     assert (b"left" in words) == ("&" in text)
     assert words[words.index(b"ended") + 1] == b"5"
-    for descriptor in (*orders, *reports):
-        os.close(descriptor)
 
 
 def children(parent: int) -> list[int]:
@@ -213,15 +214,7 @@ def test_a_group_of_zombies_is_dead() -> None:
 
 async def test_a_signal_at_the_very_win_is_not_lost(tmp_path: Path) -> None:
     """It comes when the lock is won and its waiting has not yet been told: nothing starts or stays held."""
-    plan = Plan(
-        name="job",
-        command=("touch", str(tmp_path / "started")),
-        ttl=10,
-        kill_after=1,
-        patience=None,
-        taken_code=1,
-    )
-    job = Job(plan)
+    job = Job(plan_of(command=("touch", str(tmp_path / "started"))))
     nodes = [MemoryNode() for _ in range(3)]
 
     class AtTheWin:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -13,9 +12,8 @@ import pytest
 
 from aioredlock_ng._core.keyspace import SEATS, TICKETS, mark_key
 from aioredlock_ng.sync import SyncLockManager
-from tests.cli.runs import PATIENCE, Run, Runs, until
-from tests.environments.interpreters import ROOT
-from tests.servers import Nodes, ask
+from tests.cli.runs import PATIENCE, Run, Runs, environment
+from tests.servers import Nodes, ask, until
 
 TELL = ("sh", "-c", 'echo "${REDLOCK_MODE-none}" "${REDLOCK_SLOT-none}" "${REDLOCK_FENCE-none}"')
 STATUS = (sys.executable, "-m", "aioredlock_ng", "status", "--node-timeout", "0.5")
@@ -130,10 +128,8 @@ def test_a_shared_lock_that_is_lost_ends_its_command(runs: Runs) -> None:
 
 def status(nodes: Nodes, *arguments: str) -> str:
     """Return what the command prints."""
-    environment = os.environ | {"REDLOCK_URLS": ",".join(nodes.urls), "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        (*STATUS, *arguments), env=environment, capture_output=True, text=True, timeout=PATIENCE, check=True
-    ).stdout
+    options = {"env": environment(nodes), "capture_output": True, "text": True, "timeout": PATIENCE}
+    return subprocess.run((*STATUS, *arguments), check=True, **options).stdout
 
 
 def test_fair_commands_run_in_the_order_in_which_they_came(runs: Runs) -> None:
@@ -148,7 +144,7 @@ def test_fair_commands_run_in_the_order_in_which_they_came(runs: Runs) -> None:
 
         for _ in range(3):
             started.append(lasting(runs, "--fair"))
-            until(all_in_line)
+            until(all_in_line, "all stand in line")
         text, document = status(runs.nodes, "job"), status(runs.nodes, "job", "--json")
         refused(runs, rf"held by \S+, {HELD}", "--fair")
         fences = [int(told[2]) for told in end(runs, *started)]

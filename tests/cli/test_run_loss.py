@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.runs import CLOCK, Run, Runs, Stamp, open_runs, until
-from tests.servers import ask
+from tests.cli.runs import CLOCK, Run, Runs, Stamp, open_runs
+from tests.servers import ask, until
 
 pytestmark = pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="finds processes through /proc")
 

@@ -16,9 +16,9 @@ import pytest
 
 from aioredlock_ng.testing import LocalNodes
 from aioredlock_ng.testing.local_nodes import initialise
-from tests.cli.runs import PATIENCE, Run, Runs, open_runs, until
+from tests.cli.runs import PATIENCE, Run, Runs, environment, open_runs
 from tests.environments.interpreters import ROOT
-from tests.servers import Nodes, ask, without_quarantine_set
+from tests.servers import Nodes, ask, until
 
 CONTENDERS = 5
 
@@ -36,13 +36,11 @@ def dead_runs(tmp_path: Path, make_nodes: Callable[..., Any]) -> Iterator[Runs]:
 @pytest.mark.parametrize("impatient", [["-n"], ["-w", "0"]], ids=" ".join)
 def test_of_five_at_once_one_runs(impatient: list[str], runs: Runs) -> None:
     """Cron on five hosts: one command runs, and four runs end with the code that was asked for."""
-    command = [
-        "sh",
-        "-c",
-        f'echo x >>"{runs.directory}/count"; while [ -e "{runs.directory}/go" ]; do sleep 0.02; done',
-    ]
+    script = f'echo x >>"{runs.directory}/count"; while [ -e "{runs.directory}/go" ]; do sleep 0.02; done'
     (runs.directory / "go").touch()
-    started = [runs.start(*impatient, "-E", "7", "nightly", "--", *command) for _ in range(CONTENDERS)]
+    started = [
+        runs.start(*impatient, "-E", "7", "nightly", "--", "sh", "-c", script) for _ in range(CONTENDERS)
+    ]
 
     def over() -> list[Run]:
         return [run for run in started if run.process.poll() is not None]
@@ -191,13 +189,8 @@ EXAMPLE = ROOT / "examples" / "cron_singleton.py"
 
 def outcomes(commands: list[list[str]], nodes: Nodes) -> list[tuple[int, str, str]]:
     """Start commands at once; return exit codes and outputs, sorted."""
-    ours = {"REDLOCK_URLS": ",".join(nodes.urls), "PYTHONPATH": str(ROOT)}
-    environment = without_quarantine_set() | ours
-    pipe = subprocess.PIPE
-    processes = [
-        subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
-        for command in commands
-    ]
+    options = {"env": environment(nodes), "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    processes = [subprocess.Popen(command, **options) for command in commands]
     outputs = [process.communicate(timeout=PATIENCE) for process in processes]
     return sorted((process.returncode, *output) for process, output in zip(processes, outputs, strict=True))
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.runs import RUN, Run, Runs, until
+from tests.cli.runs import RUN, Run, Runs
 from tests.cli.shown import Shown
-from tests.servers import ask
+from tests.servers import ask, until
 
 LEADER = (
     "import fcntl, os, sys, termios; "
@@ -28,13 +28,8 @@ LEADER = (
 """A program that takes its standard input for its controlling terminal and becomes another one."""
 
 
-SLEEPER = (
-    sys.executable,
-    "-I",
-    "-S",
-    "-c",
-    "import os, signal as s, time; s.signal(s.SIGINT, s.SIG_DFL); os.write(2, b'ready'); time.sleep(60)",
-)
+READY = "import os, signal as s, time; s.signal(s.SIGINT, s.SIG_DFL); os.write(2, b'ready'); time.sleep(60)"
+SLEEPER = (sys.executable, "-I", "-S", "-c", READY)
 """A command that dies of Ctrl-C from the moment it is ready; a shell that is about to fork forgets it."""
 
 
@@ -51,14 +46,9 @@ class Terminal:
     def start(self, script: str) -> Run:
         """Run a script for sh, with the terminal as its own."""
         command = [sys.executable, "-I", "-S", "-c", LEADER, "sh", "-c", script]
+        ends = dict.fromkeys(("stdin", "stdout", "stderr"), self.other_end)
         self.shell = subprocess.Popen(
-            command,
-            cwd=self.runs.directory,
-            env=self.runs.environment,
-            stdin=self.other_end,
-            stdout=self.other_end,
-            stderr=self.other_end,
-            start_new_session=True,
+            command, cwd=self.runs.directory, env=self.runs.environment, start_new_session=True, **ends
         )
         run = Run(self.shell, Path(os.devnull), Path(os.devnull))
         self.runs.started.append(run)
@@ -128,31 +118,12 @@ def test_it_says_for_what_it_waits(terminal: Terminal) -> None:
     """On a terminal somebody looks at it; in a script's log two lines for each run would be noise."""
     holder = terminal.start(line("sh", "-c", "echo held; read x"))
     terminal.read_until("held")
-    waits = subprocess.Popen(
-        [*RUN, "job", "--", "true"],
-        cwd=terminal.runs.directory,
-        env=terminal.runs.environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=terminal.other_end,
-    )
+    waits = terminal.runs.start("job", "--", "true", stdout=subprocess.DEVNULL, stderr=terminal.other_end)
     terminal.read_until("aioredlock-ng run: still waiting for lock 'job' after 2.")
     terminal.read_until("is held by ")
     terminal.type("go\n")
     assert holder.wait() == 0
     assert waits.wait() == 0
-
-
-def test_ctrl_c_is_the_commands_own(terminal: Terminal, runs: Runs) -> None:
-    """It gets one SIGINT, from the terminal itself, and may do what it likes."""
-    shell = terminal.start(f'{line(*runs.stamper("stamps"))}; echo "code $?"')
-    until(lambda: runs.words("stamps"), "the command runs")
-    terminal.type("\x03")
-    until(lambda: "SIGINT" in runs.words("stamps"), "the command gets SIGINT")
-    os.kill(runs.stamps("stamps")[0].pid, signal.SIGTERM)
-    terminal.read_until("code 7")
-    assert shell.wait() == 0
-    assert runs.words("stamps") == ["start", "SIGINT", "SIGTERM"]
 
 
 PIPED = '"$@" | sleep 60'
@@ -194,20 +165,29 @@ def test_ctrl_c_ends_the_waiting(terminal: Terminal, runs: Runs) -> None:
     assert "Traceback" not in terminal.shown
 
 
-@pytest.mark.parametrize("own_input", [True, False])
-def test_ctrl_z_does_not_stop_the_command(own_input: bool, terminal: Terminal, runs: Runs) -> None:
-    """Nothing could wake it, and its lock would run out: it goes on at once, with a message.
+@pytest.mark.parametrize(("keys", "more"), [("\x03", ""), ("\x1a", ""), ("\x1a", " </dev/null")], ids=ascii)
+def test_what_is_typed_at_a_command_that_goes_on(
+    keys: str, more: str, terminal: Terminal, runs: Runs
+) -> None:
+    """Ctrl-C is the command's own: it gets one SIGINT, from the terminal itself, and may do what it likes.
 
-    Nor does it stop the run when that still has the terminal, because the command reads something else.
+    Ctrl-Z does not stop it: nothing could wake it, and its lock would run out, so it goes on at once, with a
+    message.  Nor does it stop the run when that still has the terminal, because the command reads something
+    else.
     """
-    more = "" if own_input else " </dev/null"
-    shell = terminal.start(f'trap : TSTP; {line(*runs.stamper("stamps"))}{more}; echo "code $?"')
+    stops = keys == "\x1a"
+    trap = "trap : TSTP; " if stops else ""
+    shell = terminal.start(f'{trap}{line(*runs.stamper("stamps"))}{more}; echo "code $?"')
     until(lambda: runs.words("stamps"), "the command runs")
-    terminal.type("\x1a")
-    terminal.read_until("not suspended")
+    terminal.type(keys)
+    if stops:
+        terminal.read_until("not suspended")
+    else:
+        until(lambda: "SIGINT" in runs.words("stamps"), "the command gets SIGINT")
     os.kill(runs.stamps("stamps")[0].pid, signal.SIGTERM)
     terminal.read_until("code 7")
     assert shell.wait() == 0
+    assert stops or runs.words("stamps") == ["start", "SIGINT", "SIGTERM"]
 
 
 def test_it_may_speak_while_the_terminal_is_the_commands(terminal: Terminal) -> None:

@@ -10,19 +10,16 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
 
 import pytest
 
-from aioredlock_ng import (
-    LockManager,
-)
+from aioredlock_ng import LockManager
 from aioredlock_ng._settings.options import QUARANTINE_VARIABLE
 from aioredlock_ng.testing import LocalNodes
-from tests.environments.interpreters import ROOT
-from tests.servers import Nodes, ask, eventually
+from tests.cli.runs import environment
+from tests.servers import Nodes, ask, eventually, with_rights
 
 HOSTILE = "evil\n\x1b[31mred\x07\x9b2J\u202e"
 COMMAND = (sys.executable, "-W", "error", "-m", "aioredlock_ng", "status")
@@ -41,16 +38,17 @@ async def held(nodes: Nodes, *names: str, holder: str = "billing-7") -> AsyncIte
         yield
 
 
-async def run(nodes: Nodes | None, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+async def run(nodes: Nodes, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run the command over nodes in a process of its own."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
-    if nodes is not None:
-        environment["REDLOCK_URLS"] = ",".join(nodes.urls)
-    environment |= options.pop("environment", {})
     arguments = ("--node-timeout", "0.5", *arguments)  # generous: no test here wants a node to be too slow
     return await asyncio.to_thread(
-        subprocess.run, (*COMMAND, *arguments), env=environment, capture_output=True, text=True, timeout=60
+        ended, (*COMMAND, *arguments), os.environ | environment(nodes, PYTHONIOENCODING="utf-8") | variables
     )
+
+
+def ended(command: Sequence[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.mark.heavy
@@ -58,7 +56,7 @@ async def test_it_shows_each_locks_holder_and_since_when(shared_nodes: Nodes) ->
     """Nodes, and a line per lock: name, holder, local time and age, time left, on how many nodes."""
     began = time.time()
     async with held(shared_nodes, "invoice:42", "report"):
-        done = await run(shared_nodes, environment={"TZ": "EAST-5:30"})  # five and a half hours east
+        done = await run(shared_nodes, TZ="EAST-5:30")  # five and a half hours east
     assert (done.returncode, done.stderr) == (0, "")
     nodes, locks = done.stdout.split("held locks: 2\n")
     assert nodes.startswith("nodes up: 5 of 5, 2 may fail\n")
@@ -140,7 +138,7 @@ async def test_nothing_hostile_reaches_the_terminal(encoding: str, shared_nodes:
     So do letters that an encoding lacks; what is no lock is marked as partial.
     """
     holding(shared_nodes)
-    done = await run(shared_nodes, environment={"PYTHONIOENCODING": encoding})
+    done = await run(shared_nodes, PYTHONIOENCODING=encoding)
     assert done.returncode == 0
     assert not {character for character in done.stdout if not character.isprintable()} - {"\n"}
     assert ascii(HOSTILE) in done.stdout
@@ -153,13 +151,9 @@ async def test_nothing_hostile_reaches_the_terminal(encoding: str, shared_nodes:
 async def test_names_are_looked_at_without_a_search(make_nodes: Callable[..., LocalNodes]) -> None:
     """A user without the right to search sees the locks that are named, free ones too, and no others."""
     nodes = make_nodes(3)
-    for url in nodes.urls:
-        ask(url, "ACL SETUSER", "looker", "on", ">secret", "~redlock:*", "+@all", "-scan")
-    urls = ",".join(url.replace("redis://", "redis://looker:secret@") for url in nodes.urls)
-    environment = {"REDLOCK_URLS": urls}
+    urls = {"REDLOCK_URLS": ",".join(with_rights(url, "~redlock:* +@all -scan") for url in nodes.urls)}
     async with held(nodes, "a", "b"):
-        named = await run(None, "free", "a", environment=environment)
-        all_ = await run(None, environment=environment)
+        named, all_ = [await run(nodes, *names, **urls) for names in (("free", "a"), ())]
     assert (named.returncode, named.stderr) == (0, "")
     assert re.search(
         r"^  free +- +- +- +- +0/3 free\n  a +mutex +billing-7 .* 3/3$", named.stdout, re.MULTILINE
@@ -195,7 +189,7 @@ async def test_without_a_majority_it_says_so_and_shows_what_it_knows(nodes3: Loc
 @pytest.mark.heavy
 async def test_quarantined_nodes_are_shown(shared_nodes: Nodes) -> None:
     """Why they have no vote, for how long, and when a lock can be acquired again; looking changes nothing."""
-    untouched = await run(shared_nodes, "--prefix", "new:", environment={QUARANTINE_VARIABLE: "60"})
+    untouched = await run(shared_nodes, "--prefix", "new:", **{QUARANTINE_VARIABLE: "60"})
     assert (untouched.returncode, untouched.stderr) == (69, "")
     assert "\n0 of 5 nodes are up: no lock can be acquired; " in untouched.stdout
     assert [ask(url, "KEYS", "new:*") for url in shared_nodes.urls] == [[]] * 5
@@ -231,10 +225,7 @@ async def test_a_reader_that_goes_away_is_no_error(shared_nodes: Nodes) -> None:
         for number in range(900):
             ask(url, "SET", f"redlock:{'x' * 200}{number}", "v")
     command = f"{' '.join(COMMAND)} --node-timeout 1 | head -1; exit ${{PIPESTATUS[0]}}"
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "REDLOCK_URLS": ",".join(shared_nodes.urls)}
-    done = await asyncio.to_thread(
-        subprocess.run, ["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=60
-    )
+    done = await asyncio.to_thread(ended, ["bash", "-c", command], environment(shared_nodes))
     assert (done.returncode, done.stdout, done.stderr) == (0, "nodes up: 5 of 5, 2 may fail\n", "")
 
 
@@ -249,10 +240,7 @@ def test_output_that_goes_nowhere_is_one_line(
 ) -> None:
     """A closed output and a full disk: exit code 1 and the reason, and no traceback."""
     line = f"{sys.executable} -W error -m aioredlock_ng {command} --node-timeout 1 {where}"
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "REDLOCK_URLS": ",".join(shared_nodes.urls)}
-    done = subprocess.run(
-        ["bash", "-c", line], env=environment, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = ended(["bash", "-c", line], environment(shared_nodes))
     assert (done.returncode, done.stdout) == (1, "")
     (said,) = done.stderr.splitlines()
     assert said.startswith("aioredlock-ng: ")

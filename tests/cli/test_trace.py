@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import re
 import signal
 import sys
@@ -26,7 +25,7 @@ from aioredlock_ng import (
 from aioredlock_ng.__main__ import main
 from aioredlock_ng._cli.trace import _as_json, _as_line
 from aioredlock_ng._dashboard.changes import SLACK, Event, Picture, events, picture
-from tests.environments.interpreters import ROOT
+from tests.cli.runs import environment
 from tests.servers import Nodes
 
 NOW = 1_763_640_000.0
@@ -144,13 +143,9 @@ def test_the_first_look_says_how_it_is() -> None:
 def test_an_end_that_was_not_heard_is_told_later() -> None:
     """Two nodes fall silent and the lock ends meanwhile: by then its time has run out."""
     mute = look(FREE, SILENT, SILENT, at=1.0)
-    assert told(look(*[ME] * 3), mute, look(*[FREE] * 3, at=2.0))[2] == [
-        "released me",
-        "agrees b",
-        "agrees c",
-    ]
-    assert told(look(*[ME] * 3), mute, look(*[FREE] * 3, at=9.0))[2] == ["expired me", "agrees b", "agrees c"]
-    assert told(look(*[ME] * 3), mute, look(*[ME] * 3, at=2.0))[2] == ["extended me", "agrees b", "agrees c"]
+    for last, at, what in ((FREE, 2.0, "released me"), (FREE, 9.0, "expired me"), (ME, 2.0, "extended me")):
+        seen = told(look(*[ME] * 3), mute, look(*[last] * 3, at=at))
+        assert seen[2] == [what, "agrees b", "agrees c"]
 
 
 def test_answers_that_took_long_are_no_extension() -> None:
@@ -190,12 +185,8 @@ def test_who_stands_in_line() -> None:
         look(*[ME] * 3, queue=line("a", "b")),
         look(*[held("a")] * 3, queue=line("b")),
     ]
-    assert told(*looks)[1:] == [
-        ["granted me", "waits a", "waits b", "waits b"],
-        [],
-        ["left b"],
-        ["handed over me a"],
-    ]
+    came = ["granted me", "waits a", "waits b", "waits b"]
+    assert told(*looks)[1:] == [came, [], ["left b"], ["handed over me a"]]
 
 
 def test_lines_are_harmless_and_tell_all() -> None:
@@ -219,7 +210,7 @@ async def tracing(nodes: Nodes, *words: str) -> AsyncIterator[asyncio.subprocess
     """Run the command over nodes for as long as the block lasts."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-W", "error", "-m", "aioredlock_ng", "trace", "--node-timeout", "2", *words),
-        env=os.environ | {"PYTHONPATH": str(ROOT), "REDLOCK_URLS": ",".join(nodes.urls)},
+        env=environment(nodes),
         stdout=asyncio.subprocess.PIPE,
     )
     try:

@@ -36,7 +36,7 @@ async def stage(request, master):
     """Give an empty node with the record that all requests expect; STAGE names the module's own class."""
     master.flush()
     master.put([(SENTINEL, EXPECTED, None)])
-    async with connected(master) as node:
+    async with connected(master.spec) as node:
         yield getattr(request.module, "STAGE", Stage)(master, node)
 
 

@@ -15,7 +15,7 @@ from aioredlock_ng._core.command import Script
 from tests.conformance.masters import WRONG, Entry, Value
 from tests.conformance.rules import one_of, run_at, some_fence, some_time
 from tests.conformance.stage import EXPECTED, SENTINEL, counters, locks
-from tests.conformance.tools import FOREIGN, OTHERS, OURS
+from tests.conformance.tools import FOREIGN, OTHERS, OURS, close
 from tests.servers import EACH_ARM
 from tests.unit.tasks import virtual
 
@@ -131,17 +131,6 @@ def some_batch(random: Random, now_us: int) -> tuple[list[Entry], Batch]:
     return [*entries, (SENTINEL, incarnation, None)], batch
 
 
-def close(left: Any, right: Any) -> bool:
-    """Return whether answers, or what is under keys, are equal, but for time that has passed."""
-    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
-        return len(left) == len(right) and all(map(close, left, right))
-    if isinstance(left, float) and isinstance(right, float):
-        return abs(left - right) < TOLERANCE_MS / 1000
-    if isinstance(left, int) and isinstance(right, int) and 1000 < min(abs(left), abs(right)) < 10**9:
-        return abs(left - right) < TOLERANCE_MS
-    return type(left) is type(right) and left == right
-
-
 def without_get(script: Script) -> Script:
     """Return a script whose SET fails where it is asked for what was there, as Redis 6.0 does."""
     return Script(script.name, script.source.replace(b"keep_ms, 'GET')", b"keep_ms, 'UNKNOWN')"))
@@ -167,7 +156,7 @@ def test_a_batch_is_its_locks_one_by_one(arm, shared_sets):
                 for way in (batch.at_once, batch.one_by_one):
                     master.put(entries)
                     ends.append((way(run), master.look(KEYS)))
-                alike = ends[0] == ends[1] if arm == "memory" else close(*ends)
+                alike = ends[0] == ends[1] if arm == "memory" else close(*ends, TOLERANCE_MS)
                 assert alike, f"{batch}\nwith {entries}:\n{ends[0]}\n{ends[1]}"
                 seen.update(f"{batch.what} {answer}" for answer in ends[0][0] if not isinstance(answer, list))
 

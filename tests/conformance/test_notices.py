@@ -16,7 +16,7 @@ from tests.conformance.rules import TAG
 from tests.conformance.stage import KEEP_MS, counters, fenced, locks
 from tests.conformance.tools import OTHERS, OURS
 from tests.listening import Listener, listen
-from tests.servers import ask
+from tests.servers import ask, with_rights
 
 Told = list[tuple[bytes, bytes]]
 """Channels and messages."""
@@ -175,11 +175,7 @@ def as_user(any_nodes):
     for script in (_scripts.RELEASE, _scripts.RELEASE_MANY):
         ask(url, "SCRIPT", "LOAD", script.source)
 
-    def login(rights):
-        ask(url, "ACL", "SETUSER", "locks", "reset", "on", ">secret", "~*", "+@all", *rights.split())
-        return url.replace("redis://", "redis://locks:secret@")
-
-    yield login
+    yield lambda rights: with_rights(url, f"~* +@all {rights}")
     ask(url, "ACL", "DELUSER", "locks")
 
 

@@ -117,7 +117,7 @@ async def test_every_command_in_every_state(master, what, names):
     keys = [tuple(b"redlock:%d:%d" % (i, j) for j in range(names)) for i in range(len(cases))]
     for case, its in zip(cases, keys, strict=True):
         master.put([(key, *state) for key, state in zip(its, case, strict=True)])
-    async with connected(master) as node:
+    async with connected(master.spec) as node:
         replies = await asyncio.gather(*(node.ask(command(what, its)) for its in keys))
     found = iter(master.look([key for its in keys for key in its]))
     for case, reply in zip(cases, replies, strict=True):
@@ -135,7 +135,7 @@ async def test_every_command_in_every_state(master, what, names):
 async def test_a_key_about_to_expire_counts_until_it_has(master):
     """What is left of it is at least a millisecond, and once it has expired it is missing."""
     keys = (b"redlock:a", b"redlock:b")
-    async with connected(master) as node:
+    async with connected(master.spec) as node:
         for what, holder, waiting, gone in (
             ("set_all", OTHERS, True, 0),
             ("release", OTHERS, True, [0, 0, 0]),
@@ -156,7 +156,7 @@ async def test_a_key_about_to_expire_counts_until_it_has(master):
 async def test_a_fraction_of_a_millisecond_is_rounded_up(master):
     """A key must not end before its lock does, and a ttl of 0 would delete it."""
     mutex = Primitive(MUTEX, ("a",), (b"redlock:a",))
-    async with connected(master) as node:
+    async with connected(master.spec) as node:
         assert await node.ask(mutex.acquire(OURS, 59.9991)) == b"OK"
         assert await node.ask(mutex.extend(OURS, 0.0001)) == 1
         assert await node.ask(mutex.release(OURS, 60)) == [1, 0, 0]
@@ -168,7 +168,7 @@ async def test_values_and_keys_are_bytes(master):
     """Any byte may stand in a name or in another program's value."""
     key = b"redlock:\x00\r\n\xff{x} *1"
     mutex = Primitive(MUTEX, ("x",), (key,))
-    async with connected(master) as node:
+    async with connected(master.spec) as node:
         assert await node.ask(mutex.acquire(OURS, TTL)) == b"OK"
         assert lock_keys(master) == [key]
         assert await node.ask(mutex.release(OURS, TTL)) == [1, 0, 0]

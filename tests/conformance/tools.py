@@ -12,7 +12,7 @@ from aioredlock_ng._clock import SystemClock
 from aioredlock_ng._core.command import Command, Purpose, Script, Silence
 from aioredlock_ng._node import Node, NodeEnv, NodeState
 from aioredlock_ng._settings.specs import make_nodes
-from tests.conformance.masters import Master
+from tests.servers import eventually
 
 OURS: Final = b"0123456789abcdef0123456789abcdef01234567:ours"
 OTHERS: Final = b"fedcba9876543210fedcba9876543210fedcba98:others"
@@ -40,6 +40,10 @@ class Asked:
     def __init__(self, node: Node) -> None:
         self.node = node
 
+    async def up(self) -> None:
+        """Wait until it is up."""
+        await eventually(lambda: self.node.status.state is NodeState.UP, what=repr(self.node.status))
+
     def send(self, command: Command) -> asyncio.Future[Any]:
         """Submit a command; the future is its reply."""
         sink = Receiver()
@@ -58,16 +62,16 @@ class Asked:
 
 
 @contextlib.asynccontextmanager
-async def connected(master: Master) -> AsyncIterator[Asked]:
-    """Run a node over a master, one without records of its own, for as long as the block lasts."""
-    (node,) = make_nodes([master.spec])
-    times = {"node_timeout": 0.1, "connect_timeout": 5.0}
-    node.bind(NodeEnv(clock=SystemClock(), random=Random(0), on_change=lambda _: None, **times))
+async def connected(spec: Any, **env: Any) -> AsyncIterator[Asked]:
+    """Run a node, one without records of its own unless told, for as long as the block lasts."""
+    (node,) = make_nodes([spec])
+    env = {"node_timeout": 0.1, "connect_timeout": 5.0, "on_change": lambda _: None} | env
+    node.bind(NodeEnv(clock=SystemClock(), random=Random(0), **env))
     task = asyncio.create_task(node.run())
     try:
-        await node.settled.wait()
-        assert node.status.state is NodeState.UP, node.status
-        yield Asked(node)
+        asked = Asked(node)
+        await asked.up()
+        yield asked
     finally:
         await node.aclose()
         task.cancel()
@@ -97,6 +101,21 @@ def alike(seen: Any, wanted: Any) -> bool:
     if isinstance(wanted, int) and wanted > 1000:
         return isinstance(seen, int) and wanted - SLACK * 1000 < seen <= wanted
     return type(seen) is type(wanted) and seen == wanted
+
+
+def close(left: Any, right: Any, tolerance_ms: float, below: float = 10**9) -> bool:
+    """Return whether replies, or what is under keys, are equal, but for time that has passed.
+
+    Times are numbers above 1,000 and `below` some other.
+    """
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        pairs = zip(left, right, strict=False)
+        return len(left) == len(right) and all(close(*pair, tolerance_ms, below) for pair in pairs)
+    if isinstance(left, float) and isinstance(right, float):
+        return abs(left - right) < tolerance_ms / 1000
+    if isinstance(left, int) and isinstance(right, int) and 1000 < min(abs(left), abs(right)) < below:
+        return abs(left - right) < tolerance_ms
+    return type(left) is type(right) and left == right
 
 
 def lives(seen: float | None, wanted: float | None) -> bool:

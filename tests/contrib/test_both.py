@@ -15,6 +15,7 @@ import pytest
 from aioredlock_ng import LockManager, LossReason, WouldDeadlockError
 from aioredlock_ng.events import Acquired
 from aioredlock_ng.testing import lose
+from tests.behaviour.tools import Recorder
 from tests.contrib.sites import SITES, Answer, Site
 from tests.contrib.stay import Stay
 from tests.servers import eventually
@@ -381,13 +382,8 @@ async def test_a_name_that_a_client_made_up(name: str, site: Site, caplog: pytes
 
 async def test_the_label(new: Callable[..., Site]) -> None:
     """Metrics see the template or the key's name, never the name that a client made."""
-    labels = []
-
-    class Hooks:
-        def on_acquired(self, event: Acquired) -> None:
-            labels.append(event.label)
-
-    site = new(hooks=[Hooks()])
+    recorder = Recorder()
+    site = new(hooks=[recorder])
     site.route("/template/{n}", done, "order:{n}")
     site.route("/key", done, site.by_query)
     site.route("/partial", done, functools.partial(site.by_query))
@@ -395,6 +391,7 @@ async def test_the_label(new: Callable[..., Site]) -> None:
     async with site.open():
         for path in ("/template/7", "/key?name=a", "/partial?name=a", "/given"):
             assert (await site.ask(path)).status == 200
+    labels = [event.label for event in recorder.events if isinstance(event, Acquired)]
     assert labels == ["order:{n}", *[site.by_query.__qualname__] * 2, "given"]
 
 

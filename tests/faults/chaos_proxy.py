@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import socket
 import struct
 from collections.abc import AsyncIterator, Iterable
@@ -116,14 +117,14 @@ class _Connection:
 
 @final
 class ChaosProxy:
-    """A port of its own in front of a server's; `proxied` makes them."""
+    """A port of its own in front of a server's, or of several servers' in turn; `proxied` makes them."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, *urls: str) -> None:
         self.requests = Way()
         self.replies = Way()
         self.accepted = 0  # connections that clients have tried to make while the port was open
         self.rejects = False  # whether a new connection is reset at once
-        self._server_port = urlsplit(url).port
+        self._server_ports = itertools.cycle([urlsplit(url).port for url in urls])
         # Bound for as long as it lives, and never listening: the port stays its own while it refuses.
         self._reserved = socket.socket()
         self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -210,15 +211,15 @@ class ChaosProxy:
     async def _connect(self, connection: _Connection) -> None:
         loop = asyncio.get_running_loop()
         try:
-            await loop.create_connection(lambda: connection.server, LOCALHOST, self._server_port)
+            await loop.create_connection(lambda: connection.server, LOCALHOST, next(self._server_ports))
         except OSError:
             connection.close()
 
 
 @contextlib.asynccontextmanager
 async def proxied(urls: Iterable[str]) -> AsyncIterator[list[ChaosProxy]]:
-    """Put a proxy in front of each server."""
-    proxies = [ChaosProxy(url) for url in urls]
+    """Put a proxy in front of each server, or of several, whose URLs are parted by commas."""
+    proxies = [ChaosProxy(*url.split(",")) for url in urls]
     try:
         for proxy in proxies:
             await proxy.open()

@@ -18,7 +18,7 @@ from aioredlock_ng._kinds.answers import NO_VOTE
 from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import all_up
 from tests.nodes.tools import becomes, denied_because, each_kind, node_of, running, server_of, state
-from tests.servers import ask, eventually, lock_keys
+from tests.servers import ask, eventually, lock_keys, with_rights
 
 QUARANTINE = 1.0
 """Seconds; the ttl of these tests, too."""
@@ -126,9 +126,8 @@ async def test_a_flushed_server_has_no_vote(url, client, kind, fencing):
 async def test_a_user_without_info_gets_an_incarnation_without_identity(url, client, caplog, kind):
     """One warning says what goes unnoticed then; locks and fences work, and a flush is still noticed."""
     ask(url, "FLUSHALL")
-    ask(url, "ACL SETUSER", "locks", "reset", "on", ">secret", *RIGHTS, "-info")
     caplog.set_level(logging.WARNING, logger="aioredlock_ng")
-    login = url.replace("redis://", "redis://locks:secret@")
+    login = with_rights(url, " ".join([*RIGHTS, "-info"]))
     async with over([node_of(kind, login, client)]) as manager:
         await all_up(manager)
         first = await granted(manager)

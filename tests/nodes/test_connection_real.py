@@ -7,13 +7,9 @@ import contextlib
 import functools
 import logging
 import re
-import shutil
 import socket
 import struct
-import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import pytest
 import redis
@@ -31,13 +27,15 @@ from tests.nodes.tools import (
     denied_because,
     each_kind,
     leads_to,
+    listening,
     node_of,
     running,
     state,
     up,
     works,
 )
-from tests.servers import ask, eventually, free_port, kill_connections, lock_keys, skip_unless_available
+from tests.servers import ask, eventually, free_port, kill_connections, lock_keys, with_rights
+from tests.tls import make_certificates, proven, serve_tls
 
 PLAIN = ExtensionPolicy.off()
 PASSWORD = "s3cret-pass"
@@ -75,34 +73,21 @@ def give_up(manager: LockManager) -> Link:
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
-    """Make a server's certificate that is its own authority, and another one."""
-    if shutil.which("openssl") is None:
-        pytest.skip("there is no openssl command to make certificates with")
-    directory = tmp_path_factory.mktemp("certificates")
-    for name in ("ca", "other-ca"):
-        files = ("-keyout", f"{name}.key", "-out", f"{name}.crt", "-subj", f"/CN=test {name}", "-days", "2")
-        key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-        uses = ("keyUsage=critical,keyCertSign,digitalSignature", "subjectAltName=IP:127.0.0.1,DNS:localhost")
-        extensions = [word for use in uses for word in ("-addext", use)]
-        command = ["openssl", "req", "-x509", *key, *extensions, *files]
-        subprocess.run(command, cwd=directory, check=True, capture_output=True, timeout=30)
-    return directory
+    """Make an authority and its certificates, and one that is not of it."""
+    make_certificates(folder := tmp_path_factory.mktemp("certificates"))
+    return folder
 
 
 @pytest.fixture
 def tls_nodes(make_nodes, certificates):
     """Give three servers that speak TLS only."""
-    skip_unless_available("path")  # Debian's and Homebrew's redis-server have TLS built in
-    options = {
-        "port": 0,
-        "tls-port": "{port}",
-        "tls-cert-file": str(certificates / "ca.crt"),
-        "tls-key-file": str(certificates / "ca.key"),
-        "tls-ca-cert-file": str(certificates / "ca.crt"),
-        "tls-auth-clients": "no",
-    }
-    url = f"rediss://127.0.0.1:{{port}}?ssl_ca_certs={certificates / 'ca.crt'}"
-    return make_nodes(3, server="path", options=options, url=url)
+    return serve_tls(make_nodes, certificates, 3)
+
+
+@pytest.fixture
+def tls_urls(tls_nodes, certificates):
+    """Give their URLs for clients that ask for the authority's proof."""
+    return [proven(url, certificates) for url in tls_nodes.urls]
 
 
 @pytest.mark.parametrize("frozen", [False, True], ids=["", "one stands still"])
@@ -110,7 +95,8 @@ def tls_nodes(make_nodes, certificates):
 async def test_closing_leaves_no_socket_open(request, way, frozen):
     """When `aclose` has returned the loop may end: nothing waits for a peer's good-bye (R18)."""
     nodes: LocalNodes = request.getfixturevalue("tls_nodes" if way == "TLS" else "nodes3")
-    manager = LockManager(nodes.urls, connect_timeout=5.0)
+    given = request.getfixturevalue("tls_urls") if way == "TLS" else nodes.urls
+    manager = LockManager(given, connect_timeout=5.0)
     async with manager:
         await up(manager)
         await works(manager)
@@ -129,14 +115,14 @@ async def test_closing_leaves_no_socket_open(request, way, frozen):
 
 
 @pytest.mark.parametrize("wrong", ["authority", "name", "plain text"])
-async def test_another_peer_than_the_urls_is_refused(tls_nodes, monkeypatch, wrong):
+async def test_another_peer_than_the_urls_is_refused(tls_nodes, tls_urls, monkeypatch, wrong):
     """The reason says so, and the others decide.  It is not the address that counts, whichever is reached."""
     leads_to(monkeypatch, ("127.0.0.1", tls_nodes.ports[2]))
-    localhost, *urls = (url.replace("//127.0.0.1", "//localhost") for url in tls_nodes.urls)
+    localhost, *urls = (url.replace("//127.0.0.1", "//localhost") for url in tls_urls)
     other = {
-        "authority": urls[1].replace("ca.crt", "other-ca.crt"),
-        "name": tls_nodes.urls[2].replace("//127.0.0.1", f"//{NAME}"),
-        "plain text": tls_nodes.urls[2].replace("rediss", "redis").partition("?")[0],
+        "authority": urls[1].replace("ca.crt", "client.crt"),
+        "name": tls_urls[2].replace("//127.0.0.1", f"//{NAME}"),
+        "plain text": tls_urls[2].replace("rediss", "redis").partition("?")[0],
     }[wrong]
     async with LockManager([localhost, urls[0], other], connect_timeout=5.0) as manager:
         await works(manager)
@@ -156,16 +142,6 @@ def owner_in(text: str) -> bool:
 MINIMAL = f"~redlock:* &redlock:* {ACL_RIGHTS}"
 
 
-def grant(url: str, rights: str, user: str = "locker") -> None:
-    """Make a user with these rights."""
-    ask(url, "ACL SETUSER", user, "reset", "on", f">{PASSWORD}", *rights.split())
-
-
-def as_user(url: str, user: str = "locker", password: str = PASSWORD) -> str:
-    """Return the URL with a login."""
-    return url.replace("redis://", f"redis://{user}:{password}@")
-
-
 @pytest.mark.parametrize(
     ("rights", "words"),
     [
@@ -176,8 +152,7 @@ def as_user(url: str, user: str = "locker", password: str = PASSWORD) -> str:
 )
 async def test_a_right_that_is_missing_is_named(url, rights, words):
     """The vote is silent and its reason the server's words, without the value that was refused."""
-    grant(url, rights)
-    async with LockManager([as_user(url)]) as manager:
+    async with LockManager([with_rights(url, rights)]) as manager:
         reason = await denied_because(manager)
         assert re.search(words, reason.lower()), reason
         assert not owner_in(reason)
@@ -385,26 +360,6 @@ async def test_a_restarted_server_is_found_again_within_a_second(nodes3):
         began = asyncio.get_running_loop().time()
         async with manager.lock("res", blocking_timeout=5):
             assert asyncio.get_running_loop().time() - began < 1.0 + RECONNECT.cap
-
-
-@contextlib.asynccontextmanager
-async def listening(serve: Callable[[Any, Any], Any]) -> AsyncIterator[str]:
-    """Run something on a port that is no Redis server; gives its URL."""
-    writers = []
-
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writers.append(writer)
-        with contextlib.suppress(OSError):
-            await serve(reader, writer)
-
-    server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    try:
-        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        server.close()
-        for writer in writers:
-            writer.transport.abort()
-        await asyncio.sleep(0)
 
 
 async def _says(what: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -6,23 +6,18 @@ import asyncio
 import contextlib
 import math
 from collections.abc import AsyncIterator
-from pathlib import Path
-from random import Random
 from urllib.parse import urlsplit
 
 import hiredis
 import pytest
 
 from aioredlock_ng import ConfigurationError, LockManager, QuorumUnavailableError
-from aioredlock_ng._clock import SystemClock
-from aioredlock_ng._core.command import Command
 from aioredlock_ng._core.rights import ACL_RIGHTS
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._node import NodeEnv, NodeState
-from aioredlock_ng._node.connection import UrlEndpoint
-from aioredlock_ng._node.redis_node import RedisNode
-from tests.servers import ask, eventually, skip_unless_available
+from aioredlock_ng._node import NodeState
+from tests.conformance.tools import Asked, connected
+from tests.servers import ask, eventually, skip_unless_available, with_rights
 
 KEY = b"redlock:a"
 NAME = Primitive(MUTEX, ("a",), (KEY,))
@@ -30,59 +25,26 @@ OWNER = b"%040x:host" % 1
 PASSWORD = "s3cret-pass"
 
 
-class Hearing:
-    """A node on its own, and what it hears and is answered."""
+class Hearing(Asked):
+    """A node on its own, and what it hears."""
 
-    def __init__(self, url: str) -> None:
-        self.node = RedisNode(UrlEndpoint(url))
-        self.notices: list[bytes] = []
-        self.replies: list[object] = []
-        self.awaited = True
-
-    def on_reply(self, _: int, reply: object) -> None:
-        """Write down a reply."""
-        self.replies.append(reply)
-
-    async def up(self) -> None:
-        """Wait until it is up."""
-        await eventually(lambda: self.node.status.state is NodeState.UP, what=repr(self.node.status))
+    notices: list[bytes]
 
     async def hear(self, channel: bytes = KEY) -> None:
         """Listen to a channel, and wait until that stands."""
         self.node.subscribe(channel)
         await eventually(lambda: self.node.is_subscribed(channel), what=f"{channel!r} is heard")
 
-    async def do(self, command: Command) -> object:
-        """Do something, and return the reply; what was sent before it has had its answer then."""
-        count = len(self.replies)
-        self.node.submit(command, self, 0)
-        await eventually(lambda: len(self.replies) > count, what=repr(command))
-        return self.replies[-1]
-
 
 @contextlib.asynccontextmanager
 async def hearing(url: str) -> AsyncIterator[Hearing]:
     """Run a node for as long as the block lasts."""
-    it = Hearing(url)
-    it.node.bind(
-        NodeEnv(
-            clock=SystemClock(),
-            random=Random(0),
-            node_timeout=1.0,
-            connect_timeout=5.0,
-            on_change=lambda _: None,
-            on_notice=lambda _, channel, _message: it.notices.append(channel),
-            prefix=b"redlock:",
-        )
-    )
-    task = asyncio.create_task(it.node.run())
-    try:
-        await it.up()
+    notices: list[bytes] = []
+    on_notice = lambda _, channel, _message: notices.append(channel)  # noqa: E731
+    async with connected(url, node_timeout=1.0, on_notice=on_notice, prefix=b"redlock:") as asked:
+        it = Hearing(asked.node)
+        it.notices = notices
         yield it
-    finally:
-        await it.node.aclose()
-        task.cancel()
-        await asyncio.wait((task,))
 
 
 @pytest.fixture(params=["path", "local"], ids=["Redis", "Valkey"])
@@ -119,8 +81,7 @@ async def test_a_killed_connection_is_subscribed_again(url):
 
 def grant(url: str, rights: str) -> str:
     """Make a user with these rights; returns its URL."""
-    ask(url, "ACL SETUSER", "locker", "reset", "on", f">{PASSWORD}", *rights.split())
-    return url.replace("redis://", f"redis://locker:{PASSWORD}@")
+    return with_rights(url, rights, "locker", PASSWORD)
 
 
 def refused(url: str) -> int:
@@ -142,9 +103,9 @@ async def test_without_the_rights_nothing_is_heard_and_all_else_works(url, right
     async with hearing(grant(url, rights)) as it:
         for _ in range(3):
             it.node.subscribe(KEY)
-            assert await it.do(NAME.acquire(OWNER, 10.0)) == b"OK"
+            assert await it.ask(NAME.acquire(OWNER, 10.0)) == b"OK"
             assert not it.node.is_subscribed(KEY)
-            assert (await it.do(NAME.release(OWNER, 10.0)))[:2] == [1, 0]
+            assert (await it.ask(NAME.release(OWNER, 10.0)))[:2] == [1, 0]
         assert refused(url) == 1
         await asyncio.sleep(1.2)  # two heartbeats, at which nothing is tried in vain
         assert refused(url) == 1
@@ -167,7 +128,7 @@ async def test_a_url_may_ask_for_resp2(url, caplog):
     """Then nothing is heard, nothing is tried, and no warning tells of what was asked for."""
     async with hearing(f"{url}?protocol=2") as it:
         it.node.subscribe(KEY)
-        assert await it.do(NAME.acquire(OWNER, 10.0)) == b"OK"
+        assert await it.ask(NAME.acquire(OWNER, 10.0)) == b"OK"
         assert not it.node.is_subscribed(KEY)
         assert " resp=2" in ask_text(url, "CLIENT LIST")
         assert ask(url, "PUBSUB CHANNELS") == []
@@ -243,17 +204,11 @@ class Proxy:
 
 
 @contextlib.asynccontextmanager
-async def proxied(
-    url: str, hello: bytes | None = None, path: Path | None = None
-) -> AsyncIterator[tuple[Proxy, str]]:
-    """Run a proxy before a server, on a unix socket if there is a path; gives it and the URL through it."""
+async def proxied(url: str, hello: bytes | None = None) -> AsyncIterator[tuple[Proxy, str]]:
+    """Run a proxy before a server; gives it and the URL through it."""
     proxy = Proxy(url, hello)
-    if path is not None:
-        server = await asyncio.start_unix_server(proxy.serve, path)
-        through = f"unix://{path}"
-    else:
-        server = await asyncio.start_server(proxy.serve, "127.0.0.1")
-        through = url.replace(f":{proxy.target.port}", f":{server.sockets[0].getsockname()[1]}")
+    server = await asyncio.start_server(proxy.serve, "127.0.0.1")
+    through = url.replace(f":{proxy.target.port}", f":{server.sockets[0].getsockname()[1]}")
     try:
         yield proxy, through
     finally:
@@ -325,7 +280,7 @@ async def test_a_server_without_resp3_is_spoken_to_in_resp2(make_nodes, hello, r
         async with hearing(through) as it:
             assert asyncio.get_running_loop().time() - began < 0.5
             it.node.subscribe(KEY)
-            assert await it.do(NAME.acquire(OWNER, 10.0)) == b"OK"
+            assert await it.ask(NAME.acquire(OWNER, 10.0)) == b"OK"
             assert not it.node.is_subscribed(KEY)
             assert len(warnings(caplog)) == 1
             assert PASSWORD not in caplog.text
@@ -336,7 +291,7 @@ async def test_a_server_without_resp3_is_spoken_to_in_resp2(make_nodes, hello, r
                 writer.transport.abort()
             await eventually(lambda: it.node.status.state is not NodeState.UP)
             await it.up()
-            assert await it.do(NAME.release(OWNER, 10.0)) == [1, 0, 0]
+            assert await it.ask(NAME.release(OWNER, 10.0)) == [1, 0, 0]
             assert proxy.hellos == (1 if remembered else 2 * once)
             assert len(warnings(caplog)) == 1
         assert not [words for words in proxy.words if words[0] == b"SUBSCRIBE"]
@@ -376,6 +331,6 @@ async def test_a_server_that_knows_no_bare_hello_speaks_resp3(make_nodes, caplog
         proxy.answers[(b"HELLO",)] = b"-ERR wrong number of arguments for 'hello' command\r\n"
         async with hearing(through) as it:
             it.node.subscribe(KEY)
-            assert await it.do(NAME.acquire(OWNER, 10.0)) == b"OK"
+            assert await it.ask(NAME.acquire(OWNER, 10.0)) == b"OK"
             await eventually(lambda: it.node.is_subscribed(KEY))
     assert warnings(caplog) == []

@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 from redis.exceptions import ResponseError
@@ -16,7 +15,7 @@ from aioredlock_ng import ConfigurationError, LockManager, NodeStatistics, Quoru
 from aioredlock_ng._node import NodeState, redis_sentinel
 from aioredlock_ng._node.redis_node import RedisNode
 from aioredlock_ng._settings.specs import split_urls
-from tests.nodes.tools import run_id, running, server_of, up
+from tests.nodes.tools import listening, run_id, running, server_of, up
 from tests.redis_sentinels import running_sentinel, watching
 from tests.servers import ask, eventually, free_port, lock_keys
 
@@ -133,12 +132,16 @@ async def test_a_master_that_its_sentinels_have_given_up_is_left(run, nodes3, mo
     await eventually(lambda: len(asyncio.all_tasks()) == 1, what="a closed connection is not followed")
 
 
-async def odd(answer: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Be a Sentinel with that answer to the question where a master is."""
-    with contextlib.suppress(ConnectionError):
+@contextlib.asynccontextmanager
+async def odd(answer: bytes) -> AsyncIterator[int]:
+    """Run a Sentinel with that answer to the question where a master is; gives its port."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(4096):
             writer.write(answer if b"GET-MASTER" in data else b"+OK\r\n" * data.count(b"*"))
-    writer.close()
+
+    async with listening(serve) as url:
+        yield int(url.rpartition(":")[2])
 
 
 async def test_sentinels_that_do_not_answer_are_passed_over(run, nodes3, make_nodes):
@@ -147,20 +150,19 @@ async def test_sentinels_that_do_not_answer_are_passed_over(run, nodes3, make_no
     frozen.pause(0)
     port = run(*watching("main", nodes3.ports[0]))
     a_list_as_a_key = b"%1\r\n*0\r\n:1\r\n"  # which breaks a parser
-    server = await asyncio.start_server(partial(odd, a_list_as_a_key), "127.0.0.1")
-    ports = (free_port(), frozen.ports[0], server.sockets[0].getsockname()[1], run(), port)
-    url = f"redis+sentinel://{','.join(f'127.0.0.1:{one}' for one in ports)}/main"
-    async with running([url], node_timeout=PATIENT, prefix=PREFIX) as manager:
-        for _ in range(2):
-            ask(nodes3.urls[0], "CLIENT KILL", "TYPE", "normal")
-            began = time.monotonic()
-            await eventually(lambda: node_of(manager).state is not NodeState.UP)
-            await up(manager)
-        node = manager._life.nodes[0]
-        assert isinstance(node, RedisNode)
-        assert node._endpoint._redis_sentinels._hosts[0] == ("127.0.0.1", port)  # type: ignore[attr-defined]
-        assert time.monotonic() - began < 20
-    server.close()
+    async with odd(a_list_as_a_key) as broken:
+        ports = (free_port(), frozen.ports[0], broken, run(), port)
+        url = f"redis+sentinel://{','.join(f'127.0.0.1:{one}' for one in ports)}/main"
+        async with running([url], node_timeout=PATIENT, prefix=PREFIX) as manager:
+            for _ in range(2):
+                ask(nodes3.urls[0], "CLIENT KILL", "TYPE", "normal")
+                began = time.monotonic()
+                await eventually(lambda: node_of(manager).state is not NodeState.UP)
+                await up(manager)
+            node = manager._life.nodes[0]
+            assert isinstance(node, RedisNode)
+            assert node._endpoint._redis_sentinels._hosts[0] == ("127.0.0.1", port)  # type: ignore[attr-defined]
+            assert time.monotonic() - began < 20
 
 
 async def test_passwords_of_both(run, make_nodes, caplog):
@@ -193,13 +195,10 @@ async def test_passwords_of_both(run, make_nodes, caplog):
 async def test_a_password_that_a_sentinel_repeats_is_not_shown():
     """What is left of its error is what kind of one it is."""
     error = f"-ERR nobody is {OTHER_PASSWORD}\r\n".encode()
-    server = await asyncio.start_server(partial(odd, error), "127.0.0.1")
-    port = server.sockets[0].getsockname()[1]
-    async with LockManager(
-        [f"redis+sentinel://127.0.0.1:{port}/main?sentinel_password={OTHER_PASSWORD}"]
-    ) as manager:
-        assert f"127.0.0.1:{port}: ResponseError" in node_of(manager).reason
-    server.close()
+    async with odd(error) as port:
+        url = f"redis+sentinel://127.0.0.1:{port}/main?sentinel_password={OTHER_PASSWORD}"
+        async with LockManager([url]) as manager:
+            assert f"127.0.0.1:{port}: ResponseError" in node_of(manager).reason
 
 
 @pytest.mark.parametrize(
@@ -213,24 +212,23 @@ async def test_a_password_that_a_sentinel_repeats_is_not_shown():
 )
 async def test_why_there_is_no_master(run, nodes3, fault, words):
     """The reason names each Sentinel with its own, and the doctor has advice."""
-    server = await asyncio.start_server(partial(odd, b"*1\r\n$1\r\nx\r\n"), "127.0.0.1")
-    port = {
-        "nothing there": free_port,
-        "another service": lambda: run(*watching("other", nodes3.ports[0])),
-        "no Sentinel": lambda: nodes3.ports[0],
-        "no address": lambda: server.sockets[0].getsockname()[1],
-    }[fault]()
-    async with LockManager(
-        [f"redis+sentinel://127.0.0.1:{port}/main"], node_timeout=PATIENT, prefix=PREFIX
-    ) as manager:
-        with pytest.raises(QuorumUnavailableError) as caught:
-            await manager.lock("res", blocking=False).acquire()
-        reason = caught.value.votes[0].reason
-        assert reason.startswith(f"no Redis Sentinel reported the master of 'main': 127.0.0.1:{port}: ")
-        assert words in reason
-        (finding,) = [one for one in await manager.diagnose() if one.node is not None]
-        assert "Redis Sentinels" in finding.advice
-    server.close()
+    async with odd(b"*1\r\n$1\r\nx\r\n") as malformed:
+        port = {
+            "nothing there": free_port,
+            "another service": lambda: run(*watching("other", nodes3.ports[0])),
+            "no Sentinel": lambda: nodes3.ports[0],
+            "no address": lambda: malformed,
+        }[fault]()
+        url = f"redis+sentinel://127.0.0.1:{port}/main"
+        async with LockManager([url], node_timeout=PATIENT, prefix=PREFIX) as manager:
+            with pytest.raises(QuorumUnavailableError) as caught:
+                await manager.lock("res", blocking=False).acquire()
+            reason = caught.value.votes[0].reason
+            where = f"no Redis Sentinel reported the master of 'main': 127.0.0.1:{port}: "
+            assert reason.startswith(where)
+            assert words in reason
+            (finding,) = [one for one in await manager.diagnose() if one.node is not None]
+            assert "Redis Sentinels" in finding.advice
 
 
 def test_the_same_service_twice_is_refused():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -61,6 +62,26 @@ async def running(nodes: Iterable[Any], **options: Any) -> AsyncIterator[LockMan
     async with LockManager(nodes, **options) as manager:
         await up(manager)
         yield manager
+
+
+@contextlib.asynccontextmanager
+async def listening(serve: Callable[[Any, Any], Any]) -> AsyncIterator[str]:
+    """Run something on a port that is no Redis server; gives its URL."""
+    writers = []
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        with contextlib.suppress(OSError):
+            await serve(reader, writer)
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    try:
+        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.sleep(0)
 
 
 def server_of(manager: LockManager) -> str | None:

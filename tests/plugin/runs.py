@@ -46,34 +46,26 @@ def run(folder: Path, source: str, *options: str, **environment: str) -> Run:
     ours = without_quarantine_set()
     inherited = {key: value for key, value in ours.items() if not key.startswith("PYTEST")}
     isolated = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-ra",
-        "-W",
-        "error",
-        "-p",
-        "no:cacheprovider",
-        *OURS,
-        *options,
-    ]
+    words = ("-m", "pytest", "-ra", "-W", "error", "-p", "no:cacheprovider", *OURS, *options)
     done = subprocess.run(  # noqa: PLW1510 (its outcome is the caller's question)
-        command,
-        cwd=folder,
-        env={**inherited, **isolated, **environment},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-    )
+        [sys.executable, *words], cwd=folder, env={**inherited, **isolated, **environment},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT,
+    )  # fmt: skip
     output = done.stdout + done.stderr
     last = output.strip().rpartition("\n")[2]
     return Run({word: int(number) for number, word in re.findall(r"(\d+) ([a-z]+)\b", last)}, output)
 
 
-def run_in(mode: str, folder: Path, source: str) -> Run:
-    """Run one file, which imports pytest, in one of the `MODES`: its async tests are marked."""
+def check_run(folder: Path, source: str, *options: str, says: str = "", **outcomes: int) -> None:
+    """Run one file, and see how its tests end, and what is said."""
+    done = run(folder, source, *options)
+    assert done.outcomes == outcomes, done.output
+    assert says in done.output
+
+
+def check_run_in(mode: str, folder: Path, source: str, **outcomes: int) -> None:
+    """Do so with a file that imports pytest in one of the `MODES`: its async tests are marked."""
     options, mark = MODES[mode]
     source = source.replace("async def test_", f"{mark}\nasync def test_")
-    return run(folder, f"{source}\n@pytest.fixture\ndef anyio_backend():\n    return 'asyncio'\n", *options)
+    source += "\n@pytest.fixture\ndef anyio_backend():\n    return 'asyncio'\n"
+    check_run(folder, source, *options, **outcomes)

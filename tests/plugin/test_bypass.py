@@ -26,9 +26,10 @@ from aioredlock_ng import (
     ReleaseOutcome,
     Vote,
 )
-from aioredlock_ng.events import Acquired, Extended, Hooks, Lost, Refused, Released
+from aioredlock_ng.events import Acquired, Extended, Lost, Refused, Released
 from aioredlock_ng.testing import MemoryNode, SimLoop, bypass, lose
 from aioredlock_ng.testing._bypass import RETRY_AFTER
+from tests.behaviour.tools import Recorder
 from tests.unit.tasks import sim, turns, virtual
 from tests.unit.worlds import world
 
@@ -302,50 +303,27 @@ def test_a_lease_of_another_loop_is_not_there() -> None:
         dropped.clear()
 
 
-class Listener(Hooks):
-    """A hook that notes what it is told."""
-
-    def __init__(self) -> None:
-        self.heard: list[str] = []
-
-    def on_acquired(self, event: Acquired) -> None:
-        """Note it."""
-        self.heard.append(f"acquired {event.label} {event.attempts} {event.waited:.1f} {len(event.votes)}")
-
-    def on_refused(self, event: Refused) -> None:
-        """Note it."""
-        self.heard.append(f"refused {event.taken}")
-
-    def on_extended(self, event: Extended) -> None:
-        """Note it."""
-        self.heard.append(f"extended {event.extensions}")
-
-    def on_lost(self, event: Lost) -> None:
-        """Note it."""
-        self.heard.append(f"lost {event.reason}")
-
-    def on_released(self, event: Released) -> None:
-        """Note it."""
-        self.heard.append(f"released {event.names}")
-
-
 @virtual
 async def test_hooks_hear_what_they_always_hear() -> None:
     """Metrics can be tested, too."""
-    listener = Listener()
-    manager = make(hooks=[listener])
+    recorder = Recorder()
+    manager = make(hooks=[recorder])
     lock = manager.lock("job", label="jobs")
     with bypass():
         lease = await lock.acquire()
         await lease.extend()
         lose(manager, "job")
         await lease.release()
-    assert listener.heard == ["acquired jobs 1 0.0 3", "extended 1", "lost refused", "released ('job',)"]
+    acquired, extended, lost, released = recorder.events
+    assert [*map(type, recorder.events)] == [Acquired, Extended, Lost, Released]
+    assert (acquired.label, acquired.attempts, len(acquired.votes)) == ("jobs", 1, 3)
+    assert acquired.waited == pytest.approx(0.0, abs=0.05)
+    assert (extended.extensions, lost.reason, released.names) == (1, LossReason.REFUSED, ("job",))
     with bypass(refuse=True):
         await lock.try_acquire()
     with bypass(refuse="quorum"), pytest.raises(QuorumUnavailableError):
         await lock.try_acquire()
-    assert listener.heard[4:] == ["refused True", "refused False"]
+    assert [event.taken for event in recorder.events if isinstance(event, Refused)] == [True, False]
 
 
 @virtual

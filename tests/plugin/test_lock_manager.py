@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugin.runs import ANYIO, MODES, run, run_in
+from tests.plugin.runs import ANYIO, MODES, check_run, check_run_in
 
 USERS = """
 import asyncio, contextlib, pytest
@@ -74,9 +74,7 @@ def test_a_manager_that_is_not_used_needs_no_loop(lock_manager):
 @pytest.mark.parametrize("mode", MODES)
 def test_users_tests_pass(mode: str, tmp_path: Path) -> None:
     """One file of tests passes under every plugin, and each manager is closed after its test."""
-    done = run_in(mode, tmp_path, USERS)
-
-    assert done.outcomes == {"passed": 7}, done.output
+    check_run_in(mode, tmp_path, USERS, passed=7)
 
 
 def test_it_is_closed_with_fixtures_that_keep_the_loop(tmp_path: Path) -> None:
@@ -110,10 +108,7 @@ def test_it_is_closed_with_fixtures_that_keep_the_loop(tmp_path: Path) -> None:
             assert repr(used[0]).startswith("<LockManager closed, 0 held")
             assert not [task for task in asyncio.all_tasks() if "aioredlock" in task.get_name()]
     """
-
-    done = run(tmp_path, source, *ANYIO)
-
-    assert done.outcomes == {"passed": 2}, done.output
+    check_run(tmp_path, source, *ANYIO, passed=2)
 
 
 def test_it_is_closed_before_a_loop_that_is_dropped(tmp_path: Path) -> None:
@@ -139,10 +134,7 @@ def test_it_is_closed_before_a_loop_that_is_dropped(tmp_path: Path) -> None:
         def test_two():
             assert not used[0].held
     """
-
-    done = run(tmp_path, source)
-
-    assert done.outcomes == {"passed": 2}, done.output
+    check_run(tmp_path, source, passed=2)
 
 
 @pytest.mark.heavy
@@ -158,11 +150,14 @@ def test_trio_is_skipped_with_the_reason(tmp_path: Path) -> None:
             async with lock_manager.lock("job"):
                 pass
     """
-
-    done = run(tmp_path, source, *ANYIO)
-
-    assert done.outcomes == {"passed": 1, "skipped": 1}, done.output
-    assert "lock_manager needs asyncio, and this test runs on trio" in done.output
+    check_run(
+        tmp_path,
+        source,
+        *ANYIO,
+        passed=1,
+        skipped=1,
+        says="lock_manager needs asyncio, and this test runs on trio",
+    )
 
 
 def test_without_any_plugin(tmp_path: Path) -> None:
@@ -184,11 +179,7 @@ def test_without_any_plugin(tmp_path: Path) -> None:
         async def test_that_nobody_runs(lock_manager):
             await hold(lock_manager)
     """
-
-    done = run(tmp_path, source)
-
-    assert done.outcomes == {"passed": 2, "failed": 1}, done.output
-    assert "async def functions are not natively supported" in done.output
+    check_run(tmp_path, source, passed=2, failed=1, says="async def functions are not natively supported")
 
 
 @pytest.mark.heavy
@@ -216,10 +207,7 @@ def test_on_virtual_time(tmp_path: Path) -> None:
             assert not lease.held
             assert lock_manager.clock.now() >= 1060  # also after the end of its loop
     """
-
-    done = run(tmp_path, source)
-
-    assert done.outcomes == {"passed": 1}, done.output
+    check_run(tmp_path, source, passed=1)
 
 
 def test_in_a_loop_of_another_thread(tmp_path: Path) -> None:
@@ -255,7 +243,4 @@ def test_in_a_loop_of_another_thread(tmp_path: Path) -> None:
             assert closed == [True, False]  # by the fixture; not before the loop's end
             assert all("closed, 0 held" in repr(manager) for manager in managers)
     """
-
-    done = run(tmp_path, source)
-
-    assert done.outcomes == {"passed": 3}, done.output
+    check_run(tmp_path, source, passed=3)

@@ -10,6 +10,7 @@ import pytest
 from aioredlock_ng import ExtensionPolicy, Lease, Lock, LockLostError, LockManager, LossReason
 from aioredlock_ng.events import Lost, Released
 from aioredlock_ng.testing import MemoryNode, lose
+from tests.behaviour.tools import Recorder
 from tests.servers import Nodes
 from tests.unit.tasks import sim, turns, virtual
 from tests.unit.worlds import world
@@ -17,28 +18,18 @@ from tests.unit.worlds import world
 REASONS = (LossReason.REFUSED, LossReason.EXPIRED)
 
 
-class Listener:
-    """A hook that notes losses and releases."""
-
-    def __init__(self) -> None:
-        self.heard: list[str] = []
-
-    def on_lost(self, event: Lost) -> None:
-        """Note a loss."""
-        self.heard.append(f"lost {event.names} {event.label} {event.reason}")
-
-    def on_released(self, event: Released) -> None:
-        """Note a release."""
-        self.heard.append(f"released {event.names}")
+def ended(recorder: Recorder) -> list[Any]:
+    """Return the losses and releases that a hook was told."""
+    return [event for event in recorder.events if isinstance(event, Lost | Released)]
 
 
 @pytest.mark.parametrize("reason", REASONS)
 @pytest.mark.parametrize("servers", [False, True], ids=["in memory", "servers"])
 async def test_a_loss_is_told_everywhere(servers: bool, reason: LossReason, shared_nodes: Nodes) -> None:
     """The block is cancelled, the lease knows, hooks are told, the error has the reason, the key is free."""
-    listener, cleaned_up = Listener(), []
+    recorder, cleaned_up = Recorder(), []
     nodes: Any = shared_nodes.urls if servers else [MemoryNode() for _ in range(3)]
-    async with LockManager(nodes, hooks=[listener]) as manager:
+    async with LockManager(nodes, hooks=[recorder]) as manager:
 
         async def job() -> None:
             async with manager.lock("job", label="a job") as lease:
@@ -55,7 +46,8 @@ async def test_a_loss_is_told_everywhere(servers: bool, reason: LossReason, shar
             await job()
         assert cleaned_up == [True]
         assert (caught.value.reason, caught.value.names) == (reason, ("job",))
-        assert listener.heard == [f"lost ('job',) a job {reason}", "released ('job',)"]
+        lost, released = ended(recorder)
+        assert (lost.names, lost.label, lost.reason, released.names) == (("job",), "a job", reason, ("job",))
         assert manager.statistics().lost == 1
         assert not any(node.held for node in await manager.inspect("job"))
 
@@ -73,9 +65,9 @@ def lock_of(manager: LockManager, mode: str | None) -> Lock:
 
 async def trace_of(force: bool, reason: LossReason, mode: str | None) -> list[object]:
     """Return what the holder of a lock sees when it is lost, for real or not."""
-    listener, seen = Listener(), []
+    recorder, seen = Recorder(), []
     plain = ExtensionPolicy(grace=0)  # so that nothing is left of validity when it is lost for real
-    async with world(hooks=[listener], extension=plain) as here:
+    async with world(hooks=[recorder], extension=plain) as here:
         leases: list[Lease] = []
 
         async def body() -> None:
@@ -99,7 +91,8 @@ async def trace_of(force: bool, reason: LossReason, mode: str | None) -> list[ob
         await asyncio.wait((task,))
         error = task.exception()
         assert isinstance(error, LockLostError)
-        seen += [error.reason, error.names, error.args, error.__cause__.__class__, *listener.heard]
+        seen += [error.reason, error.names, error.args, error.__cause__.__class__]
+        seen += [(type(event), event.names, getattr(event, "reason", "")) for event in ended(recorder)]
         seen += [task.cancelling(), here.manager.statistics().lost]
         for node in here.nodes:
             node.thaw()

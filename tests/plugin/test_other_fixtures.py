@@ -10,7 +10,7 @@ import pytest
 
 from aioredlock_ng import pytest_plugin
 from tests.environments.interpreters import ROOT
-from tests.plugin.runs import AUTO, MODES, run, run_in
+from tests.plugin.runs import AUTO, MODES, check_run, check_run_in, run
 from tests.servers import fastest_arm
 
 FIXTURES = ("lock_manager", "redlock_nodes", "lock_bypass", "lock_refused")
@@ -42,10 +42,7 @@ def test_real_nodes_can_be_broken(tmp_path: Path) -> None:
         def test_they_have_ended():
             assert [set(nodes.pids) for nodes in seen] == [{None}] * 3
     """
-
-    done = run(tmp_path, source, *AUTO)
-
-    assert done.outcomes == {"passed": 4}, done.output
+    check_run(tmp_path, source, *AUTO, passed=4)
 
 
 @pytest.mark.heavy
@@ -106,9 +103,7 @@ def test_outside():
 @pytest.mark.parametrize("mode", MODES)
 def test_the_bypass_is_on_for_its_tests_only(mode: str, tmp_path: Path) -> None:
     """Code with a manager over nodes that are out of reach runs in one test after the other."""
-    done = run_in(mode, tmp_path, BYPASSED)
-
-    assert done.outcomes == {"passed": 5}, done.output
+    check_run_in(mode, tmp_path, BYPASSED, passed=5)
 
 
 def test_a_run_that_uses_no_fixture_imports_nothing(tmp_path: Path) -> None:
@@ -119,10 +114,7 @@ def test_a_run_that_uses_no_fixture_imports_nothing(tmp_path: Path) -> None:
         def test_nothing_is_there():
             assert not {"redis", "hiredis", "anyio", "asyncio", "aioredlock_ng.testing"} & set(sys.modules)
     """
-
-    done = run(tmp_path, source)
-
-    assert done.outcomes == {"passed": 1}, done.output
+    check_run(tmp_path, source, passed=1)
 
 
 def test_pytest_lists_them(tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ import pytest
 from aioredlock_ng import LockError, LockManager, LockTakenError
 from aioredlock_ng.__main__ import main
 from aioredlock_ng.testing import LocalNodes
-from tests.cli.runs import open_runs, until
+from tests.cli.runs import open_runs
+from tests.servers import until
 from tests.unit.tasks import virtual
 from tests.unit.worlds import world
 
@@ -119,7 +120,7 @@ def test_what_a_commands_processes_show(nodes: LocalNodes, tmp_path: Path) -> No
             where = ["--nodes", ",".join(nodes.urls)] if given else []
             env = {"REDLOCK_URLS": ""} if given else {}
             run = runs.start("-n", *where, f"job {given}", "--", *command, env=env, stdin=reader)
-            until(lambda run=run: "\n" in run.out or run.process.poll() is not None)
+            until(lambda run=run: "\n" in run.out or run.process.poll() is not None, "it says")
             environment = json.loads(run.out)
             lines = {pid: line for pid, line in runs.processes().items() if pid != run.process.pid}
             os.close(reader)

@@ -27,7 +27,7 @@ from aioredlock_ng._core.rights import LINE_RIGHTS, READER_RIGHTS, denied
 from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import all_up
 from tests.environments.interpreters import ROOT
-from tests.servers import ask, eventually
+from tests.servers import ask, eventually, with_rights
 
 PAGE: Final = (ROOT / "docs" / "how-to" / "nodes.md").read_text()
 (LINE,) = re.findall(r"^ACL SETUSER locks (.*)$", PAGE, re.MULTILINE)
@@ -50,8 +50,7 @@ def grant(make_nodes: Callable[..., LocalNodes]) -> Grant:
     (url,) = make_nodes(1).urls
 
     def give(rights: str, user: str = "locks") -> str:
-        ask(url, "ACL SETUSER", user, "reset", *rights.split())
-        return url.replace("redis://", f"redis://{user}:secret@")
+        return with_rights(url, rights, user)
 
     return give
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -20,24 +18,10 @@ from redis.asyncio.connection import SSLConnection
 from aioredlock_ng import LockManager, NodeState, QuorumUnavailableError
 from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import all_up
-from tests.servers import ask, eventually, skip_unless_available
+from tests.servers import ask, eventually
+from tests.tls import CERTIFICATES, KEY_PASSWORD, make_certificates, proven, serve_tls
 
 PASSWORD: Final = "pa55-of-the-tests"
-KEY_PASSWORD: Final = "key-pa55-of-the-tests"
-EC: Final = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
-EXTENSIONS: Final = """\
-subjectAltName={}
-basicConstraints=CA:FALSE
-subjectKeyIdentifier=hash
-authorityKeyIdentifier=keyid
-"""
-
-# For which host they are, and how many days they are good.
-CERTIFICATES: Final = {
-    "right": ("IP:127.0.0.1", "2"),
-    "elsewhere": ("DNS:elsewhere.example", "2"),
-    "expired": ("IP:127.0.0.1", "-1"),
-}
 
 MakeNodes = Callable[..., LocalNodes]
 
@@ -45,47 +29,14 @@ MakeNodes = Callable[..., LocalNodes]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make an authority and its certificates, and a client's key that has a password."""
-    if shutil.which("openssl") is None:
-        pytest.skip("there is no openssl command to make certificates with")
-    folder = tmp_path_factory.mktemp("certificates")
-
-    def openssl(*words: str) -> None:
-        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True, timeout=30)
-
-    usage = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")
-    authority = ("-nodes", "-days", "2", "-subj", "/CN=test", "-keyout", "ca.key", "-out", "ca.crt")
-    openssl("req", "-x509", *EC, *usage, *authority)
-    for name, (whose, days) in CERTIFICATES.items():
-        (folder / "extensions").write_text(EXTENSIONS.format(whose))
-        openssl("req", *EC, "-nodes", "-subj", "/CN=node", "-keyout", f"{name}.key", "-out", "request")
-        issuer = ("-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "extensions")
-        openssl("x509", "-req", "-in", "request", *issuer, "-days", days, "-out", f"{name}.crt")
-    client = ("-passout", f"pass:{KEY_PASSWORD}", "-keyout", "client.key", "-out", "client.crt")
-    openssl("req", "-x509", *EC, "-days", "2", "-subj", "/CN=client", *client)
+    make_certificates(folder := tmp_path_factory.mktemp("certificates"))
     return folder
 
 
 @pytest.fixture
 def serve(make_nodes: MakeNodes, folder: Path) -> Callable[[str], str]:
     """Return a function that starts a server with one of the certificates and gives its URL."""
-    skip_unless_available("path")  # Debian's and Homebrew's redis-server have TLS built in
-
-    def start(certificate: str) -> str:
-        options = {
-            "port": 0,
-            "tls-port": "{port}",
-            "tls-cert-file": str(folder / f"{certificate}.crt"),
-            "tls-key-file": str(folder / f"{certificate}.key"),
-            "tls-ca-cert-file": str(folder / "ca.crt"),
-            "tls-auth-clients": "no",
-            "requirepass": PASSWORD,
-        }
-        url = f"rediss://:{PASSWORD}@127.0.0.1:{{port}}?ssl_ca_certs={folder / 'ca.crt'}"
-        unchecked = url.partition("?")[0] + "?ssl_cert_reqs=none"  # what starts it and stops it need not mind
-        nodes = make_nodes(1, server="path", options=options, url=unchecked)
-        return nodes.urls[0].replace("ssl_cert_reqs=none", f"ssl_ca_certs={folder / 'ca.crt'}")
-
-    return start
+    return lambda name: proven(serve_tls(make_nodes, folder, 1, name, PASSWORD).urls[0], folder)
 
 
 async def reason(url: str) -> str:

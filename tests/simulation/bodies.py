@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from aioredlock_ng import Lease, QuorumUnavailableError, ReleaseOutcome
-from tests.simulation.history import Outcome, places
+from aioredlock_ng import Lease, ReleaseOutcome
+from tests.simulation.history import places
 from tests.simulation.record import Record
 from tests.simulation.work import Work
 
@@ -69,13 +69,9 @@ class Bodies:
 
     async def release(self, lease: Lease, task: int) -> None:
         """Release it by hand."""
-        releasing, outcome = self._record.begin("release", task, lease), Outcome.UNKNOWN
-        try:
+        with self._record.noting("release", task, lease) as doubts:
             report = await lease.release()
-            if all(node.outcome is not ReleaseOutcome.UNKNOWN for node in report.nodes):
-                outcome = Outcome.OK
-        finally:
-            self._record.end(releasing, outcome)
+            doubts += [node for node in report.nodes if node.outcome is ReleaseOutcome.UNKNOWN]
 
     # -- what the lock protects ----------------------------------------------------------------
 
@@ -126,29 +122,17 @@ class Bodies:
             raise
 
     async def _extend(self, lease: Lease, task: int) -> None:
-        extending, outcome = self._record.begin("extend", task, lease), Outcome.UNKNOWN
-        try:
+        with self._record.noting("extend", task, lease):
             await lease.extend()
-            outcome = Outcome.OK
-        except QuorumUnavailableError:
-            pass
-        finally:
-            self._record.end(extending, outcome)
 
     async def _become_a_reader(self, lease: Lease, task: int, seen: dict[str, int]) -> dict[str, int]:
         """Write, and read on; returns what is read from now on (R23)."""
         self._check(lease)
         self._write(lease, task, seen)
         seen = self._read(lease)
-        downgrading, outcome = self._record.begin("downgrade", task, lease), Outcome.UNKNOWN
-        self._record.downgrade(task)
-        try:
+        with self._record.noting("downgrade", task, lease):
+            self._record.downgrade(task)
             await lease.downgrade()
-            outcome = Outcome.OK
-        except QuorumUnavailableError:
-            pass
-        finally:
-            self._record.end(downgrading, outcome)
         return seen
 
 

@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import repeat
+from functools import partial
 from typing import Any, Final
 
 from tests.simulation.checks import check
@@ -127,10 +127,6 @@ def campaign(seeds: Iterable[int], *, again_every: int = 1, **options: Any) -> F
     return figures
 
 
-def _batch(seeds: range, again_every: int, options: dict[str, Any]) -> Figures:
-    return campaign(seeds, again_every=again_every, **options)
-
-
 def shared_campaign(
     seeds: range, *, jobs: int | None = None, again_every: int = 1, **options: Any
 ) -> Generator[Figures, None, None]:
@@ -140,7 +136,7 @@ def shared_campaign(
     batches = [seeds[i : i + BATCH] for i in range(0, len(seeds), BATCH)]
     pool = ProcessPoolExecutor(jobs or os.cpu_count(), initializer=gc.freeze)
     try:
-        for part in pool.map(_batch, batches, repeat(again_every), repeat(options)):
+        for part in pool.map(partial(campaign, again_every=again_every, **options), batches):
             figures.add(part)
             figures.seconds = time.perf_counter() - began
             yield figures

@@ -10,19 +10,10 @@ from tests.simulation.checks_words import Rule, Violation
 from tests.simulation.history import Effect, History
 from tests.simulation.history_words import instant, owned, plain
 
-MAKERS: Final = frozenset(
-    {
-        "acquire",
-        "set-all",
-        "repair",
-        "read",
-        "write",
-        "rw-repair",
-        "slots-acquire",
-        "slots-repair",
-        "fair-acquire",
-    }
-)
+MAKERS: Final = frozenset({
+    "acquire", "set-all", "repair", "read", "write", "rw-repair", "slots-acquire", "slots-repair",
+    "fair-acquire",
+})  # fmt: skip
 """Commands that may make a key."""
 
 ENDERS: Final = frozenset({"release", "rw-release", "slots-release", "fair-release"})

@@ -284,7 +284,7 @@ class Attempt:
         """Whether the block has a number for another lease (R43)."""
         return self.valid and self.number < self.fence
 
-    def hand_on(self) -> None:
+    def hand_off(self) -> None:
         """Give the lock to another task of this client, with the next number."""
         self.number += 1
         self.client.given = self.number, self.client.given[1]

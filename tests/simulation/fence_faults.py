@@ -31,10 +31,6 @@ def _node(world: World) -> ModelNode:
     return node
 
 
-def _expire_hold(world: World) -> None:
-    _node(world).expire(world.random.choice(NAMES))
-
-
 def _expire_all(world: World) -> None:
     for node in world.nodes:
         node.expire(*NAMES)
@@ -179,26 +175,14 @@ def _restart_most(world: World) -> None:
         _restarted(world, node)
 
 
-def _flush(world: World) -> None:
-    _node(world).flush()
-
-
 def _flush_all(world: World) -> None:
     for node in world.nodes:
         node.flush()
 
 
-def _restart_client(world: World) -> None:
-    world.random.choice(world.clients).restart()
-
-
 def _restart_quarantine(world: World) -> None:
     connection = world.random.choice(world.random.choice(world.clients).connections)
     connection.greet(connection.expected.incarnation)
-
-
-def _longer(world: World) -> None:
-    world.random.choice(world.clients).quorum_view.adopt(2 * world.ttl_ms)
 
 
 def initialise(world: World) -> None:
@@ -225,7 +209,7 @@ def initialise(world: World) -> None:
 
 
 FAULTS: Final[dict[str, Callable[[World], None]]] = {
-    "expire a hold": _expire_hold,
+    "expire a hold": lambda world: _node(world).expire(world.random.choice(NAMES)),
     "expire a name": _expire_name,
     "expire all": _expire_all,
     "pass time": _pass_time,
@@ -240,10 +224,12 @@ FAULTS: Final[dict[str, Callable[[World], None]]] = {
     "restart empty": _restart_empty,
     "restart with an older state": _restart_old,
     "restart most": _restart_most,
-    "flush": _flush,
+    "flush": lambda world: _node(world).flush(),
     "flush all": _flush_all,
-    "restart a client": _restart_client,
+    "restart a client": lambda world: world.random.choice(world.clients).restart(),
     "restart of a quarantine": _restart_quarantine,
-    "ask for a longer quarantine": _longer,
+    "ask for a longer quarantine": lambda world: world.random.choice(world.clients).quorum_view.adopt(
+        2 * world.ttl_ms
+    ),
     "init": initialise,
 }

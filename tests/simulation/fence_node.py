@@ -34,33 +34,18 @@ FOREIGN: Final = -1
 SENTINEL: Final = b"incarnation"
 
 
-_READ_WRITE: Final = {
-    "raise": _scripts.RW_RAISE,
-    "extend": _scripts.RW_EXTEND,
-    "repair": _scripts.RW_REPAIR,
-    "release": _scripts.RW_RELEASE,
-}
+def _scripts_of(prefix: str, **others: Script) -> dict[str, Script]:
+    """Return a kind's scripts by their purposes; the names of those that are not given have a prefix."""
+    purposes = {"acquire", "raise", "extend", "repair", "release"} - others.keys()
+    return {purpose: getattr(_scripts, prefix + purpose.upper()) for purpose in purposes} | others
 
-_MUTEX: Final = {
-    "acquire": _scripts.ACQUIRE,
-    "raise": _scripts.RAISE,
-    "extend": _scripts.EXTEND,
-    "repair": _scripts.REPAIR,
-    "release": _scripts.RELEASE,
-}
 
 _SCRIPTS: Final[dict[Mode, dict[str, Script]]] = {
-    "lock": _MUTEX,
-    "fair": {**_MUTEX, "acquire": _scripts.FAIR_ACQUIRE, "release": _scripts.FAIR_RELEASE},
-    "read": {"acquire": _scripts.READ, **_READ_WRITE},
-    "write": {"acquire": _scripts.WRITE, **_READ_WRITE},
-    "permit": {
-        "acquire": _scripts.SLOTS_ACQUIRE,
-        "raise": _scripts.SLOTS_RAISE,
-        "extend": _scripts.SLOTS_EXTEND,
-        "repair": _scripts.SLOTS_REPAIR,
-        "release": _scripts.SLOTS_RELEASE,
-    },
+    "lock": _scripts_of(""),
+    "fair": _scripts_of("", acquire=_scripts.FAIR_ACQUIRE, release=_scripts.FAIR_RELEASE),
+    "read": _scripts_of("RW_", acquire=_scripts.READ),
+    "write": _scripts_of("RW_", acquire=_scripts.WRITE),
+    "permit": _scripts_of("SLOTS_"),
 }
 """What is run for each kind of lock."""
 

@@ -209,3 +209,14 @@ BROKEN_SLOTS: Final[dict[str, Rules]] = {
 
 UNQUARANTINED: Final = Rules(quarantine=lambda _ttl_ms: 0)
 """``restart_quarantine=0``: no exclusion after a restart, but the fences must stay in order."""
+
+VARIANTS: Final[dict[str, dict[str, Rules]]] = {
+    "mutexes": BROKEN,
+    "readers": BROKEN_READERS,
+    "sharing": BROKEN_SHARING,
+    "following": BROKEN_FOLLOWING,
+    "permits": BROKEN_PERMITS,
+    "slots": BROKEN_SLOTS,
+    "memory": {"no quarantine": UNQUARANTINED},
+}
+"""All of them, by what they are about."""

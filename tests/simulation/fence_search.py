@@ -15,19 +15,9 @@ import time
 from collections import Counter
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-from .fence_rules import (
-    BROKEN,
-    BROKEN_FOLLOWING,
-    BROKEN_PERMITS,
-    BROKEN_READERS,
-    BROKEN_SHARING,
-    BROKEN_SLOTS,
-    SHIPPING,
-    UNQUARANTINED,
-    Rules,
-)
+from .fence_rules import SHIPPING, VARIANTS
 from .fence_world import Rule, World
 from .searching import ViolationError
 
@@ -59,40 +49,25 @@ class Figures:
         return "\n".join([*lines, f"{len(self.violations)} violations"])
 
 
-def world(
-    seed: int,
-    *,
-    rules: Rules = SHIPPING,
-    timed: bool | None = None,
-    trace: bool = False,
-    mixed: bool = False,
-    permits: bool = False,
-) -> World:
-    """Build the run of `seed`; all sizes take turns, and so does `timed` unless it is given."""
+def world(seed: int, *, timed: bool | None = None, **options: Any) -> World:
+    """Build the run of `seed`; all sizes take turns, and so does `timed` unless it is given.
+
+    `options` are those of `World`.
+    """
     if timed is None:
         timed = seed // len(SIZES) % TIMED_EVERY == 0
-    return World(seed, rules=rules, size=_size(seed), timed=timed, trace=trace, mixed=mixed, permits=permits)
+    return World(seed, size=_size(seed), timed=timed, **options)
 
 
 def _size(seed: int) -> int:
     return SIZES[seed % len(SIZES)]
 
 
-def campaign(
-    seeds: Iterable[int],
-    *,
-    rules: Rules = SHIPPING,
-    timed: bool | None = None,
-    sizes: Container[int] = SIZES,
-    mixed: bool = False,
-    permits: bool = False,
-) -> Figures:
-    """Run all seeds whose size is among `sizes`."""
+def campaign(seeds: Iterable[int], **options: Any) -> Figures:
+    """Run all seeds; `options` are those of `world`."""
     figures = Figures()
     for seed in seeds:
-        if _size(seed) not in sizes:
-            continue
-        run = world(seed, rules=rules, timed=timed, mixed=mixed, permits=permits)
+        run = world(seed, **options)
         try:
             run.run()
         except ViolationError as error:
@@ -108,22 +83,21 @@ def first(
     rule: Rule,
     seeds: Iterable[int],
     *,
-    rules: Rules,
-    timed: bool = False,
     sizes: Container[int] = SIZES,
     needs: Iterable[str] = (),
-    mixed: bool = False,
-    permits: bool = False,
+    timed: bool = False,
+    **options: Any,
 ) -> int | None:
-    """Return the first seed that breaks that rule.
+    """Return the first seed, of a size among `sizes`, that breaks that rule.
 
-    `needs` saves time: runs without these kinds of faults or traits cannot find it, and are skipped.
+    `options` are those of `world`.  `needs` saves time: runs without these kinds of faults or traits cannot
+    find it, and are skipped.
     """
     wanted = set(needs)
     for seed in seeds:
         if _size(seed) not in sizes:
             continue
-        run = world(seed, rules=rules, timed=timed, mixed=mixed, permits=permits)
+        run = world(seed, timed=timed, **options)
         if not wanted <= run.traits.union(run.kinds):
             continue
         try:
@@ -134,8 +108,8 @@ def first(
     return None
 
 
-def _trace(seed: int, rules: Rules, *, mixed: bool, permits: bool) -> None:
-    run = world(seed, rules=rules, trace=True, mixed=mixed, permits=permits)
+def _trace(seed: int, **options: Any) -> None:
+    run = world(seed, trace=True, **options)
     try:
         run.run()
     except ViolationError as error:
@@ -146,15 +120,7 @@ def _trace(seed: int, rules: Rules, *, mixed: bool, permits: bool) -> None:
 
 def main() -> None:
     """Run from the command line."""
-    variants = {
-        **BROKEN,
-        "no quarantine": UNQUARANTINED,
-        **BROKEN_READERS,
-        **BROKEN_SHARING,
-        **BROKEN_FOLLOWING,
-        **BROKEN_PERMITS,
-        **BROKEN_SLOTS,
-    }
+    variants = {name: rules for about in VARIANTS.values() for name, rules in about.items()}
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -165,13 +131,14 @@ def main() -> None:
     parser.add_argument("--permits", action="store_true", help="permits of semaphores instead of mutexes")
     parser.add_argument("--trace", type=int, metavar="SEED", help="print what happens in one run")
     options = parser.parse_args()
-    rules = variants.get(options.rules, SHIPPING)
+    kinds = {"mixed": options.mixed, "permits": options.permits}
+    kinds["rules"] = variants.get(options.rules, SHIPPING)
     if options.trace is not None:
-        _trace(options.trace, rules, mixed=options.mixed, permits=options.permits)
+        _trace(options.trace, **kinds)
         return
     began = time.perf_counter()
     seeds = range(options.start, options.start + options.seeds)
-    figures = campaign(seeds, rules=rules, mixed=options.mixed, permits=options.permits)
+    figures = campaign(seeds, **kinds)
     print(figures)
     print(f"{time.perf_counter() - began:.0f} s")
     if any(error.rule is not Rule.LAW for _, error in figures.violations):

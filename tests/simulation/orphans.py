@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from aioredlock_ng import NodeState
 from aioredlock_ng.testing._memory_wire import Wire
@@ -69,9 +69,7 @@ class Orphans:
             for key, what in marks(node)
             if what.startswith(b"w") and what[1:] not in seats
         }
-        for number, key, what in sorted(found & self._marks):
-            self._world.leak(f"node {number} has the mark {what!a} at {key!a}, and no call waits")
-        self._marks = found - self._marks
+        self._marks = self._leak_twice(found, self._marks, "has the mark {1!a} at {0!a}, and no call waits")
 
     def _look_at_lines(self) -> None:
         """Note seats of clients that neither hold nor want the lock, and did not at the last look (R28)."""
@@ -82,9 +80,14 @@ class Orphans:
             for name, client in line(node)
             if not world.clients[client].contends(name)
         }
-        for number, name, client in sorted(found & self._in_line):
-            world.leak(f"node {number} has client {client} in line for {name!r}, and no call of its waits")
-        self._in_line = found - self._in_line
+        text = "has client {1} in line for {0!r}, and no call of its waits"
+        self._in_line = self._leak_twice(found, self._in_line, text)
+
+    def _leak_twice(self, found: set[Any], before: set[Any], text: str) -> set[Any]:
+        """Note what was found at the last look, too; return what is to be looked for at the next one."""
+        for number, *rest in sorted(found & before):
+            self._world.leak(f"node {number} {text.format(*rest)}")
+        return found - before
 
     def _found(self) -> Iterator[_Orphan]:
         """Find keys that are of no use, on nodes that could have been told."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -119,13 +121,17 @@ class Record:
         if asking := self._asking.pop(task, None):
             self._world.record(replace(asking, ended=self._world.now, outcome=outcome, note=note))
 
-    def begin(self, kind: str, task: int, lease: Lease) -> Operation:
-        """Note that something is done with a lease."""
-        return self._operation(kind, task, lease.names, mode_of(lease))
-
-    def end(self, operation: Operation, outcome: Outcome) -> None:
-        """Note what came of it."""
-        self._world.record(replace(operation, ended=self._world.now, outcome=outcome))
+    @contextlib.contextmanager
+    def noting(self, kind: str, task: int, lease: Lease) -> Iterator[list[object]]:
+        """Note what the block does with a lease: it happened, unless it gives a doubt or has no quorum."""
+        operation, outcome = self._operation(kind, task, lease.names, mode_of(lease)), Outcome.UNKNOWN
+        try:
+            yield (doubts := [])
+            outcome = Outcome.UNKNOWN if doubts else Outcome.OK
+        except QuorumUnavailableError:
+            pass
+        finally:
+            self._world.record(replace(operation, ended=self._world.now, outcome=outcome))
 
     def refused(self, error: LockNotAcquiredError, asking: Operation, work: Work | None) -> None:
         """See that it comes in time, and says why (R13)."""

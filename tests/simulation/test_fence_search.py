@@ -6,16 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.simulation.fence_rules import (
-    BROKEN,
-    BROKEN_FOLLOWING,
-    BROKEN_PERMITS,
-    BROKEN_READERS,
-    BROKEN_SHARING,
-    BROKEN_SLOTS,
-    UNQUARANTINED,
-    Rules,
-)
+from tests.simulation.fence_rules import UNQUARANTINED, VARIANTS
 from tests.simulation.fence_search import SIZES, campaign, first, world
 from tests.simulation.fence_world import Rule
 
@@ -54,35 +45,27 @@ FOUND: Final = {
 OF_THREE: Final = ("a raise without the floor", "a restarted node votes at once")
 """What is looked for with three nodes alone."""
 
-SEARCHES: Final[dict[str, tuple[dict[str, Rules], Rule, dict[str, Any]]]] = {
-    "mutexes": (BROKEN, Rule.ORDER, {"sizes": SIZES}),
-    "readers": (BROKEN_READERS, Rule.ORDER, {"mixed": True}),
-    "sharing": (BROKEN_SHARING, Rule.EXCLUSION, {"mixed": True, "timed": True}),
-    "following": (BROKEN_FOLLOWING, Rule.FOLLOWING, {"mixed": True}),
-    "following in time": (BROKEN_FOLLOWING, Rule.FOLLOWING, {"mixed": True, "timed": True}),
-    "permits": (BROKEN_PERMITS, Rule.EXCLUSION, {"permits": True, "timed": True}),
-    "slots": (BROKEN_SLOTS, Rule.ORDER, {"permits": True}),
-    "memory": ({"no quarantine": UNQUARANTINED}, Rule.EXCLUSION, {"timed": True}),
+SEARCHES: Final[dict[str, tuple[Rule, dict[str, Any]]]] = {
+    "mutexes": (Rule.ORDER, {"sizes": SIZES}),
+    "readers": (Rule.ORDER, {"mixed": True}),
+    "sharing": (Rule.EXCLUSION, {"mixed": True, "timed": True}),
+    "following": (Rule.FOLLOWING, {"mixed": True}),
+    "following in time": (Rule.FOLLOWING, {"mixed": True, "timed": True}),
+    "permits": (Rule.EXCLUSION, {"permits": True, "timed": True}),
+    "slots": (Rule.ORDER, {"permits": True}),
+    "memory": (Rule.EXCLUSION, {"timed": True}),
 }
-"""Broken variants, what each breaks, and in which runs it is looked for."""
+"""What broken variants break, and in which runs they are looked for."""
 
 KINDS: Final[dict[str, tuple[range, dict[str, Any], tuple[str, ...]]]] = {
     "mutexes": (
         range(RUNS),
         {},
         (
-            "certified at once",
-            "certified after a raise",
-            "a raise was refused by the clock",
-            "a raise was refused by a counter above it",
-            "a raise came too late",
-            "an attempt was lost without a certificate",
-            "handed off",
-            "a floor was in effect",
-            "a missing counter started",
-            "extended",
-            "topped up",
-            "quarantine refused a vote",
+            "certified at once", "certified after a raise", "a raise was refused by the clock",
+            "a raise was refused by a counter above it", "a raise came too late",
+            "an attempt was lost without a certificate", "handed off", "a floor was in effect",
+            "a missing counter started", "extended", "topped up", "quarantine refused a vote",
             "two holders at once",
         ),
     ),
@@ -90,33 +73,20 @@ KINDS: Final[dict[str, tuple[range, dict[str, Any], tuple[str, ...]]]] = {
         range(RUNS, 2 * RUNS),
         {"mixed": True},
         (
-            "certified at once",
-            "certified after a raise",
-            "an attempt was lost without a certificate",
-            "a raise came too late",
-            "a raise found no vote",
-            "readers together",
-            "downgraded",
-            "unchanged",
-            "a fair lock won",
-            "extended",
-            "topped up",
+            "certified at once", "certified after a raise", "an attempt was lost without a certificate",
+            "a raise came too late", "a raise found no vote", "readers together", "downgraded", "unchanged",
+            "a fair lock won", "extended", "topped up",
         ),
     ),
     "permits": (
         range(300),
         {"permits": True},
         (
-            "certified after a raise",
-            "an attempt was lost without a certificate",
-            "a raise came too late",
-            "a stray slot given back",
-            "permits together",
-            "extended",
-            "topped up",
+            "certified after a raise", "an attempt was lost without a certificate", "a raise came too late",
+            "a stray slot given back", "permits together", "extended", "topped up",
         ),
     ),
-}
+}  # fmt: skip
 """Seeds, what is wanted in their runs, and what must happen there or they would miss a corner."""
 
 
@@ -136,11 +106,12 @@ def test_shipping_rules(kind):
 
 @pytest.mark.parametrize(
     ("search", "variant"),
-    [(search, variant) for search, (rules, _, _) in SEARCHES.items() for variant in rules],
+    [(search, variant) for search in SEARCHES for variant in VARIANTS[search.removesuffix(" in time")]],
 )
 def test_broken_variant(search, variant):
     """A rule that is broken is found out, by what it breaks."""
-    rules, rule, options = SEARCHES[search]
+    rule, options = SEARCHES[search]
+    rules = VARIANTS[search.removesuffix(" in time")]
     narrow = search in ("mutexes", "sharing")
     known = FOUND.get(f"{search}: {variant}", FOUND.get(variant, 0))
     options = {"sizes": SEVERAL} | options | ({"sizes": (3,)} if narrow and variant in OF_THREE else {})

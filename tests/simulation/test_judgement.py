@@ -98,20 +98,20 @@ def _bodies_that_are_not_stopped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(holding.Holding, "held", property(lambda self: self._release is None))
 
 
-def _last_first(place: Any, self: LocalQueue, name: str, ticket: Contender, **options: Any) -> QueueEntry:
-    last: QueueEntry = place(self, name, ticket, **options)
+def _last_first(line_up: Any, self: LocalQueue, name: str, ticket: Contender, **options: Any) -> QueueEntry:
+    last: QueueEntry = line_up(self, name, ticket, **options)
     queue = self.entries[name].queue
     assert queue is not None, "it has a place"
     queue.move_to_end(last, last=False)
     return last
 
 
-def _one_fence_for_a_block(hand_on: Any, self: Succession, grant: Grant, *args: Any) -> bool:
-    return bool(hand_on(self, grant._replace(left=grant.left + (grant.fence > 0)), *args))
+def _one_fence_for_a_block(hand_off: Any, self: Succession, grant: Grant, *args: Any) -> bool:
+    return bool(hand_off(self, grant._replace(fences_left=grant.fences_left + (grant.fence > 0)), *args))
 
 
-def _released_under_an_heir(hand_on: Any, self: Succession, grant: Grant, *args: Any) -> bool:
-    done = bool(hand_on(self, grant, *args))
+def _released_under_an_heir(hand_off: Any, self: Succession, grant: Grant, *args: Any) -> bool:
+    done = bool(hand_off(self, grant, *args))
     if done:
         self.give_back(grant)
     return done
@@ -165,13 +165,16 @@ BROKEN: Final[dict[str, tuple[Broken, set[Rule]]]] = {
     "validity goes on beyond the ttl": (_validity_beyond_the_ttl, {Rule.EXCLUSION, Rule.SUCCESSION}),
     "no body is stopped": (_bodies_that_are_not_stopped, {Rule.LOST_UPDATE}),
     "an extension creates what is gone": (EXTENSIONS_CREATE, {Rule.OWNERSHIP}),
-    "the local queue serves the last first": (_instead(LocalQueue, "place", _last_first), {Rule.LOCAL_ORDER}),
+    "the local queue serves the last first": (
+        _instead(LocalQueue, "line_up", _last_first),
+        {Rule.LOCAL_ORDER},
+    ),
     "the leases of a block have one fence": (
-        _instead(Succession, "hand_on", _one_fence_for_a_block),
+        _instead(Succession, "hand_off", _one_fence_for_a_block),
         {Rule.UNIQUE},
     ),
     "a lock that is handed off is released": (
-        _instead(Succession, "hand_on", _released_under_an_heir),
+        _instead(Succession, "hand_off", _released_under_an_heir),
         {Rule.EXCLUSION, Rule.LOST_UPDATE},
     ),
     "all readers end together": (READERS_END_TOGETHER, {Rule.OWNERSHIP}),
@@ -189,7 +192,7 @@ BROKEN: Final[dict[str, tuple[Broken, set[Rule]]]] = {
         _instead(attempt.Attempt, "unchanged_since", lambda *_: True),
         {Rule.MEANWHILE},
     ),
-    "a call that gives up leaves its mark": (_never(Releases, "stand_up"), {Rule.LEAK}),
+    "a call that gives up leaves its mark": (_never(Releases, "leave_queue"), {Rule.LEAK}),
 }
 """What is broken, and the rules one of which must then be found broken."""
 
@@ -205,7 +208,7 @@ BROKEN_FAIR: Final[dict[str, tuple[Broken, set[Rule]]]] = {
         (LuaEdit("parts/seats.lua", "since + ahead * start(seats, ms) - ms", "0"),),
         {Rule.TURNS},
     ),
-    "a call in line that gives up keeps its seat": (_never(Releases, "stand_up"), {Rule.LEAK}),
+    "a call in line that gives up keeps its seat": (_never(Releases, "leave_queue"), {Rule.LEAK}),
 }
 """The same, where fair locks are wanted (R28, R29)."""
 

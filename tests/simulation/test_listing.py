@@ -5,30 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.simulation.checks import Rule, Violation, check
-from tests.simulation.history import Claim, Happening, History, Operation, Outcome, Update, Write
+from tests.simulation.history import Happening, History, Outcome, Update, Write
 from tests.simulation.listing import MOST, listed
+from tests.simulation.test_checks import acquire, claim
 
-CLAIM = Claim(
-    client=0,
-    task=0,
-    names=("bill",),
-    owner=b"a",
-    fence=71,
-    asked=1.5,
-    since=2.0,
-    until=5.0,
-    stopped=5.0,
-)
-CALL = Operation(
-    client=1,
-    task=3,
-    kind="acquire",
-    names=("bill",),
-    began=1.0,
-    ended=4.0,
-    outcome=Outcome.FAIL,
-    note="LockTakenError",
-)
+CLAIM = claim(2.0, 5.0, 71, client=0, owner=b"a", asked=1.5)
+CALL = acquire(1.0, 4.0, Outcome.FAIL, task=3, note="LockTakenError")
 FAULT = Happening(at=3.0, until=8.0, node=0, client=None, what="frozen")
 
 

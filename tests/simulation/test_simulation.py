@@ -32,65 +32,27 @@ AGAIN_EVERY: Final = 3
 """Of so many schedules one is run twice."""
 
 SOMETIMES: Final = (
-    "won at the first try",
-    "won after refusals",
-    "handed off",
-    "refused: taken",
-    "refused: no quorum",
-    "acquire unknown",
-    "granted while another owner has it elsewhere",
-    "granted, not won, and released",
-    "extended",
-    "extend unknown",
-    "topped_up",
-    "certified",
-    "raised",
-    "uncertified",
-    "quarantined",
-    "lost: expired",
-    "lost: refused",
-    "release unknown",
-    "stale write refused",
-    "fair: acquire ok",
-    "fair: try fail",
-    "permit: acquire ok",
-    "permit: try fail",
-    "permits together",
-    "a stray slot released",
-    "readers together",
-    "read: try fail",
-    "write: acquire ok",
-    "write: downgrade ok",
-    "write: downgrade unknown",
-    "unchanged since a read lease",
-    "changed",
-    "clock step seen",
-    "node suspect",
-    "node down",
+    "won at the first try", "won after refusals", "handed off", "refused: taken", "refused: no quorum",
+    "acquire unknown", "granted while another owner has it elsewhere", "granted, not won, and released",
+    "extended", "extend unknown", "topped_up", "certified", "raised", "uncertified", "quarantined",
+    "lost: expired", "lost: refused", "release unknown", "stale write refused", "fair: acquire ok",
+    "fair: try fail", "permit: acquire ok", "permit: try fail", "permits together", "a stray slot released",
+    "readers together", "read: try fail", "write: acquire ok", "write: downgrade ok",
+    "write: downgrade unknown", "unchanged since a read lease", "changed", "clock step seen", "node suspect",
+    "node down", "hit: stopped with its question on the way", "hit: connections reset",
+    "hit: reset before a command", "hit: reset after a command", "hit: message delayed", "hit: message lost",
+    "hit: requests held back by a partition", "hit: replies held back by a partition",
+    "hit: requests held back by a stall", "hit: locks lost by a restart", "hit: locks kept in a restart",
+    "hit: locks brought back by a relapse", "hit: locks lost by a flush", "hit: locks evicted",
+    "hit: locks ended by a clock set ahead", "hit: locks prolonged by a clock set back",
+    "hit: locks at another rate",
     *(f"hit: answered {error.split()[0]}" for error in (*ERRORS, "NOSCRIPT")),
     *(
         f"hit: {what} while {doing}"
         for what in ("cancelled", "killed", "stopped", "suspended", "time of day set")
         for doing in ("asking", "holding")
     ),
-    "hit: stopped with its question on the way",
-    "hit: connections reset",
-    "hit: reset before a command",
-    "hit: reset after a command",
-    "hit: message delayed",
-    "hit: message lost",
-    "hit: requests held back by a partition",
-    "hit: replies held back by a partition",
-    "hit: requests held back by a stall",
-    "hit: locks lost by a restart",
-    "hit: locks kept in a restart",
-    "hit: locks brought back by a relapse",
-    "hit: locks lost by a flush",
-    "hit: locks evicted",
-    "hit: locks ended by a clock set ahead",
-    "hit: locks prolonged by a clock set back",
-    "hit: locks at another rate",
-)
+)  # fmt: skip
 """What must have happened in a campaign, or it would not have looked into every corner."""
 
 RARE: Final = (
@@ -104,17 +66,10 @@ IN_LINE: Final = range(10_000, 10_003)
 
 IN_A_CROWD: Final = (
     *(f"batch of several: {what}" for what in ("PlainAcquires", "FencedAcquires", "Extensions", "Releases")),
-    "batch of several: asked one by one",
-    "batches sent before an undo",
-    "handed off",
-    "permits together",
-    "readers together",
-    "write: downgrade ok",
-    "acquire unknown",
-    "topped_up",
-    "lost: expired",
+    "batch of several: asked one by one", "batches sent before an undo", "handed off", "permits together",
+    "readers together", "write: downgrade ok", "acquire unknown", "topped_up", "lost: expired",
     "hit: answered NOSCRIPT",
-)
+)  # fmt: skip
 """What must have happened in a campaign of tasks that ask in step (R42)."""
 
 CROWDS: Final = range(20_029, 20_041)

@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import aiohttp
 import pytest
 from aiohttp import WSMsgType, web
 
-from aioredlock_ng.contrib.aiohttp import LEASE, MANAGER, locked, setup
-from aioredlock_ng.testing import MemoryNode
-from tests.contrib.aiohttp.tools import connection, serve
+from aioredlock_ng.contrib.aiohttp import LEASE, MANAGER, locked
+from tests.contrib.aiohttp.tools import NODES, app_with, connection, serve
 from tests.servers import eventually
-
-NODES = web.AppKey("NODES", list[MemoryNode])
-
-
-def app_with(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.Application:
-    """Make an application with one handler over masters in memory."""
-    app = web.Application()
-    app[NODES] = [MemoryNode() for _ in range(3)]
-    setup(app, app[NODES])
-    app.router.add_get("/", handler)
-    return app
 
 
 @locked("x", ttl=1)
@@ -44,7 +31,7 @@ async def stream(request: web.Request) -> web.StreamResponse:
 @pytest.mark.parametrize("query", ["", "?silent", "?length=5", "?length=500"])
 async def test_a_stream_is_cut_off(query: str) -> None:
     """The client's read of the body fails, whether it is chunked, empty so far, or of known length."""
-    async with serve(app_with(stream)) as site, site.client.get(f"/{query}") as response:
+    async with serve(app_with(web.get("/", stream))) as site, site.client.get(f"/{query}") as response:
         assert response.status == 200
         if query == "?length=5":
             assert await response.read() == b"begun"  # all that was promised has been sent
@@ -56,7 +43,7 @@ async def test_a_stream_is_cut_off(query: str) -> None:
 @pytest.mark.parametrize("protocol", [b"HTTP/1.0", b"HTTP/1.1"])
 async def test_a_connection_is_reset(protocol: bytes) -> None:
     """With HTTP/1.0 only that tells a cut body from a whole one; nothing of a 503 is in the body."""
-    async with serve(app_with(stream)) as site, connection(site.port) as (reader, writer):
+    async with serve(app_with(web.get("/", stream))) as site, connection(site.port) as (reader, writer):
         writer.write(b"GET / %b\r\nHost: x\r\n\r\n" % protocol)
         got = b""
         with pytest.raises(ConnectionResetError):  # noqa: PT012 (what came before counts)
@@ -80,7 +67,7 @@ async def test_a_stream_is_under_the_lock_to_its_end() -> None:
         assert request[LEASE].held
         return response
 
-    app = app_with(handle)
+    app = app_with(web.get("/", handle))
     async with serve(app) as site:
         assert (await site.get("/"))[:2] == (200, "part part part ")
         assert app[MANAGER].statistics().held == 0
@@ -101,7 +88,7 @@ async def echo(request: web.Request) -> web.WebSocketResponse:
 
 async def test_a_websocket_holds_the_lock() -> None:
     """The lock is held while the handler runs; a second client gets 409 before any handshake."""
-    app = app_with(echo)
+    app = app_with(web.get("/", echo))
     async with serve(app) as site:
         async with site.client.ws_connect("/") as websocket:
             await websocket.send_str("hello")
@@ -120,9 +107,9 @@ async def test_a_websocket_holds_the_lock() -> None:
 @pytest.mark.parametrize("where", ["app", "both apps"])
 async def test_a_websocket_is_closed_when_the_lock_is_lost(where: str) -> None:
     """The client gets a close frame that says to try again later, and no reason but the loss."""
-    app = inner = app_with(echo)
+    app = inner = app_with(web.get("/", echo))
     if where == "both apps":
-        app = app_with(stream)
+        app = app_with(web.get("/", stream))
         app.add_subapp("/inner", inner)
     async with (
         serve(app) as site,

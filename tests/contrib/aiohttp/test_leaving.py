@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
 
 import pytest
 from aiohttp import web
 
 from aioredlock_ng import LockManager
-from aioredlock_ng.contrib.aiohttp import MANAGER, locked, setup
+from aioredlock_ng.contrib.aiohttp import MANAGER, locked
 from tests.behaviour.tools import keys, no_key_left, quiet
-from tests.contrib.aiohttp.tools import Handler, connection, disconnect, serve
+from tests.contrib.aiohttp.tools import Handler, app_with, connection, disconnect, serve
 from tests.servers import Nodes, eventually
 
+
+def app_for(handler: Handler, name: str, nodes: Nodes) -> web.Application:
+    """Make an application with one handler under a lock."""
+    return app_with(web.get("/{n}", locked(name)(handler.__call__)), nodes=nodes.urls, ttl=60)
+
+
 REQUEST = b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n"
-
-
-def app_with(
-    handler: Callable[[web.Request], Awaitable[web.StreamResponse]], urls: list[str]
-) -> web.Application:
-    """Make an application with one handler."""
-    app = web.Application()
-    setup(app, urls, ttl=60)
-    app.router.add_get("/{n}", handler)
-    return app
 
 
 async def test_a_client_that_vanishes_cancels_its_handler(shared_nodes: Nodes) -> None:
     """With `handler_cancellation` the handler ends with its client, and no node keeps the key."""
     handler = Handler()
-    app = app_with(locked("x:{n}")(handler.__call__), shared_nodes.urls)
+    app = app_for(handler, "x:{n}", shared_nodes)
     async with quiet(), serve(app, handler_cancellation=True) as site:
         async with connection(site.port) as (_, writer):
             writer.write(REQUEST % 1)
@@ -45,7 +40,7 @@ async def test_a_client_that_vanishes_cancels_its_handler(shared_nodes: Nodes) -
 async def test_a_client_that_vanishes_without_cancelling(shared_nodes: Nodes) -> None:
     """By default the handler goes on to its end under the lock, and then the key goes."""
     handler = Handler()
-    app = app_with(locked("x:{n}")(handler.__call__), shared_nodes.urls)
+    app = app_for(handler, "x:{n}", shared_nodes)
     async with quiet(), serve(app) as site:
         async with connection(site.port) as (_, writer):
             writer.write(REQUEST % 1)
@@ -66,7 +61,7 @@ async def test_clients_that_vanish_while_they_wait(cancels: bool, shared_nodes: 
     """A request that waits for a lock and vanishes leaves nothing; those behind it get their turn."""
     handler = Handler()
     handler.leave.set()
-    app = app_with(locked("x")(handler.__call__), shared_nodes.urls)
+    app = app_for(handler, "x", shared_nodes)
     async with (
         quiet(),
         serve(app, handler_cancellation=cancels) as site,
@@ -93,7 +88,7 @@ async def test_clients_that_vanish_while_they_wait(cancels: bool, shared_nodes: 
 async def test_an_application_that_ends_with_stuck_handlers(cancels: bool, shared_nodes: Nodes) -> None:
     """Handlers that do not end in time are cancelled, and their locks go with the application."""
     handler = Handler()
-    app = app_with(locked("x:{n}")(handler.__call__), shared_nodes.urls)
+    app = app_for(handler, "x:{n}", shared_nodes)
     async with quiet():
         async with contextlib.AsyncExitStack() as stack:
             site = await stack.enter_async_context(

@@ -11,7 +11,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from aioredlock_ng.contrib.aiohttp import LEASE, MANAGER, locked, setup
 from aioredlock_ng.testing import MemoryNode
-from tests.contrib.aiohttp.tools import serve
+from tests.contrib.aiohttp.tools import NODES, app_with, serve
 from tests.unit.traces import locks
 
 
@@ -22,24 +22,15 @@ async def show(request: web.Request) -> web.Response:
     return web.json_response(lease.names)
 
 
-def app_with(*routes: web.RouteDef) -> tuple[web.Application, list[MemoryNode]]:
-    """Make an application over three masters in memory."""
-    app = web.Application()
-    nodes = [MemoryNode() for _ in range(3)]
-    setup(app, nodes)
-    app.add_routes(routes)
-    return app, nodes
-
-
 async def test_your_own_tests_need_no_server() -> None:
     """An application runs over masters in memory, with aiohttp's own test client."""
-    app, nodes = app_with(web.get("/orders/{order_id}", locked("order:{order_id}", blocking=False)(show)))
+    app = app_with(web.get("/orders/{order_id}", locked("order:{order_id}", blocking=False)(show)))
     async with TestClient(TestServer(app)) as client:
         response = await client.get("/orders/42")
         assert (response.status, await response.json()) == (200, ["order:42"])
         async with app[MANAGER].lock("order:42"):  # another request has it
             assert (await client.get("/orders/42")).status == 409
-    assert not any(map(locks, nodes))
+    assert not any(map(locks, app[NODES]))
 
 
 async def test_methods_and_views() -> None:
@@ -61,7 +52,7 @@ async def test_methods_and_views() -> None:
         async def get(self) -> web.Response:
             return web.Response(text=self.request[LEASE].name)
 
-    app, _ = app_with(
+    app = app_with(
         web.get("/method/{n}", Orders().show),
         web.get("/called/{n}", Orders().__call__),
         web.view("/view/{n}", View),
@@ -86,7 +77,7 @@ async def test_the_key_may_be_a_function() -> None:
     async def checkout(request: web.Request) -> web.Response:
         return web.json_response([request[LEASE].name, (await request.json())["user"]])
 
-    app, _ = app_with(web.get("/orders/{n}", locked(order)(show)), web.get("/cart", locked(cart)(checkout)))
+    app = app_with(web.get("/orders/{n}", locked(order)(show)), web.get("/cart", locked(cart)(checkout)))
     async with serve(app) as site:
         assert (await site.get("/orders/042?user=a"))[1] == ["order:42"]
         assert [(await site.get(path))[0] for path in ("/orders/1", "/orders/x?user=a")] == [401, 500]
@@ -95,7 +86,7 @@ async def test_the_key_may_be_a_function() -> None:
 
 async def test_a_path_is_text() -> None:
     """Two spellings of a number are two locks under a template, and percent signs are decoded."""
-    app, _ = app_with(web.get("/orders/{n}", locked("order:{n}")(show)))
+    app = app_with(web.get("/orders/{n}", locked("order:{n}")(show)))
     async with serve(app) as site:
         names = [(await site.get(f"/orders/{n}"))[1] for n in ("42", "042", "%C3%A9")]
     assert names == [["order:42"], ["order:042"], ["order:é"]]
@@ -127,16 +118,16 @@ async def test_two_locks_on_one_handler() -> None:
     @locked("outer", status_code=423, blocking=False)
     @locked("inner", status_code=429, blocking=False)
     async def handle(request: web.Request) -> web.Response:
-        held = list(map(locks, nodes))
+        held = list(map(locks, app[NODES]))
         return web.json_response([request[LEASE].name, held == [(b"redlock:inner", b"redlock:outer")] * 3])
 
-    app, nodes = app_with(web.get("/", handle))
+    app = app_with(web.get("/", handle))
     async with serve(app) as site:
         assert (await site.get("/"))[:2] == (200, ["inner", True])
         for name, status in (("outer", 423), ("inner", 429)):
             async with app[MANAGER].lock(name):
                 assert (await site.get("/"))[0] == status
-    assert not any(map(locks, nodes))
+    assert not any(map(locks, app[NODES]))
 
 
 async def test_released_before_the_response_is_sent() -> None:
@@ -144,9 +135,9 @@ async def test_released_before_the_response_is_sent() -> None:
     held: list[bool] = []
 
     async def look(request: web.Request, response: web.StreamResponse) -> None:
-        held.append(any(map(locks, nodes)))
+        held.append(any(map(locks, app[NODES])))
 
-    app, nodes = app_with(web.get("/", locked("x")(show)))
+    app = app_with(web.get("/", locked("x")(show)))
     app.on_response_prepare.append(look)
     async with serve(app) as site:
         assert (await site.get("/"))[0] == 200
@@ -167,7 +158,7 @@ async def test_no_handler_runs_without_its_lock() -> None:
     """With the decorators in the wrong order, the route would run the bare handler: it does not start."""
     inner = web.Application()
     inner.add_routes(WRONG_ORDER)
-    app, _ = app_with()
+    app = app_with()
     app.add_subapp("/inner", inner)
     runner = web.AppRunner(app)
     with pytest.raises(RuntimeError, match=r"POST /inner/wrong runs wrong .* below the route's decorator"):
@@ -198,7 +189,7 @@ async def bare(request: web.Request) -> Any:
 
 async def test_the_right_order_of_decorators() -> None:
     """Below the route's decorator, the lock is taken; a handler without a lock is no mistake."""
-    app, _ = app_with(web.get("/bare", bare), web.get("/locked", locked("x")(bare)))
+    app = app_with(web.get("/bare", bare), web.get("/locked", locked("x")(bare)))
     app.add_routes(RIGHT_ORDER)
     async with serve(app) as site:
         answers = [(await site.get(f"/{path}"))[1] for path in ("right", "locked", "namesake", "bare")]

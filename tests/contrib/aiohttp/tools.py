@@ -5,14 +5,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 from aiohttp import web
 
+from aioredlock_ng.contrib.aiohttp import setup
+from aioredlock_ng.testing import MemoryNode
 from tests.contrib.stay import Stay
+
+NODES = web.AppKey("NODES", list[Any])
+
+
+def app_with(*routes: web.RouteDef, nodes: Sequence[Any] = (), **options: Any) -> web.Application:
+    """Make an application over nodes, by default three masters in memory; it knows them as `NODES`."""
+    app = web.Application()
+    app[NODES] = [*nodes] or [MemoryNode() for _ in range(3)]
+    setup(app, app[NODES], **options)
+    app.add_routes(routes)
+    return app
 
 
 @dataclass

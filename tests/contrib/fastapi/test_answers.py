@@ -1,6 +1,5 @@
 """Lock errors as answers: what is FastAPI's own, WebSockets above all; the rest is in ``../test_both.py``."""
 
-import asyncio
 from typing import Annotated, Any
 
 import pytest
@@ -9,7 +8,8 @@ from starlette.responses import JSONResponse
 
 from aioredlock_ng import Lease, LockManager, LockTakenError
 from aioredlock_ng.contrib.fastapi import ManagerDep, locked
-from tests.contrib.fastapi.tools import Site, new_app, site, websocket
+from tests.contrib.fastapi.tools import new_app, site, websocket
+from tests.contrib.test_both import quarantined, something_else, taken
 from tests.unit.tasks import virtual
 
 DENIAL = {"websocket.http.response": {}}
@@ -38,24 +38,6 @@ def the_app() -> Any:
     return app
 
 
-async def taken(here: Site) -> None:
-    """Let another request hold the lock."""
-    here.world.occupy("secret-1", 7.2)
-
-
-async def quarantined(here: Site) -> None:
-    """Let two of three nodes come back without their memory."""
-    for node in here.world.nodes[:2]:
-        node.restart()
-    await asyncio.sleep(2.0)
-
-
-async def something_else(here: Site) -> None:
-    """Let another program have a list under the lock's key."""
-    for node in here.world.nodes[:2]:
-        node.set(b"redlock:secret-1", None, 60.0)
-
-
 @virtual
 async def test_an_application_may_answer_otherwise() -> None:
     """A handler of its own, added later, is used instead; the error has what it needs."""
@@ -70,7 +52,7 @@ async def test_an_application_may_answer_otherwise() -> None:
         response = await here.post("/locked/1")
         here.world.vacate("secret-1")
     assert response.status_code == 429
-    assert response.json()["wait"] == pytest.approx(7.2, abs=0.1)
+    assert response.json()["wait"] == pytest.approx(60.0, abs=0.1)
 
 
 # -- WebSockets ----------------------------------------------------------------------------------------
@@ -79,8 +61,8 @@ async def test_an_application_may_answer_otherwise() -> None:
 @pytest.mark.parametrize(
     ("break_it", "status", "detail", "retry_after"),
     [
-        (taken, 409, "locked by another request", "8"),
-        (quarantined, 503, "locking is unavailable for another 59 s: nodes may have lost locks", "59"),
+        (taken, 409, "locked by another request", "60"),
+        (quarantined, 503, "locking is unavailable for another 61 s: nodes may have lost locks", "61"),
         (something_else, 503, "locking is unavailable: its nodes or names are misconfigured", ""),
     ],
 )

@@ -4,7 +4,7 @@ import asyncio
 import functools
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -47,13 +47,17 @@ async def closed(here: Site) -> None:
     asyncio.get_running_loop().create_task(here.manager.aclose())
 
 
-async def lost_inside(app: FastAPI, stay: Stay, lose: Any = deleted) -> tuple[int, Any]:
-    """Lose the lock of a request that is inside, and return its answer."""
+async def lost_inside(
+    app: FastAPI, stay: Stay, lose: Any = deleted, ends: Sequence[float] = ()
+) -> tuple[int, Any]:
+    """Lose the lock of a request that is inside; return its answer, which comes before validity `ends`."""
     async with site(app) as here:
         request = here.posting("/")
         await stay.entered.wait()
         await lose(here)
         answer = await request
+        assert (answer.headers.get("Retry-After") == "1") is (answer.status_code == 503)
+        assert all(sim().time() < end for end in ends)
         for node in here.world.nodes:
             node.thaw()
         await asyncio.sleep(11)  # frozen nodes forget by themselves
@@ -64,29 +68,16 @@ async def lost_inside(app: FastAPI, stay: Stay, lose: Any = deleted) -> tuple[in
 @virtual
 async def test_an_async_endpoint_is_cancelled(lose: Any) -> None:
     """It is stopped while the lock is still valid; the client is told to come back."""
-    app, stay = new_app(), Stay()
-    leases = []
+    app, stay, ends = new_app(), Stay(), []
 
     @app.post("/")
     async def endpoint(lease: Annotated[Lease, locked("a")]) -> None:
-        leases.append(lease)
+        ends.append(lease.valid_until)
         await stay()
 
-    async with site(app) as here:
-        request = here.posting("/")
-        await stay.entered.wait()
-        valid_until = leases[0].valid_until
-        await lose(here)
-        answer = await request
-        ended_at = asyncio.get_running_loop().time()
-        for node in here.world.nodes:
-            node.thaw()
-        await asyncio.sleep(11)  # frozen nodes forget by themselves
-
-    assert (answer.status_code, answer.json()) == LOST
-    assert answer.headers["Retry-After"] == "1"
+    assert await lost_inside(app, stay, lose, ends) == LOST
     assert isinstance(stay.ended_by[0], asyncio.CancelledError)
-    assert ended_at < valid_until
+    assert ends
 
 
 @pytest.mark.parametrize("scope", ["function", "request"])

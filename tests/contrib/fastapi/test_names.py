@@ -14,6 +14,8 @@ from pydantic import BaseModel
 
 from aioredlock_ng import Lease
 from aioredlock_ng.contrib.fastapi import locked
+from aioredlock_ng.events import Acquired
+from tests.behaviour.tools import Recorder
 from tests.contrib.fastapi.tools import new_app, real_site, site, websocket
 from tests.unit.tasks import virtual
 from tests.unit.traces import count
@@ -326,23 +328,18 @@ def plain_key(cart: Cart, extra: str = "") -> str:
 )
 async def test_a_key_may_be_a_dependency(key: Any, name: str, label: str) -> None:
     """Body, user, whatever FastAPI can inject; its label is its name, not the filled one."""
-    labels = []
-
-    class Hooks:
-        def on_acquired(self, event: Any) -> None:
-            labels.append((event.names, event.label))
-
-    app = new_app()
+    app, recorder = new_app(), Recorder()
 
     @app.post("/checkout", dependencies=[locked(key)])
     async def checkout(cart: Cart) -> dict[str, int]:
         return {"user": cart.user_id}
 
-    async with real_site(app, hooks=[Hooks()]) as here:
+    async with real_site(app, hooks=[recorder]) as here:
         answer = await here.post("/checkout", json={"user_id": "7"})
         assert answer.json() == {"user": 7}
         assert (await here.post("/checkout", json={})).status_code == 422
-    assert labels == [((name,), label)]
+    (acquired,) = [event for event in recorder.events if isinstance(event, Acquired)]
+    assert (acquired.names, acquired.label) == ((name,), label)
 
 
 @virtual

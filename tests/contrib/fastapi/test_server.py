@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator, Iterator
 
 import httpx
@@ -10,6 +9,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosedError, InvalidStatus
 
+from tests.contrib.aiohttp.tools import connection, disconnect
 from tests.contrib.web import WebServer, uvicorn
 from tests.servers import Nodes, ask, eventually, fastest_arm, open_nodes
 
@@ -66,14 +66,12 @@ def lose(nodes: Nodes, name: str) -> None:
 @contextlib.asynccontextmanager
 async def leaving(server: WebServer, path: str) -> AsyncIterator[asyncio.StreamReader]:
     """Send a request, and vanish at the end of the block as a client that is killed."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    writer.write(f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n".encode())
-    try:
-        yield reader
-    finally:
-        connection = writer.get_extra_info("socket")
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-        writer.transport.abort()
+    async with connection(server.port) as (reader, writer):
+        writer.write(f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n".encode())
+        try:
+            yield reader
+        finally:
+            await disconnect(writer)
 
 
 @pytest.mark.parametrize(
@@ -89,10 +87,8 @@ async def test_a_client_that_disconnects(
         await inside(nodes, name)
         if not whole:
             await reader.readuntil(b"0\n")
-    await (
-        eventually(lambda: held(nodes, name) == 0, what="the lock is free") if whole else free(nodes, name)
-    )
     if whole:
+        await eventually(lambda: held(nodes, name) == 0, what="the lock is free")
         assert (await client.post(f"/{path}/{name}")).status_code == 200
     else:
         await free(nodes, name)

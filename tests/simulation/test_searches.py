@@ -1,0 +1,75 @@
+"""Elections (R31, R32), and a stray client beside an older quorum (R12a): searches, and wrong variants."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from tests.simulation import election_variants, election_world, stray_variants, stray_world
+from tests.simulation.campaign import silence
+from tests.simulation.searching import first, search
+
+FEW: Final = 2
+"""Seeds that are run with every change."""
+
+MANY: Final = 14
+"""Seeds of the campaign in CI; raise it to search for longer."""
+
+ENOUGH: Final = 150
+"""Seeds within which every wrong variant is caught; most of them within ten."""
+
+SOMETIMES: Final = (
+    "ours held", "stray held", "ours ConfigurationError", "stray ConfigurationError",
+    "beside an earlier holder", "taken back", "stated", "flush", "restart", "freeze", "disconnect",
+)  # fmt: skip
+"""What has to happen among stray clients, or the search would have missed a corner."""
+
+WORLDS: Final = {"election": (election_world.World, "told"), "stray": (stray_world.World, "holds")}
+"""What is searched, and what of a run the seed decides beside its counts."""
+
+VARIANTS: Final = {"election": election_variants.VARIANTS, "stray": stray_variants.VARIANTS}
+
+
+@pytest.mark.heavy
+def test_a_few_elections() -> None:
+    """Terms grow, observers are told of what was won, and never go back."""
+    counts = search(election_world.World, range(FEW))
+    assert counts["told"] > counts["resigns"] > FEW
+
+
+def test_a_few_strays() -> None:
+    """One holder at a time, and the quorum has its nodes back at the end."""
+    assert search(stray_world.World, range(FEW))["ours held"] > FEW
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(900)
+def test_many_strays() -> None:
+    """The same, often; and everything that is provided for does happen."""
+    counts = search(stray_world.World, range(MANY))
+    assert [what for what in SOMETIMES if not counts[what]] == []
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("kind", "variant"), [(kind, name) for kind, variants in VARIANTS.items() for name in variants]
+)
+def test_a_wrong_variant_is_caught(kind: str, variant: str) -> None:
+    """A run in which the rule is missing breaks what the rule is there for."""
+    make, rules = VARIANTS[kind][variant]
+    with make():
+        assert first(WORLDS[kind][0], rules, range(ENOUGH)) is not None
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("kind", WORLDS)
+def test_one_seed_decides_everything(kind: str) -> None:
+    """The same seed gives the same run."""
+    make, what = WORLDS[kind]
+    runs = [make(3) for _ in range(2)]
+    with silence():
+        seen = [(getattr(run.run(), what), run.counts) for run in runs]
+    assert seen[0] == seen[1]
+    assert all(seen[0])
