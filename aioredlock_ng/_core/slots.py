@@ -26,7 +26,7 @@ def most_granted(slots: Iterable[int]) -> tuple[int, int]:
     return -slot, most
 
 
-def look(permits: int, chance: float, named: int | None = None) -> tuple[int, int]:
+def find_slot(permits: int, chance: float, named: int | None = None) -> tuple[int, int]:
     """Return the slot that all nodes are to begin with, and at how many they are to look from there on.
 
     The first try of a call, for which none is `named`, looks at all of them, so that it finds the last one

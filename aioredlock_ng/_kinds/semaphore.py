@@ -15,7 +15,7 @@ from .. import _scripts
 from .._core.command import Answer, Reply
 from .._core.keyspace import SLOTS
 from .._core.seats import Seat
-from .._core.slots import MAX_PERMITS, look
+from .._core.slots import MAX_PERMITS, find_slot
 from . import answers
 from .kind import Holder, Kind, Operation
 
@@ -65,7 +65,7 @@ class _Semaphore(Kind):
 
     def acquire_words(self, seat: Seat, named: int | None, chance: Callable[[], float]) -> tuple[bytes, ...]:
         """Return the first slot to try, and how many to try from there on."""
-        return tuple([b"%d" % number for number in look(self.permits, chance(), named)])
+        return tuple([b"%d" % number for number in find_slot(self.permits, chance(), named)])
 
 
 @lru_cache(MAX_PERMITS)
