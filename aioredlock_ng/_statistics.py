@@ -37,7 +37,7 @@ class NodeStatistics:
 
     @classmethod
     def of(cls, name: str, status: NodeStatus, clock: float | None) -> NodeStatistics:
-        """Make it from a node's standing."""
+        """Make it from a node's status."""
         return cls(
             name=name,
             state=status.state,
@@ -89,8 +89,8 @@ class ManagerStatistics:
     handed_off: int
     """Of these, the ones that came from another task of this process, for which no node was asked (R43)."""
     refused: int
-    """Tries that were not a win, those included that a task of this process was in the way of, for which no
-    node was asked; of those that were cancelled, the ones that had been decided."""
+    """Attempts that did not get the lock, those included that a task of this process was in the way of, for
+    which no node was asked; of those that were cancelled, the ones that had been decided."""
     gave_up: int
     """Calls of `acquire` and `try_acquire` that ended without the lock: see `events.GaveUp`."""
     extended: int

@@ -29,14 +29,14 @@ from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._kinds.read_write import READ, WRITE
 from aioredlock_ng._kinds.semaphore import semaphore
-from aioredlock_ng._node.pipe import TAGS, words
+from aioredlock_ng._node.pipe import REQUEST_IDS, words
 from aioredlock_ng.testing import LocalNodes, NoServerError
 from benchmarks.report import Report, environment
 
 Words = tuple[bytes | str | int, ...]
 
 PREFIX = b"redlock:"
-SENTINEL = PREFIX + b"{meta}"
+RECORD = PREFIX + b"{meta}"
 OWNER = b"%040x:1763640000000:host.example.org:12345" % (1 << 159)
 TTL, FENCE_TTL = 10.0, 600.0
 LOCKS = 800
@@ -94,30 +94,30 @@ class Locks:
 
     def release(self, i: int, _: int) -> Sequence[Words]:
         """The Redlock page's script."""
-        return ((*words(_mutex(i, fenced=False).release(OWNER, TTL)), TAGS[0]),)
+        return ((*words(_mutex(i, fenced=False).release(OWNER, TTL)), REQUEST_IDS[0]),)
 
     def acquire_and_look(self, i: int) -> Sequence[Words]:
         """The Redlock page's command, and a look whether the node remembers."""
-        return (*self.acquire(i), ("GET", SENTINEL))
+        return (*self.acquire(i), ("GET", RECORD))
 
     def acquire_fenced(self, i: int) -> Sequence[Words]:
-        """The script; stamp and tag are what a node adds."""
+        """The script; precondition and request id are what a node adds."""
         proposed = ballot(0, int(time.time() * 1000))
         command = _mutex(i, fenced=True).acquire(OWNER, TTL, proposed)
-        assert command.proof is Proof.STAMPED, "a node adds the stamp"
-        return ((*words(command), *self._stamp, TAGS[0]),)
+        assert command.proof is Proof.CONDITIONAL, "a node adds the precondition"
+        return ((*words(command), *self._stamp, REQUEST_IDS[0]),)
 
     def release_fenced(self, i: int, fence: int) -> Sequence[Words]:
         """The script, with the fence."""
-        return ((*words(_mutex(i, fenced=True).release(OWNER, TTL, fence)), TAGS[0]),)
+        return ((*words(_mutex(i, fenced=True).release(OWNER, TTL, fence)), REQUEST_IDS[0]),)
 
     def extend(self, i: int, _: int) -> Sequence[Words]:
         """The script, without a fence."""
-        return ((*words(_mutex(i, fenced=False).extend(OWNER, TTL)), TAGS[0]),)
+        return ((*words(_mutex(i, fenced=False).extend(OWNER, TTL)), REQUEST_IDS[0]),)
 
     def extend_fenced(self, i: int, fence: int) -> Sequence[Words]:
         """The script, with the fence."""
-        return ((*words(_mutex(i, fenced=True).extend(OWNER, TTL, fence)), *self._stamp, TAGS[0]),)
+        return ((*words(_mutex(i, fenced=True).extend(OWNER, TTL, fence)), *self._stamp, REQUEST_IDS[0]),)
 
     def delifeq(self, i: int, _: int = 0) -> Sequence[Words]:
         """Valkey 9: one native command."""
@@ -150,21 +150,21 @@ class Batches:
         keys = [key for lock in self._locks(i) for key in (_key(lock), _counter(lock))]
         proposed = b"%d" % ballot(0, int(time.time() * 1000))
         owners = [OWNER] * self._size
-        arguments = (ttls[0], proposed, b"1", ttls[1], *owners, *self._stamp, TAGS[0])
-        return (_evalsha(_scripts.ACQUIRE_MANY, [*keys, SENTINEL], *arguments),)
+        arguments = (ttls[0], proposed, b"1", ttls[1], *owners, *self._stamp, REQUEST_IDS[0])
+        return (_evalsha(_scripts.ACQUIRE_MANY, [*keys, RECORD], *arguments),)
 
     def extend(self, i: int, fence: int) -> Sequence[Words]:
         """All with one fence."""
         ttls = b"%d" % (TTL * 1000), b"%d" % (FENCE_TTL * 1000)
         keys = [key for lock in self._locks(i) for key in (_key(lock), _counter(lock))]
         of_locks = (OWNER, b"%d" % fence) * self._size
-        arguments = (*ttls, *of_locks, *self._stamp, TAGS[0])
-        return (_evalsha(_scripts.EXTEND_MANY, [*keys, SENTINEL], *arguments),)
+        arguments = (*ttls, *of_locks, *self._stamp, REQUEST_IDS[0])
+        return (_evalsha(_scripts.EXTEND_MANY, [*keys, RECORD], *arguments),)
 
     def release(self, i: int, _: int) -> Sequence[Words]:
         """Each tells its listeners, of which there are none."""
         keys = [_key(lock) for lock in self._locks(i)]
-        return (_evalsha(_scripts.RELEASE_MANY, keys, b"1", *[OWNER] * self._size, TAGS[0]),)
+        return (_evalsha(_scripts.RELEASE_MANY, keys, b"1", *[OWNER] * self._size, REQUEST_IDS[0]),)
 
     def _locks(self, i: int) -> range:
         return range(i, i + self._size)
@@ -180,16 +180,16 @@ class Sharing:
         self._crowd = crowd
 
     def acquire(self, i: int) -> Sequence[Words]:
-        """The script; stamp and tag are what a node adds."""
+        """The script; precondition and request id are what a node adds."""
         return (self._enter(_owner(i), i, TTL),)
 
     def release(self, i: int, _: int) -> Sequence[Words]:
         """The script, as where no node stands at another fence."""
-        return ((*words(self._lock(i).release(_owner(i), TTL)), TAGS[0]),)
+        return ((*words(self._lock(i).release(_owner(i), TTL)), REQUEST_IDS[0]),)
 
     def extend(self, i: int, fence: int) -> Sequence[Words]:
         """The script, with the fence."""
-        return ((*words(self._lock(i).extend(_owner(i), TTL, fence)), *self._stamp, TAGS[0]),)
+        return ((*words(self._lock(i).extend(_owner(i), TTL, fence)), *self._stamp, REQUEST_IDS[0]),)
 
     def others(self) -> Sequence[Words]:
         """The crowd: each for as long as the measurement takes."""
@@ -197,7 +197,7 @@ class Sharing:
 
     def _enter(self, owner: bytes, i: int, ttl: float) -> Words:
         proposed = ballot(0, int(time.time() * 1000))
-        return (*words(self._lock(i).acquire(owner, ttl, proposed)), *self._stamp, TAGS[0])
+        return (*words(self._lock(i).acquire(owner, ttl, proposed)), *self._stamp, REQUEST_IDS[0])
 
     def _lock(self, i: int) -> Primitive:
         key = PREFIX + b"crowd" if self._crowd else _key(i)
@@ -207,7 +207,7 @@ class Sharing:
             (key,),
             counters=(PREFIX + b"fence:{" + key + b"}",),
             beside=(mark_key(PREFIX, QUEUE, key),),
-            incarnation=SENTINEL,
+            incarnation=RECORD,
             fence_ttl=FENCE_TTL,
         )
 
@@ -224,15 +224,15 @@ class Permits:
         """The script, which walks from any slot on."""
         proposed, look = ballot(0, int(time.time() * 1000)), (i % self._permits, self._permits)
         command = self._lock(i).acquire(OWNER, TTL, proposed, look=look)
-        return ((*words(command), *self._stamp, TAGS[0]),)
+        return ((*words(command), *self._stamp, REQUEST_IDS[0]),)
 
     def release(self, i: int, _: int) -> Sequence[Words]:
         """The script, as where no node stands at another fence."""
-        return ((*words(self._lock(i).at(0).release(OWNER, TTL)), TAGS[0]),)
+        return ((*words(self._lock(i).at(0).release(OWNER, TTL)), REQUEST_IDS[0]),)
 
     def extend(self, i: int, fence: int) -> Sequence[Words]:
         """The script, with the fence."""
-        return ((*words(self._lock(i).at(0).extend(OWNER, TTL, fence)), *self._stamp, TAGS[0]),)
+        return ((*words(self._lock(i).at(0).extend(OWNER, TTL, fence)), *self._stamp, REQUEST_IDS[0]),)
 
     def others(self) -> Sequence[Words]:
         """The holders of all other permits, for as long as the measurement takes."""
@@ -248,7 +248,7 @@ class Permits:
         key = self._key(i)
         counters = (mark_key(PREFIX, SLOTS, key),)
         kind = semaphore(self._permits)
-        return Primitive(kind, ("",), (key,), counters=counters, incarnation=SENTINEL, fence_ttl=FENCE_TTL)
+        return Primitive(kind, ("",), (key,), counters=counters, incarnation=RECORD, fence_ttl=FENCE_TTL)
 
 
 def _owner(i: int) -> bytes:
@@ -273,7 +273,7 @@ def _mutex(i: int, *, fenced: bool) -> Primitive:
         (f"bench:{i}",),
         (_key(i),),
         counters=(_counter(i),) if fenced else (),
-        incarnation=SENTINEL if fenced else None,
+        incarnation=RECORD if fenced else None,
         fence_ttl=FENCE_TTL,
     )
 
@@ -284,7 +284,7 @@ def _called(evalsha: Words, function: str) -> Words:
 
 def ways(client: Redis, wire: Wire) -> Iterator[Way]:
     """Make those that the server can do."""
-    incarnation: Any = client.get(SENTINEL)
+    incarnation: Any = client.get(RECORD)
     of = Locks(incarnation)
     yield Way(name="SET NX PX; release.lua", acquire=of.acquire, release=of.release, extend=of.extend)
     yield Way(

@@ -10,8 +10,6 @@ import signal
 from collections.abc import Awaitable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from .._settings.options import parse_duration
-
 if TYPE_CHECKING:
     from .. import LockManager
 
@@ -89,6 +87,8 @@ def add_quarantine_option(parser: argparse.ArgumentParser, default: str) -> None
 def duration(text: str) -> float:
     """Read an option that is a time; the result is in seconds."""
     try:
+        from .._settings.options import parse_duration
+
         return parse_duration(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
@@ -120,6 +120,8 @@ def clients_quarantine() -> float | None:
     if not text:
         return None
     try:
+        from .._settings.options import parse_duration
+
         return parse_duration(text)
     except ValueError as error:
         raise UsageError(f"{QUARANTINE_VARIABLE}: {error}") from None

@@ -180,7 +180,6 @@ async def _serve(manager: LockManager, site: Site, bind: tuple[str, int]) -> int
     from .._dashboard.site import HEADERS
     from ..contrib.aiohttp._page import add_page
     from .common import until_signal
-    from .dashboard import IDLE_TIME, Doorway
 
     async def protect(_request: web.Request, response: web.StreamResponse) -> None:
         for name, value in HEADERS.items():  # also of what is answered without the page

@@ -84,7 +84,7 @@ class ClusterCaller:
         """Continue a search on its own server: another one would not know the cursor, and skip keys."""
         cursor = arguments[0]
         if cursor != b"0" and self._searches.pop(cursor, None) != server.name:
-            raise ResponseError("the slot of the prefix moved to another server during the search")
+            raise ResponseError("the slot of the prefix went to another server during the search")
         reply = await server.execute_command(b"SCAN", *arguments)
         if isinstance(reply, list) and reply and reply[0] not in (b"0", "0"):
             following = reply[0].encode() if isinstance(reply[0], str) else bytes(reply[0])

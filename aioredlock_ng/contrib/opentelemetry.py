@@ -145,7 +145,7 @@ class OpenTelemetryHooks(Hooks):
         call.end()
 
     def on_refused(self, event: Refused) -> None:
-        """Count a try that was not a win."""
+        """Count an attempt that did not get the lock."""
         self._refused.add(1, {**self._of(event), REASON: "taken" if event.taken else "no_quorum"})
 
     def on_waiting(self, event: Waiting) -> None:

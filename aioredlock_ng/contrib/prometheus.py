@@ -12,12 +12,12 @@ metric, each with the namespace        labels     what it counts
 =====================================  =========  ====================================================
 `acquire_duration_seconds`             l k o      calls of `acquire`, by how they ended: outcome is
                                                   ``won``, ``taken``, ``no_quorum``, ``cancelled``
-`refused_total`                        l k r      tries that were not a win: ``taken``, ``no_quorum``
+`refused_total`                        l k r      attempts without a lock: ``taken``, ``no_quorum``
 `waits_total`                          l k b      calls that had to wait: behind ``nodes``, or a task of
                                                   this ``process``
-`handed_off_total`                      l k        acquires for which no node was asked (R43)
-`calls_ahead`                          l          calls before the last one that was refused, in line for
-                                                  a fair lock (R28)
+`handed_off_total`                     l k        acquires for which no node was asked (R43)
+`calls_ahead`                          l          calls before the last refused one, in the queue of a
+                                                  fair lock (R28)
 `hold_duration_seconds`                l k        leases that ended, by how long they were held
 `extensions_total`                     l k o      extensions: ``extended``, ``unanswered``, ``refused``
 `losses_total`                         l k r      leases lost, by `LossReason`
@@ -25,7 +25,7 @@ metric, each with the namespace        labels     what it counts
 `node_up`, `node_quarantined`          n          1 or 0
 `node_round_trip_seconds`              n          of the last heartbeat
 `node_clock_offset_seconds`            n          how far its clock is ahead of this machine's (R14)
-`node_pending_releases`                   n          releases that it has not acknowledged (R5)
+`node_pending_releases`                n          releases that it has not acknowledged (R5)
 `clock_steps_total`                    n          jumps of its clock; ``""``: of our own
 `quorum_margin`                        –          nodes that may fail until nothing can be locked; less
                                                   than 0: so many are missing; of several managers the least
@@ -169,7 +169,7 @@ class PrometheusHooks(Hooks):
         self._at(self._acquires, event.label, event.kind, outcome(event)).observe(event.waited)
 
     def on_refused(self, event: Refused) -> None:
-        """Count a try that was not a win."""
+        """Count an attempt that did not get the lock."""
         reason = "taken" if event.taken else "no_quorum"
         self._at(self._refused, event.label, event.kind, reason).inc()
         if event.kind == "fair":

@@ -230,7 +230,7 @@ def initialise(urls: Sequence[str], prefix: str = DEFAULT_PREFIX) -> None:
     key = keyspace.incarnation_key(prefix.encode())
     for url in urls:
         with suppress(RedisError), Redis.from_url(url, socket_timeout=TIMEOUT) as client:
-            _, stored = client.eval(_scripts.INIT.source, 1, key, len(urls), 0, 0, "local nodes", "tag")
+            _, stored = client.eval(_scripts.INIT.source, 1, key, len(urls), 0, 0, "local nodes", "id")
             incarnation = parse(stored)
             if incarnation is not None:
                 client.set(key, bytes(replace(incarnation, floor=0)))

@@ -38,7 +38,7 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
         "The quorum",
         (
             Panel(
-                "Nodes that may fail yet",
+                "Node failures tolerated",
                 "none",
                 (("min(redlock_quorum_margin)", ""),),
                 kind="stat",
@@ -50,7 +50,7 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
             _lines("Nodes that are up", "none", "min by (node) (redlock_node_up)", "{{node}}"),
             _lines("Round trip", "s", "max by (node) (redlock_node_round_trip_seconds)", "{{node}}"),
             _lines("Clocks", "s", "max by (node) (redlock_node_clock_offset_seconds)", "{{node}}"),
-            _lines("Releases owed", "none", "sum by (node) (redlock_node_pending_releases)", "{{node}}"),
+            _lines("Releases pending", "none", "sum by (node) (redlock_node_pending_releases)", "{{node}}"),
         ),
     ),
     (
@@ -99,7 +99,7 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
                 "{{label}} {{behind}}",
             ),
             _lines(
-                "Tries that are refused",
+                "Refused attempts",
                 "ops",
                 _rate("redlock_refused_total", "label, reason"),
                 "{{label}} {{reason}}",
@@ -107,7 +107,7 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
             _lines(
                 "Handed off within a process", "ops", _rate("redlock_handed_off_total", "label"), "{{label}}"
             ),
-            _lines("Calls ahead in line", "none", "max by (label) (redlock_calls_ahead)", "{{label}}"),
+            _lines("Calls ahead in the queue", "none", "max by (label) (redlock_calls_ahead)", "{{label}}"),
             _lines("Extensions", "ops", _rate("redlock_extensions_total", "outcome"), "{{outcome}}"),
             Panel(
                 "Clocks that jumped, loops that stood still",
