@@ -30,6 +30,9 @@ _PRELUDE: Final = resources.files(__package__).joinpath("_memory_prelude.lua")
 _making = threading.Lock()
 """Held while Lua is made: two threads must not make two of it, whose scripts cannot call each other."""
 
+_forks = 0
+"""How often this process was forked from another: each time there is a new Lua."""
+
 
 def _lua() -> Any:
     """Return what is shared by all masters: Lua, and the functions of its prelude."""
@@ -62,8 +65,8 @@ def compiled(source: bytes) -> Any:
 
 def _begin_again() -> None:
     """Have a forked child make a Lua of its own: a thread of the parent may be inside the one that it has."""
-    global _making  # noqa: PLW0603
-    _making = threading.Lock()
+    global _making, _forks
+    _making, _forks = threading.Lock(), _forks + 1
     _made.cache_clear()
     compiled.cache_clear()
 
@@ -79,12 +82,17 @@ class Commands:
         ImportError: lupa is not installed.
     """
 
-    __slots__ = ("_lua_type", "_redis", "_run")
+    __slots__ = ("_forks", "_lua_type", "_process", "_redis", "_run")
 
     def __init__(self, process: MemoryProcess) -> None:
-        lua, self._lua_type, _, bind, self._run = _lua()
         # Lua must not own the process that owns this: nothing would find that circle.
-        self._redis = bind(_executing(weakref.ref(process), lua.table_from))
+        self._process = weakref.ref(process)
+        self._bind()
+
+    def _bind(self) -> None:
+        lua, self._lua_type, _, bind, self._run = _lua()
+        self._redis = bind(_executing(self._process, lua.table_from))
+        self._forks = _forks
 
     def run(self, script: Any, keys: int, words: tuple[bytes, ...]) -> Any:
         """Run a script, of which the first `keys` words are the keys; return its reply.
@@ -92,6 +100,8 @@ class Commands:
         Raises:
             CommandError: the reply is an error.
         """
+        if self._forks != _forks:  # a master that was made before the fork
+            self._bind()
         error, status, is_array, *values = self._run(script, self._redis, keys, *words)
         if error is not None:
             raise CommandError(error.decode())

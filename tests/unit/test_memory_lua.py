@@ -58,16 +58,21 @@ def test_masters_of_several_threads_keep_apart() -> None:
 
 
 @pytest.mark.process
-def test_a_child_that_was_forked_while_a_script_ran_has_masters_of_its_own() -> None:
+@pytest.mark.parametrize("made", ["before the fork", "after it"])
+def test_a_child_that_was_forked_while_a_script_ran_has_a_lua_of_its_own(made: str) -> None:
     """The thread that is inside Lua does not exist there, and never comes out of it."""
     lines = (
         "import os, threading, time",
         "from aioredlock_ng.testing import MemoryNode, SimLoop",
+        "node = None",
         "async def run(lua):",
-        "    return MemoryNode().execute([b'EVAL', lua, b'0'])",
+        "    global node",
+        "    node = node or MemoryNode()",
+        "    return node.execute([b'EVAL', lua, b'0'])",
         'busy = b\'redis.call("GET", "a"); for i = 1, 2e8 do end return 1\'',
         "threading.Thread(target=SimLoop.run, args=[run(busy)], daemon=True).start()",
         "time.sleep(0.2)",
+        f"node = node if {made!r} == 'before the fork' else None",
         "if os.fork(): os._exit(os.waitstatus_to_exitcode(os.wait()[1]))",
         "os._exit(SimLoop.run(run(b'return 7')) != b':7\\r\\n')",
     )
