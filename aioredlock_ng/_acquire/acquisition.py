@@ -219,9 +219,8 @@ class Acquisition:
             if not single_try:
                 self._emit_waiting(None)
             # A non-blocking call that finds a contender without a verdict waits for that verdict, no longer.
-            if await session.sleeps.wait(
-                place.future, deadline.for_answers() if single_try else deadline.room()
-            ):
+            limit = deadline.for_answers() if single_try else deadline.room()
+            if await session.sleeps.wait(place.future, limit):
                 deadline.goes_on_from(entry.refusal, entry.answered_at)
                 return
         except BaseException:

@@ -106,18 +106,20 @@ class Deadline:
         The contender inside asks the nodes on behalf of all tasks behind it, so its answers count for them.
         """
         if self.for_quorum is not None and not self.single_try:
-            self._check_quorum_in(self.for_quorum - self.used, entry, place, self.for_quorum)
+            self._check_quorum_in(self.for_quorum - self.used, entry, place)
 
     def watch_no_more(self) -> None:
         """Stop what `watch_quorum` has started."""
         if self._timer is not None:
             self._timer.cancel()
 
-    def _check_quorum_in(self, seconds: float, entry: NameQueue, place: QueueEntry, limit: float) -> None:
+    def _check_quorum_in(self, seconds: float, entry: NameQueue, place: QueueEntry) -> None:
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(seconds, self._check_quorum, entry, place, limit)
+        self._timer = loop.call_later(seconds, self._check_quorum, entry, place)
 
-    def _check_quorum(self, entry: NameQueue, place: QueueEntry, limit: float) -> None:
+    def _check_quorum(self, entry: NameQueue, place: QueueEntry) -> None:
+        limit = self.for_quorum
+        assert limit is not None, "a quorum is watched only where it has a limit"
         left = max(entry.answered_at, self.began) + limit - self.clock.now()
         missing = entry.held is None and isinstance(entry.refusal, QuorumUnavailableError)
         # Missing for too long: this call ends with the refusal of the contender inside.
@@ -127,4 +129,4 @@ class Deadline:
             return
         # A quorum has answered not long ago, or the lock is held: check again when that may have changed.
         least = self.node_timeout if missing else max(self.node_timeout, limit / CHECKS)
-        self._check_quorum_in(max(left, least), entry, place, limit)
+        self._check_quorum_in(max(left, least), entry, place)

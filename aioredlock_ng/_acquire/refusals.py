@@ -180,6 +180,8 @@ class LocalRefusals:
     def check_deadlock(self, primitive: Primitive, *, reentrant: bool = False) -> None:
         """Raise an error if this task, or thread, would wait for a lock that its own block holds.
 
+        Names that this process uses for another kind are refused first (`check_kind`).
+
         A call with `reentrant` comes here if no lease of its own task covers what it wants (R27).
         """
         names = primitive.names

@@ -86,9 +86,9 @@ def add_quarantine_option(parser: argparse.ArgumentParser, default: str) -> None
 
 def duration(text: str) -> float:
     """Read an option that is a time; the result is in seconds."""
-    try:
-        from .._settings.options import parse_duration
+    from .._settings.options import parse_duration  # `--help` needs none of the settings
 
+    try:
         return parse_duration(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
@@ -120,10 +120,8 @@ def clients_quarantine() -> float | None:
     if not text:
         return None
     try:
-        from .._settings.options import parse_duration
-
-        return parse_duration(text)
-    except ValueError as error:
+        return duration(text)
+    except argparse.ArgumentTypeError as error:
         raise UsageError(f"{QUARANTINE_VARIABLE}: {error}") from None
 
 

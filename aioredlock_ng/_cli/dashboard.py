@@ -16,12 +16,19 @@ from typing import TYPE_CHECKING, Final, final
 
 from .._dashboard.access import LOOPBACK
 from .._log import report
-from .common import UsageError, add_node_options, clients_quarantine, duration, make_manager
+from .common import (
+    UsageError,
+    add_node_options,
+    clients_quarantine,
+    closing,
+    duration,
+    make_manager,
+    until_signal,
+)
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from .. import LockManager
     from .._dashboard.site import Site
     from .common import Subcommands
 
@@ -129,7 +136,7 @@ def _run(arguments: argparse.Namespace) -> int:
     log = logging.StreamHandler()
     log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     with logged_by(log):
-        return asyncio.run(_serve(manager, options.site(manager), arguments.bind))
+        return asyncio.run(closing(manager, _serve(options.site(manager), arguments.bind)))
 
 
 def _is_loopback(host: str) -> bool:
@@ -173,13 +180,12 @@ def _token(path: Path) -> str:
     raise UsageError(f"--token-file: {path} is not one line of text of at most {_LONGEST_TOKEN} bytes")
 
 
-async def _serve(manager: LockManager, site: Site, bind: tuple[str, int]) -> int:
+async def _serve(site: Site, bind: tuple[str, int]) -> int:
     """Serve until a signal comes; Ctrl-C is the ordinary end."""
     from aiohttp import web
 
     from .._dashboard.site import HEADERS
     from ..contrib.aiohttp._page import add_page
-    from .common import until_signal
 
     async def protect(_request: web.Request, response: web.StreamResponse) -> None:
         for name, value in HEADERS.items():  # also of what is answered without the page
@@ -204,7 +210,6 @@ async def _serve(manager: LockManager, site: Site, bind: tuple[str, int]) -> int
             await runner.cleanup()  # before the server is waited for, which waits for its connections
     finally:
         await runner.cleanup()
-        await manager.aclose()
     return 128 + signal.SIGTERM if ended_by == signal.SIGTERM else 0
 
 

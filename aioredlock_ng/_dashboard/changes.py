@@ -194,8 +194,8 @@ def _holder_events(before: Picture, now: Picture) -> list[Event]:
     to that, or from it.
     """
     gone = {holder: ttl for holder, ttl in before.holders.items() if holder not in now.holders}
-    came = [holder for holder in now.holders if holder not in before.holders]
-    heirs = {holder.slot: holder for holder in came if holder.kind not in ("read", "kept")}
+    came = [holder for holder in now.holders if holder not in before.holders and holder.kind != "kept"]
+    heirs = {holder.slot: holder for holder in came if holder.kind != "read"}
     found, handed = [], set()
     for holder, ttl in gone.items():
         heir = heirs.get(holder.slot)
@@ -206,11 +206,7 @@ def _holder_events(before: Picture, now: Picture) -> list[Event]:
             handed.add(heir)
         else:
             found.append(_of("released", holder))
-    found += [
-        _of("granted", holder, now.holders[holder])
-        for holder in came
-        if holder not in handed and holder.kind != "kept"
-    ]
+    found += [_of("granted", holder, now.holders[holder]) for holder in came if holder not in handed]
     return found + [
         _of("extended", holder, ttl)
         for holder, ttl in now.holders.items()

@@ -117,7 +117,7 @@ class Tripwire:
         self._run = run
         self._at = at
         self._waking = waking
-        self.sleeps = 0
+        self.pauses = 0
         self.tripped = False
         """Whether the task was cancelled while the coroutine ran."""
         self.end: End | None = None
@@ -137,8 +137,8 @@ class Tripwire:
             except BaseException:
                 self._ended = True
                 raise
-            self.sleeps += 1
-            if self.sleeps == self._at:
+            self.pauses += 1
+            if self.pauses == self._at:
                 self._trip(pause)
             raised = None
             try:

@@ -262,7 +262,7 @@ async def cancel_at(
         async with clean(case):
             wire = await trip(operation(case), at, waking=waking)
         assert asyncio.all_tasks() == before
-        return wire.sleeps >= at
+        return wire.pauses >= at
 
 
 @pytest.mark.heavy

@@ -541,7 +541,7 @@ def test_cancelled_at_every_pause_of_an_acquire(
             for node in w.nodes:
                 node.latency = LATENCY
             await fence_of(w.manager, *names, blocking_timeout=SETTLED)
-            return wire.sleeps >= at_pause
+            return wire.pauses >= at_pause
 
     async def main() -> None:
         pause = 1

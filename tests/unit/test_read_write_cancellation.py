@@ -236,7 +236,7 @@ async def cancel_at(operation, beside, condition, at, *, waking):
         await clean(case)
         await check_next(case)
         assert asyncio.all_tasks() == before
-        return wire.sleeps >= at
+        return wire.pauses >= at
 
 
 @pytest.mark.parametrize("waking", [False, True], ids=["asleep", "waking"])
