@@ -64,7 +64,7 @@ class ReleaseListener:
         self.slot = ANY
 
     def told(self, node: int, listeners: int, slot: int = ANY) -> None:
-        """Take a node's notification, which was sent to so many `listeners`."""
+        """Take a node's notification; `listeners` is the number of processes that it was sent to."""
         self.listeners = listeners
         # It belongs to a release that was passed by.
         if (slot, node) in self._late:

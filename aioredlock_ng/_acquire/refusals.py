@@ -281,7 +281,7 @@ class _Found(NamedTuple):
 async def other_kind(
     outbox: Outbox, primitive: Primitive, refusal: LockNotAcquiredError, timeout: float
 ) -> ConfigurationError | None:
-    """Return an error if keys have another type on so many nodes that no majority is left, else None.
+    """Return an error if too few nodes are left on which no key has another type, else None.
 
     The nodes are asked once, when it costs the quorum.
 

@@ -73,7 +73,7 @@ class Sleeps:
         return done
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for so many seconds; raises as `wait` does."""
+        """Wait for a number of seconds; raises as `wait` does."""
         await self.wait(asyncio.get_running_loop().create_future(), seconds)
 
     def end(self) -> None:

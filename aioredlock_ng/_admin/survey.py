@@ -1,4 +1,4 @@
-"""Looking at all locks from outside: which there are, what nodes hold under each, who waits in line (R28)."""
+"""Inspects all locks from outside: their names, what nodes hold under each, and the queues for them (R28)."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def _oddity(lock: LockInspection) -> str:
 
 
 def _fitted(rows: Sequence[tuple[str, ...]], styles: Sequence[str], width: int) -> list[Line]:
-    """Lay out the rows of locks on a screen of so many columns."""
+    """Lay out the rows of locks on a screen with a given number of columns."""
     lines = table(rows, styles)
     if all(cells(line.text) <= width for line in lines):
         return lines

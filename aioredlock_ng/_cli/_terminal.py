@@ -143,7 +143,7 @@ class Snapshots:
         self._first = True
 
     def show(self, draw: Callable[[int | None, int | None], Sequence[Line]]) -> None:
-        """Show the picture that `draw` makes for so many lines and columns; None: there is no end of them."""
+        """Show the picture that `draw` makes for a number of lines and columns; None: without a limit."""
         lines = draw(None, None)
         write(lines if self._first else [Line(""), *lines], self._stream)
         self._first = False

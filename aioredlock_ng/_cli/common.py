@@ -165,7 +165,7 @@ async def closing(manager: LockManager, work: Awaitable[T]) -> T:
 
 
 async def until_signal(work: Coroutine[None, None, None], seconds: float | None = None) -> int | None:
-    """Run it to its end, for so many seconds at most, or until SIGINT or SIGTERM; return the signal.
+    """Run it until it ends, its time is up, or SIGINT or SIGTERM comes; return the signal.
 
     What it raises is raised.
     """

@@ -77,7 +77,7 @@ MAX_CROWD: Final = 10_000
 
 
 def should_retry_now(listeners: int, chance: float) -> bool:
-    """Whether one of so many `listeners` retries when a release is notified, or waits for the next one (R33).
+    """Whether a waiter among `listeners` retries at a notification, or waits for the next one (R33).
 
     A crowd of 0 is one of unknown size: all its members do.
     """

@@ -49,9 +49,9 @@ class Releases:
         """Queue the release of `owner` on all nodes, except for those that were never sent its acquire.
 
         The round takes at most `timeout` seconds, by default a `node_timeout`.  A `quiet` release notifies no
-        other process.  With `stays`, the keys expire after so many seconds instead of being deleted.  With a
-        `fence`, counters that are behind are raised.  With a `seat`, the call's marks are taken away, or its
-        place in the queue is kept.
+        other process.  With `stays`, in seconds, the keys expire after that time instead of being deleted.
+        With a `fence`, counters that are behind are raised.  With a `seat`, the call's marks are taken away,
+        or its place in the queue is kept.
         """
         outbox = self._outbox
         # A mutex whose counters agree: it leaves in a batch.

@@ -394,7 +394,7 @@ LOGIN = ["quorum error"] + ["reachable error"] * 3
 async def test_what_a_servers_state_comes_to(
     *, options: Any, damage: Any, ours: Any, found: list[str], words: str, make_nodes: MakeNodes
 ) -> None:
-    """What is wrong, of which node, and what would help; an record of another version stays as it is."""
+    """What is wrong, of which node, and what would help; a record of another version stays as it is."""
     nodes = make_nodes(3, options=options)
     urls = nodes.urls
     if damage is not None:

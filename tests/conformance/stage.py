@@ -74,7 +74,7 @@ def refused(answer: Any, seconds: float | None) -> bool:
 
 
 async def without_a_vote(stage: Stage, why: str) -> Stamp:
-    """Make an record unlike the expected one, or return a stamp with another server's identity (R12)."""
+    """Make a record unlike the expected one, or return a stamp with another server's identity (R12)."""
     identity = await stage.identity()
     if why == "identity":
         return EXPECTED, identity[:-1]

@@ -96,7 +96,7 @@ async def test_another_type_is_an_error(stage, what, names):
 
 @pytest.mark.parametrize("why", each_reason)
 async def test_nothing_is_granted_without_a_vote(stage, why):
-    """An record that is not exactly the expected one, or another server's identity: nothing changes."""
+    """A record that is not exactly the expected one, or another server's identity: nothing changes."""
     stamp = (EXPECTED, await stage.identity())
     assert (await stage.acquire("b", stamp=stamp))[0] == 1, "this is what a vote looks like"
     now, stamp = await stage.fence(0), await without_a_vote(stage, why)

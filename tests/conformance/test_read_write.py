@@ -227,7 +227,7 @@ async def test_another_type_is_an_error(stage, mode, names, what):
 @each_mode
 @pytest.mark.parametrize("why", each_reason)
 async def test_nothing_is_granted_without_a_vote(stage, mode, why):
-    """An record that is not the expected one, or another server's identity: nothing changes (R12)."""
+    """A record that is not the expected one, or another server's identity: nothing changes (R12)."""
     stamp: Stamp = (EXPECTED, await stage.identity())
     assert (await stage.ask(mode, "b", stamp=stamp))[0] == 1, "this is what a vote looks like"
     stamp = await without_a_vote(stage, why)

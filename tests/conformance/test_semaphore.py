@@ -148,7 +148,7 @@ async def test_each_slot_has_a_counter_of_its_own(stage):
 
 @pytest.mark.parametrize("why", each_reason)
 async def test_nothing_is_granted_without_a_vote(stage, why):
-    """An record that is not the expected one, or another server's identity: nothing changes (R12)."""
+    """A record that is not the expected one, or another server's identity: nothing changes (R12)."""
     await stage.put_slots((1, OURS, 30), (2, OTHERS, 30))
     stamp = await without_a_vote(stage, why)
     code, nothing, _, slot = await stage.ask(stamp=stamp, owner=THIRD)

@@ -116,7 +116,7 @@ def test_a_name_touches_its_own_keys_and_no_other_names(one: str, other: str) ->
 
 @pytest.mark.parametrize("mark", RESERVED_NAMES)
 def test_a_name_cannot_begin_like_our_own_keys(mark: str) -> None:
-    """Whatever follows the mark: no name reaches a counter or an record, in any call that takes one."""
+    """Whatever follows the mark: no name reaches a counter or a record, in any call that takes one."""
     for rest in ("", "x", "redlock:a}", "}", "\0"):
         manager = LockManager(["redis://any"])
         with pytest.raises(ValueError, match="reserved"):

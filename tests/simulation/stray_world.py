@@ -3,7 +3,7 @@
 The shipping manager over masters in memory, on virtual time; one seed decides everything.  Clients of the
 quorum and of the stray list take and give back one name at random times, while nodes freeze, lose their
 connections and their memory.  Within the run a node or two lose their memory, and the stray client, whose
-list shares them, finds them without an record: it uses them, or states by `init` that they are its own.
+list shares them, finds them without a record: it uses them, or states by `init` that they are its own.
 
 What R12a does not promise is left out of the run, or of the judgement: a shared node is not out of reach
 for long, so that both find out about each other; a majority of the quorum remembers; and a stray client that

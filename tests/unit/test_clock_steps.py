@@ -219,7 +219,7 @@ async def test_two_clients_restart_a_quarantine_once() -> None:
 
 
 async def test_a_restart_that_was_overtaken_is_repeated() -> None:
-    """`init` wrote an record by which the node may vote, between the jump and the restart: that goes by
+    """`init` wrote a record by which the node may vote, between the jump and the restart: that goes by
     that one then, and the vote is not back before the quarantine is over (R14).
     """
 

@@ -34,7 +34,7 @@ DISPENSABLE: Final = {
     SEMAPHORES: Dispensable(SLOT_RIGHTS, "other locks do not need this"),
     FAIR: Dispensable(f"{READER_RIGHTS} {LINE_RIGHTS}", "other locks do not need this"),
 }
-"""Of what a diagnosis tries, what locks do without; to send scripts anew only on nodes by URL."""
+"""What locks can do without, of what a diagnosis tries; sending a script again only on nodes by URL."""
 
 
 NOT_ASKED: Final = Silence("not asked", sent=False)

@@ -297,7 +297,7 @@ async def try_listening(session: Session, node: Node, timeout: float) -> Silence
 async def _load_scripts(session: Session, node: Node, timeout: float) -> None:
     """Let the server know the scripts again, if it has forgotten them.
 
-    A command that it does not know is sent anew for a lock, but not when the release behind it is queued.
+    A command that it does not know is sent again for a lock, but not when the release behind it is queued.
     Whether this is allowed does not matter: where it must be, there is no connection without it.
     """
     for script in _scripts.ALL:

@@ -162,7 +162,7 @@ async def test_a_plain_vote_rests_on_the_look_behind_it(missing: int) -> None:
     talk, votes = make()
     del talk.replies[missing - 1]
     ended = talk.hear(talk.replies)
-    # Nil could be an record that is gone: then it is the next SET that an incarnation record does not fit.
+    # Nil could be a record that is gone: then it is the next SET that an incarnation record does not fit.
     following = talk.replies[missing - 1 : missing]
     assert ended == (0 if not following else missing + (following == [b"$-1\r\n"]))
     whole = (missing - 1) // 2
