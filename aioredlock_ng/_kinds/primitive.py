@@ -20,6 +20,8 @@ All times are in milliseconds.  The Redlock page's ``SET key owner NX PX ttl`` i
 this.
 """
 
+# ruff: noqa: SLF001 (one primitive is made from another)
+
 from __future__ import annotations
 
 import copy
@@ -89,7 +91,6 @@ class Primitive:
         "_fence_ttl_ms",
         "_incarnation",
         "_marks",
-        "_set_head",
         "_slot",
         "batchable",
         "block",
@@ -145,10 +146,34 @@ class Primitive:
         """Whether its commands go into batches (R42): a single name, of a kind that has scripts for them."""
         # The packed parts of batches: only the owner is new in each cycle.
         self.packed_key = bulk(keys[0])
-        self.packed_pair = self.packed_key + bulk(counters[0]) if counters else b""
+        self.packed_pair = self.packed_key + bulk(counters[0]) if counters else self.packed_key
         self.packed_incarnation = b"" if incarnation is None else packed_word(incarnation)
         self.packed_fence_ttl = packed_word(self._fence_ttl_ms)
-        self._set_head = b"*6\r\n$3\r\nSET\r\n" + self.packed_key
+
+    def over(self, name: str, key: bytes) -> Primitive:
+        """Return the same over another name, under `key`; this one has a single name, too.
+
+        Most names are used once, and this is done for each: what does not depend on the name is not worked
+        out again.
+        """
+        new = Primitive.__new__(Primitive)
+        new.kind, new.fenced, new.slot, new._slot = self.kind, self.fenced, None, self.kind.no_slot
+        new.heritable, new.block, new.batchable = self.heritable, self.block, self.batchable
+        new._incarnation, new.packed_incarnation = self._incarnation, self.packed_incarnation
+        new._fence_ttl_ms, new.packed_fence_ttl = self._fence_ttl_ms, self.packed_fence_ttl
+        new._acquire = self._acquire
+        new.weaker = None if self.weaker is None else self.weaker.over(name, key)
+        new.names, new.keys, new._counters, new._marks = (name,), (key,), (), ()
+        new.packed_key = new.packed_pair = packed = b"$%d\r\n%b\r\n" % (len(key), key)
+        # All keys beside the lock's end with it, in braces.
+        rest = -1 - len(self.keys[0])
+        if self.fenced:
+            counter = b"%b%b}" % (self._counters[0][:rest], key)
+            new._counters = (counter,)
+            new.packed_pair = b"%b$%d\r\n%b\r\n" % (packed, len(counter), counter)
+        if self._marks:
+            new._marks = tuple([b"%b%b}" % (mark[:rest], key) for mark in self._marks])
+        return new
 
     @property
     def channels(self) -> tuple[bytes, ...]:
@@ -173,7 +198,12 @@ class Primitive:
 
     def packed_set(self, owner: bytes, ttl: float) -> bytes:
         """Pack the plain acquire of a single name."""
-        return b"%b$%d\r\n%b\r\n%b" % (self._set_head, len(owner), owner, _behind_owner(ttl))
+        return b"*6\r\n$3\r\nSET\r\n%b$%d\r\n%b\r\n%b" % (
+            self.packed_key,
+            len(owner),
+            owner,
+            _behind_owner(ttl),
+        )
 
     def acquire(
         self,
@@ -268,7 +298,7 @@ class Primitive:
         """Return the primitive whose commands name only the slot that was won."""
         assert self._slot, "a kind with slots"
         won = copy.copy(self)
-        won.slot, won._slot = slot, (b"%d" % slot,)  # noqa: SLF001 (one of this very class)
+        won.slot, won._slot = slot, (b"%d" % slot,)
         return won
 
     def leave_queue(self, seat: Seat) -> Command:

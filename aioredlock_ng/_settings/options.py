@@ -243,7 +243,7 @@ def checked_names(names: tuple[str, ...]) -> tuple[str, ...]:
     if not names:
         raise ValueError("a lock needs at least one name, got none")
     for name in names:
-        _check_name(name)
+        encoded(name)
     if len(names) == 1:
         return names
     unique = tuple(sorted(set(names)))
@@ -252,18 +252,23 @@ def checked_names(names: tuple[str, ...]) -> tuple[str, ...]:
     return unique
 
 
-def _check_name(name: str) -> None:
-    _check_type("a lock name", name, str, "a str")
+def encoded(name: str) -> bytes:
+    """Return a lock name as bytes; raises if it cannot be one."""
+    if type(name) is not str:
+        _check_type("a lock name", name, str, "a str")
     if not name:
         raise ValueError("a lock name must not be empty, got ''")
     try:
-        size = len(name.encode())
+        word = name.encode()
     except UnicodeEncodeError:
         raise ValueError(f"a lock name must be encodable as UTF-8, got {name!r}") from None
-    if size > MAX_NAME_BYTES:
-        raise ValueError(f"a lock name must be at most {MAX_NAME_BYTES} bytes, got {size}: {name[:60]!r}…")
+    if len(word) > MAX_NAME_BYTES:
+        raise ValueError(
+            f"a lock name must be at most {MAX_NAME_BYTES} bytes, got {len(word)}: {name[:60]!r}…"
+        )
     if name.startswith(RESERVED_NAMES):
         raise ValueError(f"lock names that begin with one of {RESERVED_NAMES} are reserved, got {name!r}")
+    return word
 
 
 def checked_blocking(blocking: bool, blocking_timeout: Seconds | None) -> float | None:  # noqa: FBT001

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Final, TypeAlias, final
 from urllib.parse import quote
 
@@ -19,10 +18,10 @@ from .._node.connection import UrlEndpoint
 from .._node.redis_node import RedisNode
 from .._node.urls import names_redis_sentinels
 from ..errors import ConfigurationError
-from .options import Options, checked_names
+from .options import Options, checked_names, encoded
 
-MAX_PRIMITIVES: Final = 4096
-"""Primitives that a manager keeps; beyond it, the one that was unused for longest is dropped."""
+MAX_KINDS: Final = 64
+"""Kinds whose latest primitive a manager keeps; each number of permits of a semaphore is one."""
 
 NodeSpec: TypeAlias = str | Redis | RedisCluster | Node | NodeSource
 """An entry of a node list: a URL, a client, a node, or an object that makes one."""
@@ -116,26 +115,32 @@ def _why_no_node(spec: object) -> str:
 
 @final
 class Primitives:
-    """The primitives over names that a manager used recently: most are used again and again."""
+    """Makes the primitives of one manager."""
 
-    __slots__ = ("_known",)
+    __slots__ = ("_latest", "_options")
 
     def __init__(self, options: Options) -> None:
-        @lru_cache(MAX_PRIMITIVES)
-        def known(kind: Kind, names: tuple[str, ...]) -> Primitive:
-            return primitive_of(kind, checked_names(names), options)
-
-        self._known = known
+        self._options = options
+        # Of each kind the latest one over a single name: the next one differs in its name alone.
+        self._latest: dict[Kind, Primitive] = {}
 
     def for_names(self, kind: Kind, names: tuple[str, ...]) -> Primitive:
         """Return a kind's primitive over `names`, in any order; raises as `checked_names` does."""
-        try:
-            return self._known(kind, names)
-        except TypeError as error:
-            # A name that cannot be hashed fails in the cache, before the check that explains it.
-            wrong = error
-        checked_names(names)
-        raise wrong
+        latest = self._latest.get(kind)
+        # Several names; or the first ones of the kind.
+        if len(names) != 1 or latest is None:
+            primitive = primitive_of(kind, checked_names(names), self._options)
+        # The same name again.
+        elif latest.names == names:
+            return latest
+        # Another name.
+        else:
+            primitive = latest.over(names[0], self._options.prefix + encoded(names[0]))
+        if len(primitive.names) == 1:
+            if len(self._latest) >= MAX_KINDS:
+                self._latest.clear()
+            self._latest[kind] = primitive
+        return primitive
 
 
 def primitive_of(kind: Kind, names: tuple[str, ...], options: Options) -> Primitive:
