@@ -17,8 +17,9 @@ from .._hold.holding import HoldSession
 from .._hold.succession import Grant
 from .._kinds.primitive import Primitive
 from .._local.local_queue import AttemptLimiter
+from .._round.batch import AcquireRound
 from .._round.outbox import TickContext
-from .._round.round import AcquireRound, GrantRound, Round, all_answered, grant_round, verdict_known
+from .._round.round import GrantRound, Round, all_answered, grant_round, verdict_known
 from .._settings.options import Options, Request
 from ..errors import LockNotAcquiredError
 from .refusals import knows_why, refusal_by_nodes, without_fence

@@ -34,9 +34,10 @@ from .._local.local_queue import Contender, LocalQueue
 from .._local.runner import runner_of
 from .._log import debugging, report
 from .._round.availability import Availability
+from .._round.batch import ExtendRound
 from .._round.outbox import Outbox
 from .._round.releases import Releases
-from .._round.round import ExtendRound, Round
+from .._round.round import Round
 from .._settings.options import Request
 from .._statistics import Counters
 from ..errors import LockLostError, LossReason, NodeVote, printable

@@ -50,16 +50,6 @@ class Operation:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchScripts:
-    """A kind's scripts for several locks at once (R42); for each lock they answer as those for one do."""
-
-    acquire: Script
-    release: Script
-    extend: Script
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
     """A holder that a node has under a key."""
 
@@ -161,8 +151,9 @@ class Kind:
     name; unless a task of this process has the names next, so that it would wake others in vain (R13).  For a
     key that stays nothing is published, and it counts as deleted.
     """
-    batches: BatchScripts | None = None
-    """None where each lock has commands of its own."""
+    batched: bool = False
+    """Whether several locks, each of one name, go into one command (R42): ``acquire_many.lua`` and its like
+    answer for each lock as the scripts for one do."""
     no_slot: tuple[bytes, ...] = ()
     """The argument for the slot before one is won; empty for kinds without slots."""
     beside: tuple[str, ...] = ()

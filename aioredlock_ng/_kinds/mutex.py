@@ -11,7 +11,7 @@ from .._core.owner import parse_owner
 from .._core.quorum import Vote
 from . import answers
 from .answers import NO_VOTE, fits_int, silent
-from .kind import BatchScripts, Holder, Kind, Operation
+from .kind import Holder, Kind, Operation
 
 REFUSED: Final = Answer(Vote.REFUSED)
 
@@ -60,11 +60,9 @@ MUTEX: Final = Kind(
     extend=Operation(script=_scripts.EXTEND, fits=fits_int, read=answers.read_extend),
     repair=Operation(script=_scripts.REPAIR, fits=fits_int, read=answers.read_repair),
     release=Operation(script=_scripts.RELEASE, fits=answers.fits_release, read=answers.read_release),
-    batches=BatchScripts(
-        acquire=_scripts.ACQUIRE_MANY, release=_scripts.RELEASE_MANY, extend=_scripts.EXTEND_MANY
-    ),
+    batched=True,
     read_key=_read_key,
 )
 
-LEADER: Final = replace(MUTEX, name="leader", noun="leader", letter=b"l", batches=None)
+LEADER: Final = replace(MUTEX, name="leader", noun="leader", letter=b"l", batched=False)
 """The lock of an election, which is a mutex (R31); never in a batch, so that its letter shows the kind."""

@@ -32,7 +32,7 @@ from typing import Final, final
 from .._core.command import Answer, Command, Proof, Purpose, Reply, milliseconds
 from .._core.fencing import MAX_BLOCK
 from .._core.seats import NO_SEAT, Seat
-from .kind import BatchScripts, Kind, Operation
+from .kind import Kind, Operation
 
 MAX_TIMES: Final = 256
 """How many different ttls are kept as text: a manager has a handful of them."""
@@ -142,8 +142,8 @@ class Primitive:
         # Without fences a single name needs no script.
         plain = kind.acquire_one_plain if len(keys) == 1 else kind.acquire_plain
         self._acquire: Operation = plain if plain and not counters else kind.acquire
-        self.batchable = len(keys) == 1 and kind.batches is not None
-        """Whether its commands go into batches (R42): a single name, of a kind that has scripts for them."""
+        self.batchable = len(keys) == 1 and kind.batched
+        """Whether its commands go into batches (R42): a single name, of a kind with scripts for them."""
         # The packed parts of batches: only the owner is new in each cycle.
         self.packed_key = bulk(keys[0])
         self.packed_pair = self.packed_key + bulk(counters[0]) if counters else self.packed_key
@@ -189,12 +189,6 @@ class Primitive:
     def parts(self) -> tuple[tuple[str, tuple[bytes, ...]], ...]:
         """All keys that it uses, by their purpose."""
         return (("lock", self.keys), ("counter", self._counters), ("mark", self._marks))
-
-    @property
-    def batches(self) -> BatchScripts:
-        """The kind's scripts for several locks at once."""
-        assert self.kind.batches is not None, "only of what is `batchable`"
-        return self.kind.batches
 
     def packed_set(self, owner: bytes, ttl: float) -> bytes:
         """Pack the plain acquire of a single name."""

@@ -49,7 +49,9 @@ class Link(asyncio.Protocol):
         self._lost: asyncio.Future[str] = self.loop.create_future()
         self._ended: asyncio.Future[None] = self.loop.create_future()
         flush_soon = flusher(self.loop).soon
-        self.pipe = Pipe(on_failure, functools.partial(flush_soon, self, self.loop))
+        self.pipe = Pipe(on_failure, functools.partial(flush_soon, self, self.loop), self._mismatch)
+        # No method of ours in between: there are ten replies in every cycle.
+        self.data_received = self.pipe.feed  # type: ignore[method-assign]
         self.mismatched = False
         """Whether a reply came that cannot belong to its request (R15)."""
         self._generation = generation()
@@ -72,16 +74,10 @@ class Link(asyncio.Protocol):
         except Exception as error:  # noqa: BLE001 (whatever it is, it must not keep other links from writing)
             self.give_up(f"writing to it failed: {error}")
 
-    def data_received(self, data: bytes) -> None:
-        """Pass every complete reply to its receiver."""
-        # Given up, or closed by us: what comes now was answered by silence.
-        if self._lost.done():
-            return
-        try:
-            self.pipe.feed(data)
-        except DesynchronisedError as error:
-            self.mismatched = True
-            self.give_up(str(error))
+    def _mismatch(self, error: DesynchronisedError) -> None:
+        """Give the connection up: a reply came that cannot belong to its request."""
+        self.mismatched = True
+        self.give_up(str(error))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Note that the transport has ended."""

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby, repeat, takewhile
-from typing import Final, Protocol, TypeAlias, final
+from typing import Any, Final, Protocol, TypeAlias, final
 
 import hiredis
 
@@ -130,7 +130,7 @@ class Parcel(Protocol):
     def expect(self, node: int, incarnation: bytes) -> None:
         """Note the incarnation record that a node is expected to have when it is asked."""
 
-    def take(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
+    def hear(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
         """Take a reply; False when it is no answer: an error of a script, or an answer to another command.
 
         A script's answer begins with `request_id` (R15).
@@ -219,7 +219,7 @@ class Pipe:
     """The queue of one connection.
 
     `on_failure` is called with the entry of each error reply that is final, `on_output` when there are bytes
-    to `take`.
+    to `take`, and `on_mismatch` when a reply cannot belong to its request.
     """
 
     __slots__ = (
@@ -227,6 +227,7 @@ class Pipe:
         "_entries",
         "_number",
         "_on_failure",
+        "_on_mismatch",
         "_on_output",
         "_out",
         "_reader",
@@ -238,7 +239,12 @@ class Pipe:
         "precondition",
     )
 
-    def __init__(self, on_failure: Callable[[Entry, str], None], on_output: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        on_failure: Callable[[Entry, str], None],
+        on_output: Callable[[], None],
+        on_mismatch: Callable[[DesynchronisedError], None],
+    ) -> None:
         self._entries: deque[Entry | Parcel] = deque()  # a parcel as often as it has replies
         self._number = 0  # the node's, for parcels
         self._out: list[bytes] = []
@@ -247,6 +253,7 @@ class Pipe:
         self._unfinished = 0  # bytes that came since a reply was complete
         self._on_failure = on_failure
         self._on_output = on_output
+        self._on_mismatch = on_mismatch
         self.answered = 0
         self.on_notice: Callable[[bytes, object], None] = lambda _channel, _message: None
         """Called with a channel and a message that was published there."""
@@ -318,54 +325,57 @@ class Pipe:
         self._out.clear()
         return data
 
-    def feed(self, data: bytes) -> None:  # noqa: C901 (one loop: there are ten replies in every cycle)
+    def feed(self, data: bytes) -> None:  # noqa: C901, PLR0912 (one loop: there are ten replies in every cycle)
         """Parse the server's bytes and pass every complete reply to its receiver.
 
-        Raises:
-            DesynchronisedError: when a reply cannot belong to its request, or is no reply at all.
+        A reply that cannot belong to its request, or is no reply at all, is reported to `on_mismatch`.
         """
+        # Given up, or closed by us: what comes now was answered by silence.
+        if not self._room:
+            return
         entries, gets = self._entries, self._reader.gets
         unfinished = self._unfinished + len(data)
         self._reader.feed(data)
-        while True:
-            try:
-                reply = gets()
-            except (hiredis.ProtocolError, TypeError) as error:  # TypeError: a map's key that cannot be a key
-                raise DesynchronisedError(f"the server's answer is not RESP: {error}") from error
-            except MemoryError:
-                raise DesynchronisedError(
-                    "the server announces a reply that does not fit into memory"
-                ) from None
-            if reply is _NOTHING:
-                break
-            unfinished = 0
-            # A message, say: no reply to a command.
-            if type(reply) is PUSH and not self._confirms(reply):
-                continue
-            if not entries:
-                raise DesynchronisedError("a reply came without a request")
-            # It answers the oldest command, whatever it says; from here on that is only checked.
-            entry = entries.popleft()
-            self.answered += 1
-            if not isinstance(entry, tuple):
-                if not entry.take(
-                    self._number, reply, REQUEST_IDS[self.answered % len(REQUEST_IDS)], self._fail
-                ):
-                    self._misfit_of_all(entry, reply)
-                continue
-            command, receiver, node = entry
-            answer = reply  # a script's error becomes a MISFIT below, a plain command's stays an error
-            if command.script is not None:
-                answer = without_request_id(reply, REQUEST_IDS[self.answered % len(REQUEST_IDS)])
-            if answer is not MISFIT and type(answer) is not _ERROR and command.fits(answer):
-                receiver.on_reply(node, answer)
-            else:
-                self._misfit(entry, reply)
-        self._unfinished = unfinished
-        if unfinished > MAX_REPLY:
-            raise DesynchronisedError(
-                f"a reply has more than {MAX_REPLY} bytes, more than any of our commands can return"
-            )
+        try:
+            while True:
+                try:
+                    reply = gets()
+                except (hiredis.ProtocolError, TypeError) as error:  # TypeError: a map's key cannot be a key
+                    raise DesynchronisedError(f"the server's answer is not RESP: {error}") from error
+                except MemoryError:
+                    raise DesynchronisedError(
+                        "the server announces a reply that does not fit into memory"
+                    ) from None
+                if reply is _NOTHING:
+                    break
+                unfinished = 0
+                # A message, say: no reply to a command.
+                if type(reply) is PUSH and not self._confirms(reply):
+                    continue
+                if not entries:
+                    raise DesynchronisedError("a reply came without a request")  # noqa: TRY301
+                # It answers the oldest command, whatever it says; from here on that is only checked.
+                entry = entries.popleft()
+                self.answered += 1
+                request_id = REQUEST_IDS[self.answered % len(REQUEST_IDS)]
+                if not isinstance(entry, tuple):
+                    if not entry.hear(self._number, reply, request_id, self._fail):
+                        self._misfit_of_all(entry, reply)
+                    continue
+                command, receiver, node = entry
+                # A script's error becomes a MISFIT here, a plain command's stays an error.
+                answer: Any = reply if command.script is None else without_request_id(reply, request_id)
+                if answer is not MISFIT and type(answer) is not _ERROR and command.fits(answer):
+                    receiver.on_reply(node, answer)
+                else:
+                    self._misfit(entry, reply)
+            self._unfinished = unfinished
+            if unfinished > MAX_REPLY:
+                raise DesynchronisedError(  # noqa: TRY301
+                    f"a reply has more than {MAX_REPLY} bytes, more than any of our commands can return"
+                )
+        except DesynchronisedError as error:
+            self._on_mismatch(error)
 
     def _confirms(self, push: list[object]) -> bool:
         """Whether a push is the answer to the oldest command; any other push is handled here."""

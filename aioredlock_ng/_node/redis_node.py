@@ -100,9 +100,11 @@ class RedisNode(BaseNode):
         link = self._link
         if link is None or self._state is not NodeState.UP or self._ledger.unresolved or self._in_slots:
             return False
-        if data := link.pipe.post(parcels, replies, index):
-            link.write(data)
-        return bool(data)
+        data = link.pipe.post(parcels, replies, index)
+        if not data:
+            return False
+        link.write(data)
+        return True
 
     def _put_probed(self, command: Command, receiver: Receiver, index: int) -> bool:
         assert self._greeting is not None, "only where there is an incarnation record"

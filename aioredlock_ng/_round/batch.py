@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Final, final
+from functools import lru_cache
+from typing import Any, Final, Self, final
 
+from .. import _scripts
 from .._core.clock_watch import ClockWatch
-from .._core.command import GRANTED, PRECONDITION_SIZE, Answer, Script, Silence
+from .._core.command import GRANTED, PRECONDITION_SIZE, Answer, Command, Reply, Script, Silence
 from .._core.fencing import range_end
 from .._core.quarantine import INCARNATION_CHANGED
 from .._kinds.answers import (
@@ -30,9 +32,9 @@ from .._kinds.answers import (
     read_batched_release,
     read_extend,
 )
-from .._kinds.primitive import bulk, packed_ms, packed_number
+from .._kinds.primitive import Primitive, bulk, packed_ms, packed_number
 from .._node.pipe import Fail
-from .round import AcquireRound, Asked, ExtendRound, ReleaseRound, grant_all
+from .round import Asks, Granting, Round
 
 MAX_BATCH: Final = 32
 """Most locks in one script: it blocks a server for less than half a millisecond."""
@@ -44,6 +46,278 @@ _SET: Final = b"OK"
 _NOTIFY: Final = bulk(b"1")
 
 _EMPTY: Final = bulk(b"")
+
+_RELEASED: Final = 1
+"""The answer of ``release_many.lua`` for a lock that was held, and to whose releases no process listens."""
+
+
+# -- packing: what the nodes add, a precondition if any and the request id, is counted here ------------
+
+
+@lru_cache(2 * MAX_BATCH)
+def _begins(script: Script, keys: int, args: int) -> bytes:
+    """Pack the beginning of a script's command, up to its keys."""
+    return b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n%b" % (3 + keys + args, script.digest, bulk(b"%d" % keys))
+
+
+def _packed_owner(owner: bytes) -> bytes:
+    """Pack an owner value, which is used once."""
+    return b"$%d\r\n%b\r\n" % (len(owner), owner)
+
+
+def _packed_acquires(first: AcquireRound, n: int, pairs: bytes, owners: bytes) -> bytes:
+    """Pack fenced acquires of `n` locks; all but their keys and owners is as in the first."""
+    primitive, ballot = first.primitive, b"%d" % first.ballot
+    return b"%b%b%b%b$%d\r\n%b\r\n%b%b%b" % (
+        _begins(_scripts.ACQUIRE_MANY, 2 * n + 1, 4 + n + PRECONDITION_SIZE + 1),
+        pairs,
+        primitive.packed_incarnation,
+        packed_ms(first.ttl),
+        len(ballot),
+        ballot,
+        packed_number(first.block),
+        primitive.packed_fence_ttl,
+        owners,
+    )
+
+
+def _packed_releases(first: ReleaseRound, n: int, keys: bytes, owners: bytes) -> bytes:
+    """Pack releases of `n` locks."""
+    begins = _begins(_scripts.RELEASE_MANY, n, 1 + n + 1)
+    return b"%b%b%b%b" % (begins, keys, _EMPTY if first.quiet else _NOTIFY, owners)
+
+
+# -- the rounds of one lock each --------------------------------------------------------------------
+
+
+class Asked(Round):
+    """A round for one lock.
+
+    Where nothing else leaves with it, it is its own batch: it has the attributes of a `Parcel`.  Any reply
+    but the usual one is left to the `batch`.
+    """
+
+    primitive: Primitive
+    owner: bytes
+    replies = 1
+    script: Script | None = None
+    conditional = False
+    probed = False
+    packed = b""
+
+    @property
+    @abstractmethod
+    def command(self) -> Command:
+        """The round's operation as a command for this lock alone."""
+
+    @abstractmethod
+    def parcel(self) -> Asked | Batch:
+        """Return what a pipe takes for it; usually the round itself, which is packed now."""
+
+    @abstractmethod
+    def batch(self) -> Batch:
+        """Return a batch of this round alone."""
+
+    @property
+    def rounds(self) -> tuple[Self]:
+        """The rounds that get the answers."""
+        return (self,)
+
+    @property
+    def packed_in_full(self) -> bytes:
+        """As in `Parcel`."""
+        return self.batch().packed_in_full
+
+    def expect(self, node: int, incarnation: bytes) -> None:
+        """As in `Parcel`."""
+        raise NotImplementedError("only of what is `probed`")
+
+    def hear(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
+        """As in `Parcel`."""
+        # Refused, without a vote, with another fence, an error, or no answer to this script.
+        return self.batch().hear(node, reply, request_id, fail)
+
+
+@final
+class AcquireRound(Asked, Granting):
+    """The acquire of one name."""
+
+    # Set in the turn of the event loop in which the round is sent, as is the ballot.
+    owner = b""
+    ballot = 0
+    """The proposed fence, or the first of the proposed fence range; 0 without fencing."""
+    agreed = 0
+    """Number of nodes that granted the proposed fences and count for their certificate (R10)."""
+    _proposed = 0  # the last fence of the proposed range, when it is its own batch
+
+    def __init__(self, outbox: Asks, primitive: Primitive, ttl: float, *, block: int) -> None:
+        self._begin(outbox)
+        self.primitive = primitive
+        self.ttl = ttl
+        self.block = block
+
+    def read(self, reply: Reply) -> Answer:
+        """Read the reply to `command`."""
+        return self.primitive.read_acquire(reply)
+
+    @property
+    def command(self) -> Command:
+        """As in `Asked`."""
+        return self.primitive.acquire(self.owner, self.ttl, self.ballot, self.block)
+
+    @property
+    def fences_may_differ(self) -> bool:  # type: ignore[override]
+        """Whether a node granted at another fence."""
+        if self._fences_differed is not None:
+            return self._fences_differed
+        # No fences; or every grant came in a batch with the proposed fences, the usual case.
+        if not self.ballot or self.agreed == self.granted:
+            return False
+        # Some grants were not counted as agreed: nodes that got a command for this lock alone may still
+        # stand at the proposed fence, so compare each.
+        return self._differs_from(range_end(self.ballot, self.block))
+
+    def parcel(self) -> Asked | Batch:
+        """As in `Asked`."""
+        primitive = self.primitive
+        if self.ballot:
+            self._proposed = range_end(self.ballot, self.block)
+            self.script, self.conditional = _scripts.ACQUIRE_MANY, True
+            self.packed = _packed_acquires(self, 1, primitive.packed_pair, _packed_owner(self.owner))
+            return self
+        # A read of the incarnation record has to follow it: that makes two replies.
+        if primitive.packed_incarnation:
+            return PlainAcquires((self,))
+        self.packed = primitive.packed_set(self.owner, self.ttl)
+        return self
+
+    def batch(self) -> Batch:
+        """As in `Asked`."""
+        if self.ballot:
+            return FencedAcquires((self,), self._outbox.clocks, self._outbox.now)
+        return PlainAcquires((self,))
+
+    def hear(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
+        """As in `Parcel`, when it is its own batch."""
+        # Plain.
+        if self.script is None:
+            if reply == _SET:
+                self.grant(node, GRANTED)
+                return True
+        # With a fence: granted with the one that was proposed.
+        elif (
+            type(reply) is list
+            and len(reply) == 3  # noqa: PLR2004 (the request id, the time, the fence)
+            and reply[0] == request_id
+            and reply[2] == self._proposed
+            and type(reply[1]) is int
+        ):
+            outbox, time = self._outbox, reply[1] / 1_000_000
+            # As in `FencedAcquires`: the node's clock has not jumped (R14).
+            if time - outbox.now() <= outbox.clocks.limits[node]:
+                self.agreed += self.answers[node] is None
+                self.grant(node, granted_at(self._proposed, time))
+                return True
+        return super().hear(node, reply, request_id, fail)
+
+
+@final
+class ReleaseRound(Asked):
+    """The release of one name, without a counter to raise."""
+
+    learns = True
+
+    def __init__(
+        self,
+        outbox: Asks,
+        primitive: Primitive,
+        owner: bytes,
+        keeps: float,
+        *,
+        quiet: bool,
+        unsent: Sequence[int],
+    ) -> None:
+        self._begin(outbox)
+        self.primitive = primitive
+        self.owner = owner
+        self.keeps = keeps
+        self.quiet = quiet
+        if unsent:
+            self.unsent = unsent
+
+    def read(self, reply: Reply) -> Answer:
+        """Read the reply to `command`."""
+        return self.primitive.kind.release.read(reply)
+
+    @property
+    def command(self) -> Command:
+        """As in `Asked`."""
+        return self.primitive.release(self.owner, self.keeps, quiet=self.quiet)
+
+    def parcel(self) -> Asked | Batch:
+        """As in `Asked`."""
+        self.script = _scripts.RELEASE_MANY
+        self.packed = _packed_releases(self, 1, self.primitive.packed_key, _packed_owner(self.owner))
+        return self
+
+    def batch(self) -> Batch:
+        """As in `Asked`."""
+        return Releases((self,))
+
+    def hear(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
+        """As in `Parcel`, when it is its own batch."""
+        # It was held, and no process listens: the usual case.
+        if reply == [request_id, _RELEASED]:
+            self.grant(node, RELEASED)
+            return True
+        return super().hear(node, reply, request_id, fail)
+
+
+@final
+class ExtendRound(Asked):
+    """The extension of one name."""
+
+    # An extension raises the counters of the nodes that it reaches; a silent node's is raised at the next
+    # acquire.
+    fences_may_differ = False
+
+    def __init__(
+        self,
+        outbox: Asks,
+        primitive: Primitive,
+        owner: bytes,
+        ttl: float,
+        *,
+        fence: int,
+        on_answer: Callable[[int, Answer], None],
+    ) -> None:
+        self._begin(outbox)
+        self._on_answer = on_answer
+        self.primitive = primitive
+        self.owner = owner
+        self.ttl = ttl
+        self.fence = fence
+        self.fenced = fence > 0
+
+    def read(self, reply: Reply) -> Answer:
+        """Read the reply to `command`."""
+        return self.primitive.kind.extend.read(reply)
+
+    @property
+    def command(self) -> Command:
+        """As in `Asked`."""
+        return self.primitive.extend(self.owner, self.ttl, self.fence)
+
+    def parcel(self) -> Asked | Batch:
+        """As in `Asked`."""
+        return self.batch()
+
+    def batch(self) -> Batch:
+        """As in `Asked`."""
+        return Extensions((self,))
+
+
+# -- batches ------------------------------------------------------------------------------------------
 
 
 class Batch(ABC):
@@ -62,7 +336,7 @@ class Batch(ABC):
     rounds: Sequence[Asked]
 
     @abstractmethod
-    def take(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
+    def hear(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
         """Pass a node's reply to the rounds; False when it cannot be a reply to this batch."""
 
     def expect(self, node: int, incarnation: bytes) -> None:
@@ -108,7 +382,7 @@ class PlainAcquires(Batch):
         """As in `Batch`."""
         self._expected[node] = incarnation
 
-    def take(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
+    def hear(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
         """Keep a reply; with the last one, pass all of them to the rounds."""
         got = self._got.get(node)
         if got is None:
@@ -135,7 +409,8 @@ class PlainAcquires(Batch):
                 round_.on_reply(node, why)
         # Every lock was free: the usual case.
         elif got.count(_SET) == len(got):
-            grant_all(self.rounds, node, GRANTED)
+            for round_ in self.rounds:
+                round_.grant(node, GRANTED)
         # Each lock has its own reply.  Example: "a" was free, "b" is taken, and "c" met a full memory.
         else:
             for round_, said in zip(self.rounds, got, strict=True):
@@ -157,19 +432,6 @@ class ScriptBatch(Batch):
     _fits: Callable[[object], bool]
     """Whether a value could be the answer to one lock."""
 
-    def _pack(self, script: Script, keys: int, words: Sequence[bytes], args: int) -> None:
-        """Pack the command; `words` are its keys and arguments, already packed."""
-        self.script = script
-        # Counted here, and appended by each node: its precondition, if any, and its request id.
-        count = 3 + keys + args + (PRECONDITION_SIZE + 1 if self.conditional else 1)
-        begins = b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$%d\r\n%d\r\n" % (
-            count,
-            script.digest,
-            len(str(keys)),
-            keys,
-        )
-        self.packed = b"".join((begins, *words))
-
     def _fit(self, answers: Sequence[object]) -> bool:
         """Whether there is an answer for each lock, or the text of an error."""
         fits = self._fits
@@ -189,6 +451,7 @@ class ScriptBatch(Batch):
 class FencedAcquires(ScriptBatch):
     """Acquires with the same ttl, the same ballot and fence ranges of the same length."""
 
+    script = _scripts.ACQUIRE_MANY
     conditional = True
     _fits = staticmethod(fits_int)
 
@@ -197,21 +460,13 @@ class FencedAcquires(ScriptBatch):
         self._clocks = clocks
         self._now = now
         first, n = rounds[0], len(rounds)
-        primitive = first.primitive
         self._proposed = range_end(first.ballot, first.block)
         self._all_granted = [self._proposed] * n
-        words = [round_.primitive.packed_pair for round_ in rounds]
-        words += (
-            primitive.packed_incarnation,
-            packed_ms(first.ttl),
-            packed_number(first.ballot),
-            packed_number(first.block),
-            primitive.packed_fence_ttl,
-        )
-        words += [b"$%d\r\n%b\r\n" % (len(round_.owner), round_.owner) for round_ in rounds]
-        self._pack(primitive.batches.acquire, 2 * n + 1, words, 4 + n)
+        pairs = b"".join([round_.primitive.packed_pair for round_ in rounds])
+        owners = b"".join([_packed_owner(round_.owner) for round_ in rounds])
+        self.packed = _packed_acquires(first, n, pairs, owners)
 
-    def take(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
+    def hear(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
         """As in `Batch`.  The request id is followed by the node's time, and that by an answer for each lock.
 
         A node without a vote gives no answers.
@@ -226,10 +481,11 @@ class FencedAcquires(ScriptBatch):
         counts = time - now <= self._clocks.limits[node] or self._clocks.believes(node, now, time)
         # Every lock was granted with the fence that was proposed: by far the most frequent case.
         if counts and answers == self._all_granted:
+            answer = granted_at(self._proposed, time)
             for round_ in asked:
                 # A late answer does not count: the node's vote in this round is silence.
                 round_.agreed += round_.answers[node] is None
-            grant_all(asked, node, granted_at(self._proposed, time))
+                round_.grant(node, answer)
             return True
         # The node has no vote: it is in quarantine, or has lost its memory.
         if not answers:
@@ -257,14 +513,15 @@ class OneAnswerEach(ScriptBatch):
     _usual_reply: list[int]
     """The reply, without the request id, in which every lock has the usual answer."""
 
-    def take(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
+    def hear(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
         """As in `Batch`."""
         if type(reply) is not list or not reply or reply[0] != request_id:
             return False
         answers = reply[1:]
         # Every lock was held, and is extended or released now: the usual case.
         if answers == self._usual_reply:
-            grant_all(self.rounds, node, self._usual_answer)
+            for round_ in self.rounds:
+                round_.grant(node, self._usual_answer)
             return True
         # No reply to this script: replies and commands are out of step, and the node is reconnected (R15).
         if not self._fit(answers):
@@ -277,6 +534,7 @@ class OneAnswerEach(ScriptBatch):
 class Releases(OneAnswerEach):
     """Releases without a counter to raise; other processes are notified of all of them, or of none."""
 
+    script = _scripts.RELEASE_MANY
     _fits = staticmethod(fits_batched_release)
     _read = staticmethod(read_batched_release)
     _usual_answer = RELEASED
@@ -285,16 +543,16 @@ class Releases(OneAnswerEach):
         self.rounds = rounds
         n = len(rounds)
         self._usual_reply = [1] * n
-        words = [round_.primitive.packed_key for round_ in rounds]
-        words.append(_EMPTY if rounds[0].quiet else _NOTIFY)
-        words += [b"$%d\r\n%b\r\n" % (len(round_.owner), round_.owner) for round_ in rounds]
-        self._pack(rounds[0].primitive.batches.release, n, words, 1 + n)
+        keys = b"".join([round_.primitive.packed_key for round_ in rounds])
+        owners = b"".join([_packed_owner(round_.owner) for round_ in rounds])
+        self.packed = _packed_releases(rounds[0], n, keys, owners)
 
 
 @final
 class Extensions(OneAnswerEach):
     """Extensions by the same ttl, either all with a fence or all without."""
 
+    script = _scripts.EXTEND_MANY
     _fits = staticmethod(fits_int)
     _read = staticmethod(read_extend)
     _usual_answer = GRANTED
@@ -316,4 +574,5 @@ class Extensions(OneAnswerEach):
             if fenced:
                 words.append(bulk(b"%d" % round_.fence))
         each = 2 if fenced else 1
-        self._pack(primitive.batches.extend, each * n + self.conditional, words, 2 + each * n)
+        keys, added = each * n + self.conditional, PRECONDITION_SIZE + 1 if self.conditional else 1
+        self.packed = b"".join((_begins(_scripts.EXTEND_MANY, keys, 2 + each * n + added), *words))

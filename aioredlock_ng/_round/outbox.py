@@ -1,11 +1,13 @@
 """The outbox: operations of one turn of the event loop leave for all nodes together at its end (R1, R42).
 
 Most operations concern one lock and send the same bytes to every node.  They wait here until the turn ends;
-then they are grouped into batches, and each node gets all batches in one write.  The order in which tasks
-asked within the turn does not matter, with one exception: a released lock is free for the next task of this
-process that asks for it, and nothing follows the release of an owner (R6).  So extensions leave first, then
-releases, then acquires.  The undo of an attempt that is still waiting here calls `drain` first, so that the
-attempt leaves before its undo.
+then they are grouped into batches, and each node gets all batches in one write.  An operation leaves at once
+where nothing else is under way, as in a program that acquires one lock after the other.
+
+The order in which tasks asked within the turn does not matter, with one exception: a released lock is free
+for the next task of this process that asks for it, and nothing follows the release of an owner (R6).  So
+extensions leave first, then releases, then acquires.  The undo of an attempt that is still waiting here calls
+`drain` first, so that the attempt leaves before its undo.
 
 Commands that do not pass through the outbox call `drain` first, too.  A node that cannot take batches at the
 moment gets a command for each lock: it is not up, or its ledger has acquires that may still be executed, or
@@ -27,9 +29,22 @@ from .._core.quorum import Vote, majority
 from .._node import Node
 from .._node.link import flusher
 from .._node.pipe import Parcel
-from .batch import MAX_BATCH, Batch, Extensions, FencedAcquires, PlainAcquires, Releases
+from .batch import (
+    MAX_BATCH,
+    AcquireRound,
+    Asked,
+    Batch,
+    ExtendRound,
+    Extensions,
+    FencedAcquires,
+    PlainAcquires,
+    ReleaseRound,
+    Releases,
+)
 from .deadlines import Deadlines
-from .round import AcquireRound, Asked, ExtendRound, ReleaseRound
+
+CALM: Final = 8
+"""Rounds in a row that found the one before them decided, before the next one is sent at once."""
 
 NOT_HELD: Final = Answer(Vote.REFUSED, "was not held", wait=0.0)
 """Stands for a node's answer to a release whose acquire it was never sent."""
@@ -81,46 +96,68 @@ class Outbox:
         self.deadlines = deadlines
         self.node_timeout = node_timeout
         self.loop = asyncio.get_running_loop()
-        self._clocks = clocks
-        self._now = now
+        self.clocks = clocks
+        self.now = now
         self._posts = [n.post if isinstance(n, TakesBatches) else _posts_nothing for n in nodes]
         self._flusher = flusher(self.loop)
         self._extensions: list[ExtendRound] = []
         self._releases: list[ReleaseRound] = []
         self._acquires: list[AcquireRound] = []
+        self._latest: Asked | None = None
+        self._calm = 0
         self.tick: TickContext | None = None
         """The values read for an acquire that waits here; later acquires of the turn use them again."""
         self._scheduled = False
         # Batches sent in this turn: their time limit starts at the end of the turn.
-        self._sent: list[Batch] = []
+        self._sent: list[Asked | Batch] = []
         # Batches with a running time limit, and the moment it ends, by the event loop's clock.
-        self._under_way: deque[tuple[float, Batch]] = deque()
+        self._under_way: deque[tuple[float, Asked | Batch]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
-    # -- queued for the end of this turn -------------------------------------------------------
+    # -- sent at once, or queued for the end of this turn --------------------------------------
 
     def extend(self, round_: ExtendRound) -> None:
         """Send an extension at the end of this turn of the event loop."""
         self._extensions.append(round_)
-        if not self._scheduled:
-            self._schedule()
+        self._schedule()
 
     def release(self, round_: ReleaseRound) -> None:
-        """Send a release at the end of this turn of the event loop."""
-        self._releases.append(round_)
-        if not self._scheduled:
+        """Send a release, at the latest at the end of this turn of the event loop."""
+        if not self._send_at_once(round_):
+            self._releases.append(round_)
             self._schedule()
 
     def acquire(self, round_: AcquireRound, tick: TickContext) -> None:
-        """Send an acquire at the end of this turn of the event loop; `tick` has the values read for it."""
-        self.tick = tick
-        self._acquires.append(round_)
-        if not self._scheduled:
+        """Send an acquire, at the latest at the end of this turn; `tick` has the values read for it."""
+        if not self._send_at_once(round_):
+            self.tick = tick
+            self._acquires.append(round_)
             self._schedule()
 
+    def _send_at_once(self, round_: Asked) -> bool:
+        """Send a round now, unless others may leave in the same turn (R42)."""
+        before, self._latest = self._latest, round_
+        # The one before is still undecided: there are several tasks, whose rounds are better sent together.
+        if before is not None and before.pending and before.granted < before.quorum:
+            self._calm = 0
+            return False
+        # Not for long: one task alone, whose rounds come one after the other, soon shows.
+        if self._calm < CALM:
+            self._calm += 1
+            return False
+        # Others wait for the end of this turn, and it must not overtake them.
+        if self._scheduled:
+            return False
+        try:
+            self._send((round_.parcel(),))
+        finally:
+            self._begin_their_time()
+        return True
+
     def _schedule(self) -> None:
-        self._scheduled = True
-        self._flusher.soon(self, self.loop)
+        if not self._scheduled:
+            self._scheduled = True
+            self._flusher.soon(self, self.loop)
 
     # -- leaving -------------------------------------------------------------------------------
 
@@ -129,11 +166,14 @@ class Outbox:
         # Acquires after this point have to read the clock again: their first byte leaves later (R3).
         self.tick = None
         # Nothing waits: a command that does not go through the outbox has called, in a turn without batches.
-        if not (self._acquires or self._releases or self._extensions):
-            return
-        # The lists are emptied before the first node is called.  Code that runs during the writes may queue
-        # further rounds: these wait for the next drain, and no round is sent twice.
-        batches, replies = self._batches(), 0
+        if self._acquires or self._releases or self._extensions:
+            # The lists are emptied before the first node is called.  Code that runs during the writes may
+            # queue further rounds: these wait for the next drain, and no round is sent twice.
+            self._send(self._batches())
+
+    def _send(self, batches: Sequence[Asked | Batch]) -> None:
+        """Give batches to all nodes."""
+        replies = 0
         for batch in batches:
             replies += batch.replies
         self._sent += batches
@@ -144,11 +184,15 @@ class Outbox:
         if alone:
             self._ask_one_by_one(iter([(i, one) for i in alone for each in batches for one in each.rounds]))
 
-    def _batches(self) -> list[Batch]:
+    def _batches(self) -> list[Asked | Batch]:
+        """Take what waits here, in batches."""
         extensions, self._extensions = self._extensions, []
         releases, self._releases = self._releases, []
         acquires, self._acquires = self._acquires, []
-        batches: list[Batch] = []
+        batches: list[Asked | Batch] = []
+        # One round alone.
+        if len(extensions) + len(releases) + len(acquires) == 1:
+            return [one.parcel() for one in (*extensions, *releases, *acquires)]
         # Extensions first: an extension and the release of its owner may both wait here, and nothing may
         # follow the release (R6).
         if extensions:
@@ -166,7 +210,7 @@ class Outbox:
             return batches
         # With fences: one script for each group that has the same ttl, ballot and length of fence range.
         for alike in _alike(acquires, _TTL_AND_FENCES):
-            batches.append(FencedAcquires(alike, self._clocks, self._now))
+            batches.append(FencedAcquires(alike, self.clocks, self.now))
         return batches
 
     def _ask_one_by_one(self, questions: Iterator[tuple[int, Asked]]) -> None:
@@ -234,7 +278,7 @@ class Outbox:
 
     def for_node(self, node: Node) -> Outbox:
         """Return an outbox for one node, for operations that concern no other node."""
-        return Outbox((node,), self.deadlines, self.node_timeout, self._clocks, self._now)
+        return Outbox((node,), self.deadlines, self.node_timeout, self.clocks, self.now)
 
 
 AskedRound = TypeVar("AskedRound", bound=Asked)

@@ -10,8 +10,9 @@ from .._core.command import Answer, Command, Purpose
 from .._core.quorum import Vote
 from .._core.seats import NO_SEAT, Seat
 from .._kinds.primitive import Primitive
+from .batch import ReleaseRound
 from .outbox import NOT_HELD, Outbox
-from .round import NOTHING_KNOWN, ReleaseRound, Round, all_answered
+from .round import NOTHING_KNOWN, Round, all_answered
 
 HANDED_OFF: Final = Answer(Vote.GRANTED, "another task of this process has the lock now", wait=0.0)
 """Stands for every node's answer after a hand-off, for which no node is asked (R43)."""

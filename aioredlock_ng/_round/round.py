@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias, final
 
+from .._core.clock_watch import ClockWatch
 from .._core.command import GRANTED, Answer, Command, Reply, Silence
-from .._core.fencing import range_end
 from .._core.quorum import Tally, Verdict, Vote
 from .._core.slots import ANY, most_granted
 from .._kinds.primitive import Primitive
@@ -59,6 +58,8 @@ class Asks(Protocol):
     node_timeout: float
     deadlines: Deadlines
     loop: asyncio.AbstractEventLoop
+    clocks: ClockWatch
+    now: Callable[[], float]
 
     def drain(self) -> None:
         """Send what waits in the outbox."""
@@ -164,6 +165,31 @@ class Round(Tally):
         self.cast(answer.vote)
         self.tell()
 
+    def grant(self, node: int, answer: Answer) -> None:
+        """Take a node's grant: `take`, inlined for the by far most frequent answer."""
+        answers = self.answers
+        # Late: the node was counted as silent.  `take` knows what to do with that.
+        if answers[node] is not None:
+            self.take(node, answer)
+            return
+        # What `Tally.cast` does for a grant.  `on_answer` learns nothing from one.
+        answers[node] = answer
+        self.pending = pending = self.pending - 1
+        self.granted = granted = self.granted + 1
+        # Exactly the quorum: the verdict changes with this grant, and with no later one.
+        if granted == self.quorum:
+            self.verdict = Verdict.WON
+            alarm = self._alarm
+            # No need to evaluate its condition: `alarm` accepts only conditions that a quorum of grants
+            # makes true.
+            if alarm is not None and not alarm.done():
+                alarm.set_result(True)
+        # The usual case: all answers so far are grants, and the alarm is the only waiter.  Otherwise fewer
+        # grants than a quorum may decide a condition.  Example: of five nodes the first has refused.  The
+        # second grant is the third answer, and `majority_answered` becomes true.
+        if granted + pending < self.size or self._waiting or self._then is not None:
+            self.tell()
+
     def tell(self) -> None:
         """Wake every waiting task for which the tally is decided now."""
         # The task that acquires: nearly every round has this one waiter and no other.
@@ -209,7 +235,7 @@ class Round(Tally):
         """Return a future that is set as soon as `decided`, for the one task that waits for most rounds.
 
         The condition must still be undecided, and it must become true with a quorum of grants.  With fewer
-        grants it may become true only after another node has not granted: `grant_all` relies on that.
+        grants it may become true only after another node has not granted: `grant` relies on that.
         """
         assert self._alarm is None, "one task"
         self._alarmed_by = decided
@@ -257,47 +283,7 @@ class Round(Tally):
         )
 
 
-def grant_all(rounds: Sequence[Round], node: int, answer: Answer) -> None:
-    """Take one node's grants of many rounds: `Round.take`, inlined for the by far most frequent answer."""
-    for round_ in rounds:
-        answers = round_.answers
-        # Late: the node was counted as silent.  `take` knows what to do with that.
-        if answers[node] is not None:
-            round_.take(node, answer)
-            continue
-        # What `Tally.cast` does for a grant.
-        answers[node] = answer
-        round_.pending -= 1
-        round_.granted = granted = round_.granted + 1
-        # Exactly the quorum: the verdict changes with this grant, and with no later one.
-        if granted == round_.quorum:
-            round_.verdict = Verdict.WON
-            alarm = round_._alarm  # noqa: SLF001 (it is a method of many rounds)
-            # No need to evaluate its condition: `alarm` accepts only conditions that a quorum of grants
-            # makes true.
-            if alarm is not None and not alarm.done():
-                alarm.set_result(True)
-        # The usual case: all answers so far are grants, and the alarm is the only waiter.  Otherwise fewer
-        # grants than a quorum may decide a condition.  Example: of five nodes the first has refused.  The
-        # second grant is the third answer, and `majority_answered` becomes true.
-        others = granted + round_.pending < round_.size
-        if others or round_._waiting or round_._then is not None:  # noqa: SLF001
-            round_.tell()
-
-
-# -- the rounds of one lock each, most of which the outbox groups into batches (R42) --------------------
-
-
-class Asked(Round):
-    """A round for one lock, which is sent in a batch or as its `command`."""
-
-    primitive: Primitive
-    owner: bytes
-
-    @property
-    @abstractmethod
-    def command(self) -> Command:
-        """The round's operation as a command for this lock alone."""
+# -- rounds that acquire -----------------------------------------------------------------------------
 
 
 class Granting(Round):
@@ -317,45 +303,6 @@ class Granting(Round):
         super().thin_out()
 
 
-@final
-class AcquireRound(Asked, Granting):
-    """The acquire of one name, in a batch."""
-
-    # Set in the turn of the event loop in which the round is sent, as is the ballot.
-    owner = b""
-    ballot = 0
-    """The proposed fence, or the first of the proposed fence range; 0 without fencing."""
-    agreed = 0
-    """Number of nodes that granted the proposed fences and count for their certificate (R10)."""
-
-    def __init__(self, outbox: Asks, primitive: Primitive, ttl: float, *, block: int) -> None:
-        self._begin(outbox)
-        self.primitive = primitive
-        self.ttl = ttl
-        self.block = block
-
-    def read(self, reply: Reply) -> Answer:
-        """Read the reply to `command`."""
-        return self.primitive.read_acquire(reply)
-
-    @property
-    def command(self) -> Command:
-        """As in `Asked`."""
-        return self.primitive.acquire(self.owner, self.ttl, self.ballot, self.block)
-
-    @property
-    def fences_may_differ(self) -> bool:  # type: ignore[override]
-        """Whether a node granted at another fence."""
-        if self._fences_differed is not None:
-            return self._fences_differed
-        # No fences; or every grant came in a batch with the proposed fences, the usual case.
-        if not self.ballot or self.agreed == self.granted:
-            return False
-        # Some grants were not counted as agreed: nodes that got a command for this lock alone may still
-        # stand at the proposed fence, so compare each.
-        return self._differs_from(range_end(self.ballot, self.block))
-
-
 class GrantRound(Granting):
     """The acquire of a lock that is not batched."""
 
@@ -366,76 +313,6 @@ class GrantRound(Granting):
     def fences_may_differ(self) -> bool:  # type: ignore[override]
         """As in `AcquireRound`."""
         return self._differs_from(self.fence) if self._fences_differed is None else self._fences_differed
-
-
-@final
-class ReleaseRound(Asked):
-    """The release of one name, without a counter to raise."""
-
-    learns = True
-
-    def __init__(
-        self,
-        outbox: Asks,
-        primitive: Primitive,
-        owner: bytes,
-        keeps: float,
-        *,
-        quiet: bool,
-        unsent: Sequence[int],
-    ) -> None:
-        self._begin(outbox)
-        self.primitive = primitive
-        self.owner = owner
-        self.keeps = keeps
-        self.quiet = quiet
-        if unsent:
-            self.unsent = unsent
-
-    def read(self, reply: Reply) -> Answer:
-        """Read the reply to `command`."""
-        return self.primitive.kind.release.read(reply)
-
-    @property
-    def command(self) -> Command:
-        """As in `Asked`."""
-        return self.primitive.release(self.owner, self.keeps, quiet=self.quiet)
-
-
-@final
-class ExtendRound(Asked):
-    """The extension of one name."""
-
-    # An extension raises the counters of the nodes that it reaches; a silent node's is raised at the next
-    # acquire.
-    fences_may_differ = False
-
-    def __init__(
-        self,
-        outbox: Asks,
-        primitive: Primitive,
-        owner: bytes,
-        ttl: float,
-        *,
-        fence: int,
-        on_answer: Callable[[int, Answer], None],
-    ) -> None:
-        self._begin(outbox)
-        self._on_answer = on_answer
-        self.primitive = primitive
-        self.owner = owner
-        self.ttl = ttl
-        self.fence = fence
-        self.fenced = fence > 0
-
-    def read(self, reply: Reply) -> Answer:
-        """Read the reply to `command`."""
-        return self.primitive.kind.extend.read(reply)
-
-    @property
-    def command(self) -> Command:
-        """As in `Asked`."""
-        return self.primitive.extend(self.owner, self.ttl, self.fence)
 
 
 def grant_round(outbox: Asks, primitive: Primitive) -> GrantRound:

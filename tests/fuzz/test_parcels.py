@@ -21,9 +21,19 @@ from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node import Node
 from aioredlock_ng._node.link import Link
 from aioredlock_ng._node.pipe import REQUEST_IDS, pack_precondition
-from aioredlock_ng._round.batch import Batch, Extensions, FencedAcquires, PlainAcquires, Releases
+from aioredlock_ng._round.batch import (
+    AcquireRound,
+    Asked,
+    Batch,
+    ExtendRound,
+    Extensions,
+    FencedAcquires,
+    PlainAcquires,
+    ReleaseRound,
+    Releases,
+)
 from aioredlock_ng._round.deadlines import Deadlines
-from aioredlock_ng._round.round import AcquireRound, Asked, ExtendRound, ReleaseRound, all_answered
+from aioredlock_ng._round.round import all_answered
 from tests.fuzz import resp
 from tests.fuzz.profile import no_hurry, profile
 from tests.fuzz.test_pipe import Wire, on_a_loop, pieces_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -17,11 +18,21 @@ from aioredlock_ng._core.quorum import Verdict, Vote
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node.pipe import REQUEST_IDS, DesynchronisedError, Entry, Pipe, words
-from aioredlock_ng._round.batch import Batch, Extensions, FencedAcquires, PlainAcquires, Releases
+from aioredlock_ng._round.batch import (
+    AcquireRound,
+    Asked,
+    Batch,
+    ExtendRound,
+    Extensions,
+    FencedAcquires,
+    PlainAcquires,
+    ReleaseRound,
+    Releases,
+)
 from aioredlock_ng._round.deadlines import Deadlines
 from aioredlock_ng._round.outbox import Outbox
-from aioredlock_ng._round.round import AcquireRound, Asked, ExtendRound, ReleaseRound
 from aioredlock_ng.testing import MemoryNode
+from tests.unit.node.test_pipe import raised
 
 SIZE: Final = 3
 TTL: Final = 10.0
@@ -56,7 +67,7 @@ class Stage:
         """Let a batch take a node's replies, up to the first that is none."""
         taken = []
         for reply in replies:
-            taken.append(batch.take(node, reply, TAG, self.fail))
+            taken.append(batch.hear(node, reply, TAG, self.fail))
             if not taken[-1]:
                 break
         return taken
@@ -464,6 +475,87 @@ async def test_each_extension_has_its_own_answer():
     assert [command.owner for command, _, _ in stage.failures] == [owner("g")]
 
 
+# -- a round alone -----------------------------------------------------------------------------------
+
+LONE: Final[dict[str, list[object]]] = {
+    "acquires": [
+        [TAG, MICROSECONDS, BALLOT + (BALLOT & 1)],
+        [b"041", MICROSECONDS, BALLOT + (BALLOT & 1)],
+        [TAG, MICROSECONDS + 200_000, BALLOT + (BALLOT & 1)],
+        [TAG, MICROSECONDS, BALLOT + 4],
+        [TAG, MICROSECONDS, BALLOT + (BALLOT & 1), 1],
+        [TAG, str(MICROSECONDS).encode(), BALLOT + (BALLOT & 1)],
+        [TAG, MICROSECONDS, -1500],
+        [TAG, MICROSECONDS, 0],
+        [TAG, MICROSECONDS, WRONG],
+        [TAG, MICROSECONDS],
+        [TAG],
+        hiredis.ReplyError("NOSCRIPT No matching script."),
+        None,
+        b"OK",
+    ],
+    "plain": [b"OK", None, hiredis.ReplyError("OOM command not allowed"), b"PONG", 1, [TAG, 1]],
+    "releases": [
+        [TAG, 1],
+        [b"041", 1],
+        [TAG, 1, 1],
+        [TAG, [1, 0, 3]],
+        [TAG, [0, 1500, 0, 0, b"me"]],
+        [TAG, 2],
+        [TAG, WRONG],
+        [TAG],
+        hiredis.ReplyError("BUSY"),
+        b"OK",
+    ],
+}
+"""What a node may say to a single lock."""
+
+
+def lone(stage: Stage, what: str) -> Asked:
+    """Return a round for one lock; plain acquires without a record, since a read of it makes two replies."""
+    if what == "releases":
+        return stage.releases("a")[0]
+    return stage.acquires("a", fenced=what == "acquires", incarnation=what == "acquires")[0]
+
+
+@pytest.mark.parametrize(("what", "reply"), [(what, reply) for what, said in LONE.items() for reply in said])
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_lone_round_takes_replies_as_a_batch_does(what: str, reply: Any, late: bool):
+    """Also one that equals the usual reply but for its tag, its time, its fence, or something behind it."""
+    ends = []
+    for alone in (True, False):
+        stage = Stage()
+        stage.clocks.sample(0, NOW, NOW, TIME)
+        round_ = lone(stage, what)
+        parcel = round_.parcel() if alone else round_.batch()
+        assert (parcel is round_) is alone
+        if late:
+            round_.time_out()
+        fits = parcel.hear(0, copy.copy(reply), TAG, stage.fail)
+        failures = [(command.owner, node, message) for command, node, message in stage.failures]
+        ends.append(
+            (fits, round_.answers, round_.granted, round_.verdict, failures, vars(round_).get("agreed"))
+        )
+    assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("what", ["acquires", "plain", "releases"])
+async def test_a_lone_round_leaves_as_a_batch_does(what: str):
+    """With the same bytes; a plain acquire that needs the record is a batch, with the read behind it."""
+    stage = Stage()
+    round_ = lone(stage, what)
+    parcel, batch = round_.parcel(), round_.batch()
+    assert (parcel.packed, parcel.script, parcel.conditional) == (
+        batch.packed,
+        batch.script,
+        batch.conditional,
+    )
+    assert parcel.script is None or parcel.packed_in_full == batch.packed_in_full
+    assert (parcel.replies, list(parcel.rounds)) == (1, [round_])
+    (proven,) = stage.acquires("a", fenced=False)
+    assert proven.parcel().replies == 2
+
+
 # -- in a pipe ---------------------------------------------------------------------------------------
 
 
@@ -472,7 +564,9 @@ class Piped:
 
     def __init__(self) -> None:
         self.failures: list[tuple[bytes, str]] = []
-        self.pipe = Pipe(lambda entry, message: self.failures.append((entry[0].owner, message)), lambda: None)
+        self.pipe = Pipe(
+            lambda entry, message: self.failures.append((entry[0].owner, message)), lambda: None, raised
+        )
         self.pipe.expected = SENTINEL
 
     def post(self, *batches: Batch) -> list[tuple[bytes, ...]]:

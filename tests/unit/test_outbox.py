@@ -14,9 +14,9 @@ from aioredlock_ng._acquire.attempt import Attempt
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node import NodeState, pipe
 from aioredlock_ng._node.handshake import Identity
-from aioredlock_ng._round.batch import MAX_BATCH
-from aioredlock_ng._round.outbox import Outbox, TickContext
-from aioredlock_ng._round.round import AcquireRound, ExtendRound, ReleaseRound, Round
+from aioredlock_ng._round.batch import MAX_BATCH, AcquireRound, ExtendRound, ReleaseRound
+from aioredlock_ng._round.outbox import CALM, Outbox, TickContext
+from aioredlock_ng._round.round import Round
 from aioredlock_ng._session.session import Session
 from aioredlock_ng.testing import MemoryNode, memory_node
 from aioredlock_ng.testing._memory_wire import Break
@@ -181,6 +181,44 @@ async def test_all_of_a_turn_leaves_in_one_write(monkeypatch: pytest.MonkeyPatch
         monkeypatch.undo()
         for index in range(3):
             linked(w, index)._link.give_up("a test that kept its bytes")
+
+
+async def test_a_lone_task_is_sent_at_once_and_overtakes_nothing(monkeypatch: pytest.MonkeyPatch):
+    """After some rounds in a row that found none under way; others of the same turn then wait for its end."""
+    async with world() as w:
+        writes: list[bytes] = []
+        for index in range(3):
+            write = linked(w, index)._link._transport.write
+            monkeypatch.setattr(
+                linked(w, index)._link._transport,
+                "write",
+                lambda data, write=write: (writes.append(data), write(data)),
+            )
+
+        async def written(*rounds: Callable[[], object]) -> list[int]:
+            """Return how many writes were made by the end of each round, and of the turn."""
+            writes.clear()
+            made = [len(writes) for ask in rounds if ask() is not None]
+            await turns(1)
+            made.append(len(writes))
+            await answered()
+            return made
+
+        async def grow_calm() -> None:
+            for number in range(CALM + 1):
+                acquire(w, f"calm{number}")
+                await answered()
+
+        assert await written(lambda: acquire(w, "a")) == [0, 3]
+        await grow_calm()
+        assert await written(lambda: release(w, "a")) == [3, 3]
+        # The second round finds the first one undecided, and so on for a while.
+        assert await written(*[lambda name=name: acquire(w, name) for name in "abc"]) == [3, 3, 3, 6]
+        assert await written(lambda: release(w, "b")) == [0, 3]
+        # What waits for the end of the turn is not overtaken: nothing follows the release of its owner (R6).
+        await grow_calm()
+        assert await written(lambda: extend(w, "a"), lambda: release(w, "a")) == [0, 0, 3]
+        assert verbs(w.nodes[0])[-2:] == ["extend_many", "release_many"]
 
 
 # -- what is alike -----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from aioredlock_ng._clock import SystemClock
 from aioredlock_ng._node import Node
 from aioredlock_ng._node.pipe import Fail
 from aioredlock_ng._node.redis_node import RedisNode
-from aioredlock_ng._round.batch import Batch, FencedAcquires
+from aioredlock_ng._round.batch import AcquireRound, Batch
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.tasks import sim
 from tests.unit.traces import locks
@@ -44,9 +44,9 @@ class Stalling:
         """As the other one's."""
         return getattr(self._batch, name)
 
-    def take(self, node: int, reply: object, tag: bytes, fail: Fail) -> bool:
+    def hear(self, node: int, reply: object, tag: bytes, fail: Fail) -> bool:
         """Hand the reply over, and stand still."""
-        fits = self._batch.take(node, reply, tag, fail)
+        fits = self._batch.hear(node, reply, tag, fail)
         sim().advance(self._seconds)
         return fits
 
@@ -58,7 +58,7 @@ def stalled_by_grants(master: MemoryNode, seconds: float) -> Node:
     post = node.post
 
     def stall(batches: Sequence[Batch], replies: int, index: int) -> bool:
-        sent = [Stalling(each, seconds) if isinstance(each, FencedAcquires) else each for each in batches]
+        sent = [Stalling(each, seconds) if isinstance(each, AcquireRound) else each for each in batches]
         return post(sent, replies, index)
 
     node.post = stall  # type: ignore[method-assign,assignment]

@@ -17,7 +17,7 @@ from aioredlock_ng._node.link import heartbeat
 from aioredlock_ng._node.pipe import REQUEST_IDS, DesynchronisedError, Pipe
 from aioredlock_ng._node.probe import Probe
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.node.test_pipe import Recorder
+from tests.unit.node.test_pipe import Recorder, raised
 
 OURS, THEIRS = (b"%040x:1700000000000:%b" % (number, label) for number, label in ((1, b"us"), (2, b"them")))
 SENTINEL: Final = b"redlock:{meta}"
@@ -64,7 +64,7 @@ class Talk:
                 node.set(b"redlock:" + name.encode(), OURS if name.startswith("ours") else THEIRS, 30.0)
         node._server.load_all()
         self.commands = commands
-        self.pipe = Pipe(lambda _entry, _message: None, lambda: None)
+        self.pipe = Pipe(lambda _entry, _message: None, lambda: None, raised)
         self.pipe.precondition = b"".join(
             b"$%d\r\n%b\r\n" % (len(part), part) for part in (EXPECTED, b"0", b"")
         )

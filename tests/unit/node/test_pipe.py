@@ -50,12 +50,17 @@ class Recorder:
         return reply
 
 
+def raised(error: DesynchronisedError) -> None:
+    """Raise what a pipe reports of a reply that cannot belong to its request."""
+    raise error
+
+
 class Watched:
     """A pipe together with the failures that it reported."""
 
     def __init__(self) -> None:
         self.failures: list[tuple[object, str]] = []
-        self.pipe = Pipe(lambda entry, message: self.failures.append((entry, message)), lambda: None)
+        self.pipe = Pipe(lambda entry, message: self.failures.append((entry, message)), lambda: None, raised)
 
     def put(self, command: Command, *, awaited: bool = True, index: int = 0) -> Recorder:
         """Put a command and return its sink."""

@@ -13,6 +13,7 @@ from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node.channels import Channels
 from aioredlock_ng._node.link import heartbeat
 from aioredlock_ng._node.pipe import REQUEST_IDS, DesynchronisedError, Pipe
+from tests.unit.node.test_pipe import raised
 
 A, B = b"redlock:a", b"redlock:b"
 OWNER = b"0123456789abcdef0123456789abcdef01234567:host:1"
@@ -39,7 +40,7 @@ class Listening:
     def __init__(self) -> None:
         self.told: list[object] = []
         """Replies as they are, notices as texts, failures as pairs."""
-        self.pipe = Pipe(lambda entry, text: self.told.append((entry[0].verb, text)), lambda: None)
+        self.pipe = Pipe(lambda entry, text: self.told.append((entry[0].verb, text)), lambda: None, raised)
         self.pipe.on_notice = lambda channel, _: self.told.append(channel.decode())
         self.channels = Channels(lambda command, sink: self.pipe.put(command, sink, 0))
 
