@@ -6,15 +6,16 @@ import math
 from typing import final
 from weakref import ref
 
+from .._core.quorum import Verdict
 from .._core.seats import NO_SEAT, SHARED_SEAT
-from .._hold.holding import Holding
+from .._hold.holding import Holding, Won
 from .._hold.hooks import About
 from .._hold.succession import Grant
 from .._kinds.primitive import Primitive
 from .._local.local_queue import MAX_WAITERS, Contender, NameQueue
 from .._local.patience import LETS_IN, Patience, PatienceInLine
 from .._log import debugging
-from .._round.round import SlotRound
+from .._round.round import SlotRound, verdict_known
 from .._settings.options import Request
 from ..errors import (
     ConfigurationError,
@@ -33,8 +34,8 @@ from .waiting import AcquireSession, Waiting
 
 
 @final
-class Acquisition:
-    """One call of `acquire`, from the local queue to the win or the error."""
+class Acquisition(Deadline):
+    """One call of `acquire`, from the local queue to the win or the error, within its time."""
 
     # Defaults on the class: most calls never set these, which saves their memory and time.
     _has_place = False  # among the attempts in flight
@@ -47,6 +48,8 @@ class Acquisition:
     _acquired: Locks = ()  # in its context, when it began to wait
     _behind: NameQueue | None = None  # the local queue in which it waits
     _refusal: LockNotAcquiredError | None = None  # of the last attempt
+    _asking: Attempt | None = None  # the attempt that waits for its verdict
+    _seat = NO_SEAT
 
     def __init__(
         self,
@@ -58,37 +61,57 @@ class Acquisition:
         *,
         since: int | None = None,
     ) -> None:
+        super().__init__(session.clock, session.node_timeout, given, began, request.quorum_timeout)
         self._session = session
         self._primitive = primitive
         self._request = request
         self._since = since
         self.names = primitive.names
-        self._deadline = Deadline(session.clock, session.node_timeout, given, began, request.quorum_timeout)
-        self._contender = Contender(session.queue, primitive)
+        self._contender = contender = Contender(session.queue, primitive)
         # What marks the call at the nodes while it waits, if its kind uses marks (R22).  A non-blocking call
         # does not wait, and leaves none.
-        self._seat = NO_SEAT
-        if (seat_of := primitive.kind.seat) is not None and not self._deadline.single_try:
+        if (seat_of := primitive.kind.seat) is not None and not self.single_try:
             self._seat = seat = seat_of(lambda: session.seat, session.owners.new)
             # `SHARED_SEAT` only says that the call may wait: there is no mark of its own to take away.
             if seat is not SHARED_SEAT:
-                self._contender.seat = seat
+                contender.seat = seat
 
-    async def run(self) -> Holding:
-        """Acquire, or raise the reason why not.  A cancellation at any await leaves nothing behind (R5)."""
-        session = self._session
+    async def run(self) -> Holding:  # noqa: C901 (the story of a call, in one piece)
+        """Acquire, or raise the reason why not.  A cancellation at any await leaves nothing behind (R5).
+
+        This is the story of a call, from first to last; in the usual case it awaits the verdict alone.
+        """
+        session, contender = self._session, self._contender
         try:
-            holding = await self._acquire()
+            # The usual case: nothing of this process is in the way.
+            if not self._enter_at_once():
+                await self._enter()
+            # Another task has handed its lock to this one: no node need be asked.
+            held = contender.held
+            holding = self._adopt(held) if isinstance(held, Grant) else None
+            while holding is None:
+                # Ask all nodes at once, and wait until the verdict is known, or all have answered.
+                if not (self._has_place or contender.notice_pending or session.attempt_limiter.enter()):
+                    await self._queue_for_place()
+                attempt = self._ask()
+                if attempt.round.verdict is Verdict.PENDING:
+                    await attempt.round.alarm(verdict_known)
+                # There are three cases.
+                # 1. A majority granted, agrees on a fence, and enough of the validity is left: the lock is
+                #    ours.
+                won = attempt.outcome()
+                if won is None:
+                    won = await attempt.certify(self._for_attempt())
+                self._asking = None
+                attempt.end()
+                if won and (holding := self._hold(attempt, attempt)) is not None:
+                    break
+                # 2. The attempt has failed: undo it everywhere, and learn from the replies why, and how long
+                #    the lock will stay taken.  Give up if a key has another type, or the time is up.
+                # 3. There is time left: wait, and ask again.
+                await self._wait_for_next_try(attempt)
         except BaseException as error:
-            # Cancelled in the moment in which another task handed its lock to this one: the next waiter may
-            # have it.
-            if isinstance(grant := self._contender.held, Grant):
-                session.succession.pass_on(grant, self._contender, session.clock.now())
-            self._contender.leave()
-            # Nodes may have its mark: without an attempt they cannot.
-            if self._attempts and self._contender.seat.name:
-                session.releases.leave_queue(self._primitive, self._contender.seat)
-            self._gave_up(error)
+            self._give_up(error)
             raise
         finally:
             # It ended between taking a place and asking.
@@ -103,58 +126,94 @@ class Acquisition:
         ACQUIRED.set((*ACQUIRED.get()[1 - REMEMBERED :], ref(holding)))
         return holding
 
-    async def _acquire(self) -> Holding:
-        """The story of a call, from first to last."""
-        session, contender, deadline = self._session, self._contender, self._deadline
-        # A burst: too many attempts are in flight.  Queue for a place before any other work.
-        if session.attempt_limiter.in_flight >= session.attempt_limiter.most and not deadline.single_try:
-            await self._queue_for_place()
-        # This task may wait for its own release even where others could share the lock with it: it holds a
-        # read lock, a writer is queued, and it wants to read once more (R20).
-        if not (deadline.single_try or session.queue.entries.keys().isdisjoint(self.names)):
-            session.local.check_deadlock(self._primitive, reentrant=self._request.reentrant)
-        # One contender per name and process: the other tasks wait here, in the order of their calls.
-        await self._queue_locally()
-        # Another task has handed its lock to this one: no node need be asked.
-        if isinstance(held := contender.held, Grant) and (holding := self._adopt(held)) is not None:
-            return holding
-        while True:
-            # Ask all nodes at once.  If the time was used up before the first attempt, that is made all the
-            # same, with a `node_timeout`.
-            attempt = await self._prepare()
-            grant = await attempt.ask(deadline.for_answers() or session.node_timeout)
-            # There are three cases.
-            # 1. A majority granted, and enough of the validity is left: the lock is ours.
-            if grant is not None and (holding := self._hold(grant, attempt)) is not None:
-                return holding
-            # 2. The attempt has failed: undo it everywhere, and learn from the replies why, and how long the
-            #    lock will stay taken.  Give up if a key has another type, or the time is up.
-            error, waiting = await self._undo(attempt)
-            contender.refused(error, deadline.answered_at)
-            left = deadline.left()
-            if left is not None and left <= 0:
-                raise error
-            # 3. There is time left: wait, and ask again.
-            self._emit_waiting(error)
-            # 3a. This call waits at the nodes on behalf of its process: for a release, the expiry of the
-            #     keys, or a back-off.
-            if waiting is not None:
-                await waiting.for_next_try(error)
-            # 3b. Another task of this process, which shares the name and was refused before, does so: wait
-            #     behind it in the local queue.  If that task has given up meanwhile, ask again at once.
-            elif not contender.represents_process():
-                contender.requeue()
-                await self._queue_locally()
-            await self._let_others_in(error)
-            # The event loop stood still until after the end of the time: hardly an answer could be in time.
-            if deadline.for_answers() < session.node_timeout / 2:
-                raise error
+    def _give_up(self, error: BaseException) -> None:
+        """Leave nothing behind, since the call ends in an error or was cancelled."""
+        session, contender = self._session, self._contender
+        # Cancelled before the verdict, or a hook has failed: no other code will undo this attempt.
+        if (attempt := self._asking) is not None:
+            try:
+                attempt.abandon(self._for_attempt())
+            finally:
+                attempt.end()
+        # Cancelled in the moment in which another task handed its lock to this one: the next waiter may
+        # have it.
+        if isinstance(grant := contender.held, Grant):
+            session.succession.pass_on(grant, contender, session.clock.now())
+        contender.leave()
+        # Nodes may have its mark: without an attempt they cannot.
+        if self._attempts and contender.seat.name:
+            session.releases.leave_queue(self._primitive, contender.seat)
+        self._gave_up(error)
+
+    def _for_attempt(self) -> float:
+        """Return the time for one attempt, in seconds.
+
+        If the time was used up before the first attempt, that is made all the same, with a `node_timeout`.
+        """
+        return self.for_answers() or self.node_timeout
+
+    async def _wait_for_next_try(self, attempt: Attempt) -> None:
+        """Undo an attempt that did not win, and wait until the next one may win; raise if none may."""
+        session, contender = self._session, self._contender
+        error, waiting = await self._undo(attempt)
+        contender.refused(error, self.answered_at)
+        left = self.left()
+        if left is not None and left <= 0:
+            raise error
+        self._emit_waiting(error)
+        # This call waits at the nodes on behalf of its process: for a release, the expiry of the keys, or a
+        # back-off.
+        if waiting is not None:
+            await waiting.for_next_try(error)
+        # Another task of this process, which shares the name and was refused before, does so: wait behind it
+        # in the local queue.  If that task has given up meanwhile, ask again at once.
+        elif not contender.represents_process():
+            contender.requeue()
+            await self._queue_locally()
+        await self._let_others_in(error)
+        # The event loop stood still until after the end of the time: hardly an answer could be in time.
+        if self.for_answers() < session.node_timeout / 2:
+            raise error
 
     # -- behind other tasks of this process ----------------------------------------------------
 
+    def _enter_at_once(self) -> bool:
+        """Enter the names, if no other task of this process wants or lately had them, and take a place.
+
+        False: something is in the way, and nothing was done.
+        """
+        queue, contender = self._session.queue, self._contender
+        entries, windows, attempt_limiter = queue.entries, queue.handoff.windows, queue.attempt_limiter
+        # A burst is under way; or names stay taken after their release.
+        if attempt_limiter.in_flight >= attempt_limiter.most or queue.cooldowns.until:
+            return False
+        for name in self.names:
+            # Another task has the name or is queued for it; or other processes may ask first.
+            if name in entries or ((window := windows.get(name)) is not None and window.ended):
+                return False
+        for name in self.names:
+            entries[name] = NameQueue([contender])
+        contender.names = self.names
+        attempt_limiter.in_flight += 1
+        self._has_place = True
+        return True
+
+    async def _enter(self) -> None:
+        """Enter the names, after waiting for what is in the way."""
+        session = self._session
+        # A burst: too many attempts are in flight.  Queue for a place before any other work.
+        if session.attempt_limiter.in_flight >= session.attempt_limiter.most and not self.single_try:
+            await self._queue_for_place()
+        # This task may wait for its own release even where others could share the lock with it: it holds a
+        # read lock, a writer is queued, and it wants to read once more (R20).
+        if not (self.single_try or session.queue.entries.keys().isdisjoint(self.names)):
+            session.local.check_deadlock(self._primitive, reentrant=self._request.reentrant)
+        # One contender per name and process: the other tasks wait here, in the order of their calls.
+        await self._queue_locally()
+
     async def _queue_locally(self) -> None:
         """Wait until no task of this process is in the way, and let other processes ask first if due."""
-        session, contender, single_try = self._session, self._contender, self._deadline.single_try
+        session, contender, single_try = self._session, self._contender, self.single_try
         # A name stays taken after its release by this process: a non-blocking call need not ask the nodes.
         if single_try and (error := session.local.cooling(self.names)) is not None:
             raise self._refused_here(error)
@@ -196,7 +255,7 @@ class Acquisition:
 
     async def _queue_for(self, name: str) -> None:
         """Wait in the queue of one name until the contender is let in; raise if the time is up before."""
-        session, deadline, single_try = self._session, self._deadline, self._deadline.single_try
+        session, single_try = self._session, self.single_try
         # A non-blocking call cannot wait for itself.  The other check includes that of the kind.
         if single_try:
             session.local.check_kind(self._primitive, name)
@@ -210,7 +269,7 @@ class Acquisition:
             msg = f"more than {MAX_WAITERS} tasks of this process wait for {printable((name,))}"
             raise self._refused_here(LockTakenError(msg, names=self.names))
         place = session.queue.line_up(name, self._contender, single_try=single_try, wanted=self._request)
-        deadline.watch_quorum(entry, place)
+        self.watch_quorum(entry, place)
         patience = self._patience_of_claim()
         claim = None if patience is None else PatienceInLine(patience, name, place)
         try:
@@ -219,16 +278,16 @@ class Acquisition:
             if not single_try:
                 self._emit_waiting(None)
             # A non-blocking call that finds a contender without a verdict waits for that verdict, no longer.
-            limit = deadline.for_answers() if single_try else deadline.room()
+            limit = self.for_answers() if single_try else self.room()
             if await session.sleeps.wait(place.future, limit):
-                deadline.goes_on_from(entry.refusal, entry.answered_at)
+                self.goes_on_from(entry.refusal, entry.answered_at)
                 return
         except BaseException:
             session.queue.step_out(name, place)
             raise
         finally:
             self._behind = None
-            deadline.watch_no_more()
+            self.watch_no_more()
             if claim is not None:
                 claim.cancel()
         # Not let in: the time is up, or a verdict has ended the wait.
@@ -275,7 +334,7 @@ class Acquisition:
         contender.leave()
         if contender.seat.name:
             session.releases.leave_queue(self._primitive, contender.seat)
-        await session.sleeps.sleep(self._deadline.within(LETS_IN))
+        await session.sleeps.sleep(self.within(LETS_IN))
         await self._queue_locally()
 
     def _refused_here(self, error: LockNotAcquiredError) -> LockNotAcquiredError:
@@ -286,7 +345,7 @@ class Acquisition:
     def _begin_to_wait(self) -> Waiting:
         """Return the state of this call's waits, made when it first has to wait."""
         if self._waiting is None:
-            self._waiting = Waiting(self._session, self._contender, self._deadline)
+            self._waiting = Waiting(self._session, self._contender, self)
         return self._waiting
 
     # -- a place among the attempts in flight --------------------------------------------------
@@ -296,19 +355,19 @@ class Acquisition:
 
         A non-blocking call waits in a queue of its own.
         """
-        session, deadline = self._session, self._deadline
+        session = self._session
         attempt_limiter, began = session.attempt_limiter, session.clock.now()
-        place = attempt_limiter.line_up(single_try=deadline.single_try)
+        place = attempt_limiter.line_up(single_try=self.single_try)
         # None: the queue is full, and the call is refused at once.
         if place is not None:
             try:
-                limit = None if deadline.single_try else deadline.room()
+                limit = None if self.single_try else self.room()
                 self._has_place = await session.sleeps.wait(place, limit)
             finally:
                 # The time was up, the call was refused or cancelled, or the manager is being closed.
                 if not self._has_place:
                     attempt_limiter.step_out(place)
-            deadline.stood_in_line(session.clock.now() - began)
+            self.stood_in_line(session.clock.now() - began)
         # The nodes' answers to an earlier attempt say more to the caller than that this one was not made.
         if not self._has_place:
             error = not_asked(self.names, session.outbox.nodes, attempt_limiter.most)
@@ -323,45 +382,43 @@ class Acquisition:
 
     # -- one attempt ---------------------------------------------------------------------------
 
-    async def _prepare(self) -> Attempt:
-        """Return the next attempt, after taking a place for it."""
+    def _ask(self) -> Attempt:
+        """Make the next attempt: ask all nodes in this turn of the event loop.  There is a place for it."""
         session, contender = self._session, self._contender
         if session.availability.conflict is not None:
             session.availability.check()
         # Where other tasks of this process want the name, too, each can get a fence of one range (R43).  The
         # range is longer than the queue, since tasks come back for the lock; it costs no more than one fence.
-        followed = contender.notice_pending or session.queue.entries[self.names[0]].queue
-        block = self._primitive.block if followed else 1
+        block = self._primitive.block if session.queue.entries[self.names[0]].queue else 1
         # The quiet release before this contender has kept a place for this attempt.
         if contender.notice_pending:
-            contender.notice_pending, self._has_place = False, True
-        if not self._has_place and not session.attempt_limiter.enter():
-            await self._queue_for_place()
+            contender.notice_pending, block = False, self._primitive.block
         self._attempts += 1
         attempt = Attempt(
             session, self._primitive, self._request, seen=self._seen, block=block, seat=self._seat
         )
-        contender.acquire_round = attempt.acquire_round
+        contender.acquire_round = attempt.round
         if self._waiting is not None:
             attempt.slot = self._waiting.asks()
-        # The attempt gives the place back, with its verdict.
-        self._has_place = False
+        # From here on the place is the attempt's.
+        self._asking, self._has_place = attempt, False
+        attempt.ask(self._for_attempt())
         return attempt
 
-    def _hold(self, grant: Grant, attempt: Attempt | None = None) -> Holding | None:
+    def _hold(self, won: Won, attempt: Attempt | None = None) -> Holding | None:
         """Return the lock that an attempt has won or another task has handed off; None if it is too late."""
         session, request, contender = self._session, self._request, self._contender
         # Judged when this task runs again, not when the tally was won (R3).
-        too_late = grant.valid_until - session.clock.now() <= request.least_validity
+        too_late = won.valid_until - session.clock.now() <= request.least_validity
         if too_late or session.availability.conflict is not None:
             return None
-        holding = Holding(session, grant, request, contender)
+        holding = Holding(session, won, request, contender)
         # The caller has given the fence of an earlier lease: did another writer hold the lock since?
         if attempt is not None and self._since is not None:
             holding.unchanged = attempt.unchanged_since(self._since)
         # Some nodes may have granted another slot of the semaphore: release it there.
-        if attempt is not None and isinstance(attempt.acquire_round, SlotRound):
-            attempt.acquire_round.settle(holding.give)
+        if attempt is not None and isinstance(attempt.round, SlotRound):
+            attempt.round.settle(holding.give)
         contender.now_held(holding, lambda: session.local.held_here(self.names, holding))
         session.counters.acquired += 1
         return holding
@@ -385,21 +442,21 @@ class Acquisition:
         Raises if another attempt is pointless.  The second value is None for a call that does not wait at the
         nodes itself.
         """
-        session, deadline = self._session, self._deadline
+        session = self._session
         session.counters.refused += 1
         self._seen = max(self._seen, attempt.seen)
         waiting = None
         # This call waits at the nodes on behalf of its process.  It subscribes to releases before those of
         # the attempt are queued.
-        if not deadline.single_try and self._contender.represents_process():
+        if not self.single_try and self._contender.represents_process():
             waiting = self._begin_to_wait()
             waiting.lost(attempt)
         # Another task of the process does, and keeps the subscription.
         elif self._waiting is not None:
             self._waiting.stop()
         self._seat = attempt.seat
-        error = await attempt.undo_and_explain(deadline.for_answers())
-        misuse = await other_kind(session.outbox, self._primitive, error, deadline.for_answers())
+        error = await attempt.undo_and_explain(self.for_answers())
+        misuse = await other_kind(session.outbox, self._primitive, error, self.for_answers())
         if waiting is not None:
             waiting.undone(attempt)
         if session.availability.closing:
@@ -411,7 +468,7 @@ class Acquisition:
         session.hooks.emit(Refused, self, taken=taken, votes=votes, ahead=self._ahead)
         for name in self._contender.names:
             session.queue.handoff.end(name)
-        deadline.heard(error)
+        self.heard(error)
         if misuse is not None:
             raise misuse from error
         return error, waiting
@@ -452,7 +509,7 @@ class Acquisition:
             session.hooks.emit(
                 WaitingEvent,
                 self,
-                waited=self._deadline.used,
+                waited=self.used,
                 taken=error is None or isinstance(error, LockTakenError),
                 votes=() if error is None else error.votes,
                 ahead=self._ahead,
@@ -465,7 +522,7 @@ class Acquisition:
             hooks.emit(
                 Acquired,
                 holding,
-                waited=self._deadline.used,
+                waited=self.used,
                 attempts=attempts,
                 fence=holding.fence or None,
                 votes=holding.votes if hooks.votes else (),
@@ -492,7 +549,7 @@ class Acquisition:
             GaveUp,
             self,
             error=error,
-            waited=self._deadline.used,
+            waited=self.used,
             attempts=self._attempts,
             taken=None if refusal is None else isinstance(refusal, LockTakenError),
             votes=() if refusal is None else refusal.votes,

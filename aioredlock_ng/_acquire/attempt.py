@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from random import Random
 from typing import Final, final
@@ -14,7 +14,6 @@ from .._core.owner import signed
 from .._core.quorum import Verdict, Vote
 from .._core.seats import NO_SEAT, Seat, seat_life
 from .._hold.holding import HoldSession
-from .._hold.succession import Grant
 from .._kinds.primitive import Primitive
 from .._local.local_queue import AttemptLimiter
 from .._round.batch import AcquireRound
@@ -111,6 +110,12 @@ class Attempt:
     fence = 0
     """The fence, once it has a certificate (R10); the last one of a fence range; 0 without fencing."""
     asked_at = 0.0
+    since = 0.0
+    """As `asked_at`: when the lock was asked for."""
+    valid_until = 0.0
+    """The end of the validity, if it is won (R3)."""
+    unsent: Sequence[int] = ()
+    """The nodes that were never sent it, as its verdict was known."""
     owner = b""
     """New for every attempt, and known before the first byte (R5)."""
     _suspicions = 0  # of nodes' clocks, when the nodes were asked
@@ -135,73 +140,27 @@ class Attempt:
         """Number of fences in the range that are left for other tasks, below `fence`."""
         self._batched: AcquireRound | None = None
         self._single: GrantRound | None = None
-        self.acquire_round: Round
+        self.round: Round
         # A mutex with one name: its acquire leaves in a batch with those of the same turn.
         if primitive.batchable:
-            self.acquire_round = self._batched = AcquireRound(
-                session.outbox, primitive, request.ttl, block=block
-            )
+            self.round = self._batched = AcquireRound(session.outbox, primitive, request.ttl, block=block)
         # Every other lock: a command of its own.
         else:
-            self.acquire_round = self._single = grant_round(session.outbox, primitive)
+            self.round = self._single = grant_round(session.outbox, primitive)
 
-    async def ask(self, timeout: float) -> Grant | None:
-        """Ask all nodes; return the grant if a majority granted and agrees on a fence, else None.
+    def ask(self, timeout: float) -> None:
+        """Send the acquire to all nodes in this turn of the event loop; they have `timeout` seconds.
 
-        Takes at most `timeout` seconds.  If an exception ends it, the attempt is undone first.  The caller
-        has taken a place for it (`AttemptLimiter`), which is given back with the verdict.
+        The caller has taken a place for it (`AttemptLimiter`), and calls `end` once there is a verdict; if an
+        exception comes before that, it calls `abandon`, too.
         """
-        session, acquire_round, primitive = self._session, self.acquire_round, self.primitive
-        try:
-            self._ask(timeout)
-            # Decided without a wait: all nodes are down, say.
-            if acquire_round.verdict is Verdict.PENDING:
-                await acquire_round.alarm(verdict_known)
-            won = acquire_round.verdict is Verdict.WON
-            if won and primitive.fenced:
-                # The nodes of the majority agree on a fence already: the usual case, in one round trip.
-                if self._certified():
-                    session.counters.certified += 1
-                # They granted with different fences, or not all of them count: more has to be known.
-                else:
-                    won = await self._certify(timeout)
-        except BaseException:
-            # Cancelled, or a hook has failed: no caller will undo this attempt.  Without an owner value
-            # nothing was sent, since reading the clock has failed.
-            if self.owner:
-                self.undo(timeout)
-            raise
-        finally:
-            session.in_flight.discard(self)
-            session.attempt_limiter.leave(acquire_round)
-        if self._single is not None:
-            self._single.fence, self.primitive = self.fence, self._single.won(primitive)
-        # Undone meanwhile, although it was won: the manager is being closed.
-        if not won or self._undone is not None:
-            return None
-        asked_at, request = self.asked_at, self._request
-        return Grant(
-            self.primitive,
-            self.owner,
-            request.ttl,
-            request.holder,
-            self.fence,
-            self.fences_left,
-            acquire_round,
-            asked_at,
-            asked_at,
-            asked_at + request.validity,
-            acquire_round.unsent,
-        )
-
-    def _ask(self, timeout: float) -> None:
-        """Send the acquire to all nodes in this turn of the event loop."""
         session, primitive, batched = self._session, self.primitive, self._batched
         outbox = session.outbox
         # The first acquire of this turn reads the clocks; the others use its values.
         if (tick := outbox.tick) is None:
             tick = session.read_clocks()
-        self.asked_at = tick.asked_at
+        self.asked_at = self.since = tick.asked_at
+        self.valid_until = tick.asked_at + self._request.validity
         self.owner = owner = session.owners.new() + tick.owner_ends
         # Above every counter that this call has seen: a node's clock may be far ahead of the ballot.
         proposed = max(self.seen + 1, tick.ballot) if primitive.fenced else 0
@@ -210,7 +169,7 @@ class Attempt:
         # A command of its own.
         if batched is None:
             self.owner = owner = signed(owner, primitive.kind.letter, self._request.holder)
-            self.acquire_round.ask(self._question(proposed), timeout)
+            self.round.ask(self._question(proposed), timeout)
             return
         # In a batch, at the end of this turn.
         batched.owner, batched.ballot = owner, proposed
@@ -228,7 +187,19 @@ class Attempt:
 
     # -- the fence -----------------------------------------------------------------------------
 
-    def _certified(self) -> bool:
+    def outcome(self) -> bool | None:
+        """Whether it is won, by the answers so far; None: a majority granted, but agrees on no fence."""
+        # Lost; or undone meanwhile, although it was won: the manager is being closed.
+        if self.round.verdict is not Verdict.WON or self._undone is not None:
+            return False
+        # The nodes of the majority agree on a fence already: the usual case, in one round trip.
+        if self.primitive.fenced:
+            if not self._agreed():
+                return None
+            self._session.counters.certified += 1
+        return True
+
+    def _agreed(self) -> bool:
         """Whether a majority stands at one fence (R10), by the answers so far; sets `fence`."""
         batched = self._batched
         # The usual case: a majority has granted the proposed fences in batches, and no node's clock has come
@@ -243,7 +214,7 @@ class Attempt:
         # Otherwise compare the fences.  Example: three of five nodes stand at the proposed fence 8, and two
         # whose counters were above it stand at 10: the fence is 8.
         fences = map(attrgetter("fence"), self._grants().values())
-        self.fence = certified(fences, self.acquire_round.quorum) or 0
+        self.fence = certified(fences, self.round.quorum) or 0
         return self.fence > 0
 
     def _grants(self) -> dict[int, Answer]:
@@ -251,24 +222,25 @@ class Attempt:
         clocks, now = self._session.clocks, self._session.clock.now()
         return {
             node: answer
-            for node, answer in enumerate(self.acquire_round.answers)
+            for node, answer in enumerate(self.round.answers)
             if answer is not None and answer.vote is Vote.GRANTED and clocks.believes(node, now, answer.time)
         }
 
-    async def _certify(self, timeout: float) -> bool:
-        """Find a fence that a majority stands at after all, or raise the nodes to one (R10)."""
+    async def certify(self, timeout: float) -> bool:
+        """Find a fence that a majority stands at after all, or raise the nodes to one (R10).
+
+        False if there is none.  Takes at most `timeout` seconds.
+        """
         # A node that has not answered so far is likely to agree: a short wait may save a round.
-        await self.acquire_round.wait(
-            lambda tally: not tally.pending or self._certified(), within=SLOWER_NODES_GET
-        )
+        await self.round.wait(lambda tally: not tally.pending or self._agreed(), within=SLOWER_NODES_GET)
         # The next answer has completed a majority at one fence.
-        if self._certified():
+        if self._agreed():
             self._session.counters.certified += 1
-            return True
+            return self._undone is None
         # All have answered, or the wait was long enough: a second round raises the counters.
         if self._undone is None and await self._raise(timeout):
             self._session.counters.raised += 1
-            return True
+            return self._undone is None
         # Granted by a majority, but no fence: not a win.
         self._session.counters.uncertified += 1
         return False
@@ -278,7 +250,7 @@ class Attempt:
 
         Example: three nodes have granted with the fences 6, 8 and 10.  Raised to 10, all three agree.
         """
-        session, tally, grants = self._session, self.acquire_round, self._grants()
+        session, tally, grants = self._session, self.round, self._grants()
         left = self.asked_at + timeout - session.clock.now()
         # Pointless: even all missing answers would make no majority of grants that count, or time is up.
         if len(grants) + tally.pending < tally.quorum or not grants or left <= 0:
@@ -288,7 +260,7 @@ class Attempt:
         # A node in here counts without being asked; every other one is asked: it granted below the fence, or
         # has not answered so far.
         known: dict[int, Answer] = {}
-        for node, answer in enumerate(self.acquire_round.answers):
+        for node, answer in enumerate(self.round.answers):
             if node in grants:
                 # At the fence already: it counts.  Above it: no node's counter is ever lowered.  Below it:
                 # the node is asked.
@@ -311,7 +283,24 @@ class Attempt:
     def unchanged_since(self, fence: int) -> bool:
         """Whether no writer held the lock between a lease with that fence and this win (R23)."""
         befores = [answer.before for answer in self._grants().values()]
-        return unchanged(befores, fence, self.acquire_round.quorum)
+        return unchanged(befores, fence, self.round.quorum)
+
+    # -- its end -------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """Give its place back: it has its verdict, or was abandoned."""
+        session, round_ = self._session, self.round
+        session.in_flight.discard(self)
+        session.attempt_limiter.leave(round_)
+        self.unsent = round_.unsent
+        if self._single is not None:
+            self._single.fence, self.primitive = self.fence, self._single.won(self.primitive)
+
+    def abandon(self, timeout: float) -> None:
+        """Undo it, since its call ends before the verdict."""
+        # Without an owner value nothing was sent: reading the clock has failed.
+        if self.owner:
+            self.undo(timeout)
 
     # -- undone --------------------------------------------------------------------------------
 
@@ -329,7 +318,7 @@ class Attempt:
                 self.owner,
                 keeps=self._request.ttl,
                 fence=0,
-                unsent=self.acquire_round.unsent,
+                unsent=self.round.unsent,
                 timeout=timeout,
                 seat=self.primitive.kind.seat_of_try(self.seat),
             )
@@ -343,27 +332,27 @@ class Attempt:
             return self._seat
         # Each node proposes a position behind all those that it knows.  Example: three nodes propose 5, 5
         # and 7; 7 is behind all calls on each of them.
-        proposed = (answer.ticket for answer in self.acquire_round.answers if answer is not None)
+        proposed = (answer.ticket for answer in self.round.answers if answer is not None)
         return self._seat._replace(ticket=max(proposed, default=0))
 
     @property
     def ahead(self) -> int:
         """Upper bound for the queue position, from the nodes that have answered."""
-        ahead = sorted(answer.ahead for answer in self.acquire_round.answers if answer is not None)
+        ahead = sorted(answer.ahead for answer in self.round.answers if answer is not None)
         # Example of five nodes that answer 0, 0, 2, 2 and 9: at a majority at most 2 calls are ahead.
-        return ahead[: self.acquire_round.quorum][-1] if ahead else 0
+        return ahead[: self.round.quorum][-1] if ahead else 0
 
     async def undo_and_explain(self, timeout: float) -> LockNotAcquiredError:
         """Undo the attempt, and return the error that says why it did not win."""
         undo = self.undo(timeout)
-        await undo.wait(lambda _: knows_why(self.acquire_round, undo))
+        await undo.wait(lambda _: knows_why(self.round, undo))
         # The other nodes may still say when their keys expire: worth a short wait.
         await undo.wait(all_answered, within=SLOWER_NODES_GET)
         names = self.primitive.names
         # A majority granted, but there is no certificate for a fence.
-        if self.acquire_round.verdict is Verdict.WON and self.primitive.fenced and not self.fence:
-            return without_fence(names, self.acquire_round if self._raising is None else self._raising)
-        return refusal_by_nodes(names, self.acquire_round, undo, ahead=self.ahead)
+        if self.round.verdict is Verdict.WON and self.primitive.fenced and not self.fence:
+            return without_fence(names, self.round if self._raising is None else self._raising)
+        return refusal_by_nodes(names, self.round, undo, ahead=self.ahead)
 
     @property
     def undone(self) -> Round:
@@ -379,9 +368,7 @@ class Attempt:
         """
         return [
             node
-            for node, (first, then) in enumerate(
-                zip(self.acquire_round.answers, self.undone.answers, strict=True)
-            )
+            for node, (first, then) in enumerate(zip(self.round.answers, self.undone.answers, strict=True))
             if first is not None
             and (
                 first.vote is Vote.GRANTED
@@ -405,7 +392,7 @@ class Attempt:
     @property
     def no_expiry(self) -> str | None:
         """The name of a node where a key without expiry is in the way: no ttl frees it (R16)."""
-        for vote, found in zip(self.acquire_round.votes(), self.undone.answers, strict=True):
+        for vote, found in zip(self.round.votes(), self.undone.answers, strict=True):
             # Refused both when it was asked and when it was undone: a key that is still there.
             refused = vote.vote is Vote.REFUSED and found is not None and found.vote is Vote.REFUSED
             if refused and found is not None and found.wait is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final, final
+from typing import Final
 
 from .._clock import Clock
 from .._local.local_queue import NameQueue, QueueEntry
@@ -14,7 +14,6 @@ CHECKS: Final = 10
 """Most checks, within the limit for a missing quorum, of whether the task before this call misses one."""
 
 
-@final
 class Deadline:
     """The time that the caller has `given`, in seconds: None for no limit, 0 for a single attempt.
 

@@ -186,7 +186,7 @@ class Waiting:
         """Take note of the replies to the releases of the attempt."""
         # As if these nodes had notified us: the lock became free there while the attempt was on its way.
         self._listen().free(attempt.free)
-        tally = attempt.acquire_round
+        tally = attempt.round
         # Without a number of listeners in the replies the last known one is the best guess.
         self._listeners, self._foreign = attempt.listeners or self._listeners, attempt.foreign
         self._ahead = min(attempt.ahead, MOST_AHEAD)

@@ -14,11 +14,11 @@ import asyncio
 import itertools
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
-from typing import ClassVar, Final, final
+from typing import ClassVar, Final, Protocol, final
 from weakref import WeakSet
 
 from .._clock import Clock
@@ -29,6 +29,7 @@ from .._core.quorum import Extension, Tally, Vote, extension_verdict, majority
 from .._core.seats import NO_SEAT
 from .._core.validity import asked_at, valid_until
 from .._kinds.kind import Kind
+from .._kinds.primitive import Primitive
 from .._local.handoff import HandoffWindow
 from .._local.local_queue import Contender, LocalQueue
 from .._local.runner import runner_of
@@ -168,6 +169,46 @@ class HoldSession:
     counters: Counters
 
 
+class Won(Protocol):
+    """A lock that was won, as a lease begins with it: an attempt, or the grant of another task."""
+
+    @property
+    def primitive(self) -> Primitive:
+        """With the slot that was won, if its kind has slots."""
+
+    @property
+    def owner(self) -> bytes:
+        """The value under the keys."""
+
+    @property
+    def fence(self) -> int:
+        """As in `Grant`."""
+
+    @property
+    def fences_left(self) -> int:
+        """As in `Grant`."""
+
+    @property
+    def round(self) -> Round:
+        """The last round that was won."""
+
+    @property
+    def asked_at(self) -> float:
+        """When the nodes were asked."""
+
+    @property
+    def since(self) -> float:
+        """As in `Grant`."""
+
+    @property
+    def valid_until(self) -> float:
+        """The end of the validity."""
+
+    @property
+    def unsent(self) -> Sequence[int]:
+        """As in `Grant`."""
+
+
 _NUMBERS: Final = itertools.count(1)
 
 
@@ -208,35 +249,35 @@ class Holding:
     def __init__(
         self,
         session: HoldSession,
-        grant: Grant,
+        won: Won,
         request: Request,
         contender: Contender,
     ) -> None:
         self._session = session
-        self._primitive = grant.primitive
+        self._primitive = won.primitive
         self._request = request
         self._contender = contender
-        self.owner = grant.owner
+        self.owner = won.owner
         # The last fence of the range, which is what nodes store, and how many of the range are left for
         # other tasks: the fence of this lease comes before those.
-        self._top, self._left = grant.fence, grant.fences_left
-        self.fence = grant.fence - grant.fences_left  # 0: without
+        self._top, self._left = won.fence, won.fences_left
+        self.fence = won.fence - won.fences_left  # 0: without
         # `_ttl` is the longest ttl that was won; the grace is a share of it.  `wanted` is the longest that
         # was asked for: a key may live as long, and the watchdog extends by it.
         self._ttl = self.wanted = request.ttl
-        self._since = grant.since
-        self.taken_until = grant.asked_at + request.at_least
+        self._since = won.since
+        self.taken_until = won.asked_at + request.at_least
         """Until when the names stay taken, released or not (R34)."""
-        self._round = grant.round  # the last round that was won, for `votes`
-        self._unsent = grant.unsent
-        self._extend_at = grant.asked_at + request.extended_after
-        self.valid_until = grant.valid_until
+        self._round = won.round  # the last round that was won, for `votes`
+        self._unsent = won.unsent
+        self._extend_at = won.asked_at + request.extended_after
+        self.valid_until = won.valid_until
         session.holdings.all[self] = None
         # Most leases are released before the watchdog checks any: they enter its heap only if they last.
         watchdog = session.watchdog
         watchdog.fresh[self] = None
         # A lease so short that the watchdog would wake too late for it.
-        if grant.asked_at + request.due_after < watchdog.wakes_at:
+        if won.asked_at + request.due_after < watchdog.wakes_at:
             watchdog.wake()
 
     # -- what it is ----------------------------------------------------------------------------

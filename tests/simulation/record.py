@@ -200,7 +200,8 @@ class Record:
             until = now
         if self._process.alive:
             self._check_end(belief, valid_until)
-        if belief.mode == "read":
+        # A downgrade that was cancelled during an extension has changed nothing: the lease still writes.
+        if belief.mode == "read" and lease.mode == "read":
             self.last_read[task] = lease
         self._write(belief, until=until, stopped=now)
 

@@ -173,7 +173,7 @@ async def test_a_node_that_is_suspected_after_its_grant_is_no_part_of_a_certific
 
         def suspect() -> None:
             now = sim().clock.now()
-            if any(attempt.acquire_round.verdict is Verdict.WON for attempt in session.in_flight):
+            if any(attempt.round.verdict is Verdict.WON for attempt in session.in_flight):
                 session.clocks.sample(0, now, now, sim().clock.wall() + MINUTE)
 
         task = in_task(lambda: Interrupted(w.manager.lock("a", blocking_timeout=0).acquire(), suspect))

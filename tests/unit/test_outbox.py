@@ -145,13 +145,13 @@ async def test_what_is_undone_in_its_own_turn_leaves_first():
     """The release of a try that waits in the outbox comes behind it, and leaves no key (R5)."""
     async with world() as w:
         tried = attempt(w, "a")
-        tried._ask(TIMEOUT)
+        tried.ask(TIMEOUT)
         assert all(node.executed == [] for node in w.nodes)
         undone = tried.undo(TIMEOUT)
         await answered()
         assert all(verbs(node) == ["acquire_many", "release_many"] for node in w.nodes)
         assert w.keys == [()] * 3
-        assert votes(tried.acquire_round) == votes(undone) == [GRANTED] * 3
+        assert votes(tried.round) == votes(undone) == [GRANTED] * 3
 
 
 async def test_a_command_of_its_own_comes_behind_what_was_asked_before():
@@ -569,12 +569,12 @@ async def test_what_has_left_within_a_turn_ends_its_reading_of_the_clock():
     """A try behind it reads the clock again: what it says could be older than the turn of the loop."""
     async with world() as w:
         tries = [attempt(w, name) for name in "abc"]
-        tries[0]._ask(TIMEOUT)
+        tries[0].ask(TIMEOUT)
         began = sim().clock.now()
         outbox_of(w).drain()
         sim().advance(0.02)
         for tried in tries[1:]:
-            tried._ask(TIMEOUT)
+            tried.ask(TIMEOUT)
         assert [tried.asked_at - began for tried in tries] == pytest.approx([0, 0.02, 0.02])
         assert len({tried.owner for tried in tries}) == 3
         for tried in tries:
