@@ -1,8 +1,9 @@
-"""What of the package one uncontended acquire goes through: ``python -m benchmarks.path``; two seconds.
+"""What one uncontended acquire, and one cycle, goes through: ``python -m benchmarks.path``; two seconds.
 
-Counted with `sys.setprofile`, so that the figures belong to the code and not to the machine: files,
-functions, calls of them (a coroutine that goes on counts as one, too), and changes from one file to
-another. Each cycle has a name that was never used before, unless the table says that names are used in turn.
+Counted with `sys.setprofile`, so that the figures belong to the code and not to the machine: files of the
+package, functions, calls of them (a coroutine that goes on counts as one, too), and changes from one file to
+another. Of a whole cycle: all calls (*other* is mostly what `dataclass` generates), reads of clocks, and new
+objects. Each cycle has a name that was never used before, unless the table says that names are used in turn.
 ``--functions`` lists what an acquire calls, in the order in which it is first called.
 """
 
@@ -10,17 +11,20 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
+import gc
+import inspect
 import os
 import secrets
+import selectors
 import statistics
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise, product
 from pathlib import Path
-from types import FrameType
-from typing import Any, Final, NamedTuple
+from types import CodeType, FrameType
+from typing import Any, Final, NamedTuple, Self, final
 
 import aioredlock_ng
 from aioredlock_ng import LockManager
@@ -29,9 +33,10 @@ from benchmarks.cycles import IN_TURN, ONCE
 from benchmarks.report import Report
 
 TABLE: Final = "What one uncontended acquire goes through"
-CALLS: Final = "Python calls per uncontended cycle"
+CYCLE: Final = "One uncontended cycle: Python calls, reads of clocks, new objects"
 SOURCE: Final = Path(aioredlock_ng.__file__).parent
 PACKAGE: Final = f"{SOURCE}{os.sep}"
+LOOP: Final = (f"{Path(asyncio.__file__).parent}{os.sep}", selectors.__file__)
 NODES: Final = 5
 WARM: Final = 5
 """Cycles before the first that counts: scripts are loaded, connections open, the name in turn is known."""
@@ -45,6 +50,18 @@ MODES: Final[dict[str, dict[str, Any]]] = {
     "plain": {"fencing": False, "restart_quarantine": 0},
     "fenced": {},
 }
+
+READS: Final[dict[Any, str]] = {
+    os.getpid: "getpid",
+    asyncio.get_running_loop: "getpid",
+    asyncio.current_task: "getpid",
+    time.time: "wall_clock",
+    time.monotonic: "monotonic",
+    time.clock_gettime: "monotonic",
+}
+"""Functions in C that are counted; to find the running loop, CPython 3.11 calls `getpid` in C."""
+
+SUSPENDS: Final = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 Step = tuple[str, str]
 """A file, as a path below the package, and a function in it."""
@@ -62,8 +79,14 @@ class Way(NamedTuple):
 LIMITS: Final = {"plain": (15, 44), "fenced": (16, 50)}
 """Files and functions that one acquire may touch (`tests/benchmarks/test_path.py`)."""
 
-CALL_LIMITS: Final = {"plain": 188, "fenced": 195}
-"""Calls that one cycle, acquire and release together, may take."""
+CALL_LIMITS: Final[dict[str, dict[str, int]]] = {
+    "plain": {"package": 188, "calls": 350, "getpid": 2, "wall_clock": 1, "monotonic": 22, "tracked": 160},
+    "fenced": {"package": 195, "calls": 360, "getpid": 2, "wall_clock": 1, "monotonic": 28, "tracked": 175},
+}
+"""What one cycle, acquire and release together, may take (`Notes.counts`).
+
+Each answer that arrives by itself costs the loop some ten calls and two reads of the clock more.
+"""
 
 
 def way_of(steps: Sequence[Step]) -> Way:
@@ -76,50 +99,102 @@ def way_of(steps: Sequence[Step]) -> Way:
     )
 
 
-@contextlib.contextmanager
-def noted() -> Iterator[list[Step]]:
-    """Give a list that each call of one of the package's functions is added to."""
-    steps: list[Step] = []
+@final
+class SeenClock:
+    """A clock that `sys.setprofile` is told of; the package's own is a `functools.partial`."""
 
-    def note(frame: FrameType, event: str, _: object) -> None:
-        code = frame.f_code
-        if event == "call" and code.co_filename.startswith(PACKAGE) and code.co_name not in INLINED:
-            steps.append((code.co_filename[len(PACKAGE) :], code.co_qualname))
+    def now(self) -> float:
+        """Return the time."""
+        return time.monotonic()
 
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        yield steps
-    finally:
-        sys.setprofile(before)
+
+@final
+class Notes:
+    """What was called while it was entered, but for what is in this file.
+
+    `tracked` is gross: objects of the garbage collector that are more at a call or a return than at the one
+    before. The frame objects of functions, which profiling creates, do not count.
+    """
+
+    def __init__(self) -> None:
+        self.codes: list[CodeType] = []
+        self._reads = dict.fromkeys(READS.values(), 0)
+        self._before = self._made = 0
+
+    def __enter__(self) -> Self:
+        self._restore = gc.enable if gc.isenabled() else gc.disable
+        gc.disable()
+        self._before = gc.get_count()[0]
+        sys.setprofile(self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+        self._restore()
+
+    def _note(self, frame: FrameType, event: str, called: Any) -> None:
+        if event.startswith("c_"):
+            if event == "c_call" and called in READS:
+                self._reads[READS[called]] += 1
+            return
+        function = not frame.f_code.co_flags & SUSPENDS
+        self._made += max(gc.get_count()[0] - self._before - (function and event == "call"), 0)
+        if event == "call" and frame.f_code.co_filename != __file__:
+            self.codes.append(frame.f_code)
+        self._before = gc.get_count()[0] - (function and event == "return")
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return how many calls, by where their functions are, reads, and new tracked objects."""
+        package, loop, every = (len(within(self.codes, *places)) for places in ((PACKAGE,), LOOP, ("",)))
+        calls = {"package": package, "asyncio": loop, "other": every - package - loop, "calls": every}
+        return {**calls, **self._reads, "tracked": self._made}
+
+
+def within(codes: Sequence[CodeType], *places: str) -> list[CodeType]:
+    """Return the functions among these whose files' paths begin so."""
+    return [c for c in codes if c.co_filename.startswith(places) and c.co_name not in INLINED]
+
+
+def steps_of(codes: Sequence[CodeType]) -> list[Step]:
+    """Return the package's functions among these."""
+    return [(code.co_filename[len(PACKAGE) :], code.co_qualname) for code in within(codes, PACKAGE)]
 
 
 class Taken(NamedTuple):
-    """The calls of some cycles, one list for each."""
+    """The calls of some cycles, one list for each, and what is counted of each cycle."""
 
     acquires: list[list[Step]]
     releases: list[list[Step]]
+    cycles: list[dict[str, int]]
 
     @property
-    def cycles(self) -> list[list[Step]]:
-        """Return each acquire together with its release."""
-        return [[*acquire, *release] for acquire, release in zip(*self, strict=True)]
+    def typical(self) -> dict[str, int]:
+        """Return the median of each count."""
+        return {what: statistics.median_low(each[what] for each in self.cycles) for what in self.cycles[0]}
 
 
 async def take(urls: Sequence[str], mode: str, names: str = ONCE, times: int = TIMES) -> Taken:
     """Acquire and release again and again, with a manager that is warm."""
-    taken, prefix = Taken([], []), f"path:{secrets.token_hex(8)}"
-    async with LockManager(urls, **MODES[mode]) as manager:
+    return await asyncio.create_task(_take(urls, mode, names, times))  # else the callers would count, too
+
+
+async def _take(urls: Sequence[str], mode: str, names: str, times: int) -> Taken:
+    taken, prefix = Taken([], [], []), f"path:{secrets.token_hex(8)}"
+    async with LockManager(urls, clock=SeenClock(), **MODES[mode]) as manager:
         for number in range(WARM + times):
+            notes = Notes()
             lock = manager.lock(f"{prefix}:{number if names == ONCE else 0}")
-            with noted() as acquire:
+            with notes:
                 lease = await lock.acquire()
-            with noted() as release:
+            acquired = len(notes.codes)
+            with notes:
                 await lease.release()
-            del lease  # or its end would fall into the next acquire
+            del lease, lock  # or its end would fall into the next acquire
             if number >= WARM:
-                taken.acquires.append(acquire)
-                taken.releases.append(release)
+                taken.acquires.append(steps_of(notes.codes[:acquired]))
+                taken.releases.append(steps_of(notes.codes[acquired:]))
+                taken.cycles.append(notes.counts)
     return taken
 
 
@@ -134,7 +209,7 @@ async def ask(report: Report, urls: Sequence[str]) -> None:
         taken = await take(urls, mode, names)
         for step, calls in (("acquire", taken.acquires), ("release", taken.releases)):
             report.add(TABLE, mode=mode, names=names, step=step, **typical(calls)._asdict())
-        report.add(CALLS, mode=mode, names=names, calls_per_cycle=typical(taken.cycles).calls)
+        report.add(CYCLE, mode=mode, names=names, **taken.typical)
 
 
 def listing(taken: Sequence[Sequence[Step]]) -> str:
