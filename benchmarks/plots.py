@@ -48,13 +48,13 @@ COLOURS: Final = dict(
     zip(
         PEERS,
         (
-            *("#0072b2", "#56b4e9", "#d55e00", "#cc79a7", "#7f3fbf"),
-            *("#e69f00", "#009e73", "#000000", "#777777", "#b8a800"),
+            *("#0072b2", "#56b4e9", "#004c70", "#d55e00", "#cc79a7", "#7f3fbf"),
+            *("#8c510a", "#e69f00", "#009e73", "#000000", "#777777", "#b8a800"),
         ),
         strict=True,
     )
 )
-"""Those of Okabe and Ito, which colour-blind people tell apart."""
+"""First of all those of Okabe and Ito, which colour-blind people tell apart."""
 DASHED: Final = ("ours-fenced", "floor", "floor-c", "asyncio.Lock")
 FINE: Final = 50
 """A logarithmic axis that spans less than that has ticks between the powers of ten."""
