@@ -32,7 +32,7 @@ class Spec:
     quorum: bool = True
     """Whether it uses all nodes."""
     slices: tuple[str, ...] = ()
-    """What it measures itself; empty: `benchmarks.slices` measures it, whatever is asked."""
+    """What it can be asked for, and measures itself if it has a method for it; empty: whatever is asked."""
     excludes: bool = True
     """Whether it is a lock, rather than the floor below one."""
     inside: bool = False
@@ -53,6 +53,8 @@ class Spec:
 # aioredlock imports `distutils`, which Python 3.12 does not have; setuptools puts it back until version 81.
 AIOREDLOCK: Final = ("aioredlock==0.7.3", "aioredis==1.3.1", "setuptools<81", "uvloop")
 NODE_REDLOCK: Final = ("redlock@5.0.0-beta.2", "ioredis@5.4.1")
+REDLOCK_NG: Final = ("redlock-ng==2.0.4", "redis[hiredis]", "uvloop")
+"""It needs redis-py 5."""
 
 PEERS: Final[Mapping[str, Spec]] = {
     "ours-plain": Spec(module="ours", options={"fencing": False, "restart_quarantine": 0}, holds=True),
@@ -63,6 +65,7 @@ PEERS: Final[Mapping[str, Spec]] = {
     "node-redlock": Spec(
         module="node_redlock", requirements=NODE_REDLOCK, slices=("latency", "throughput"), node=True
     ),
+    "redlock-ng": Spec(module="redlock_ng", requirements=REDLOCK_NG, slices=("latency", "throughput")),
     "redis-py": Spec(module="redis_py_lock", quorum=False),
     "gather": Spec(module="gather"),
     "floor": Spec(module="floor", excludes=False),
