@@ -78,6 +78,11 @@ def rate(figures: Figures) -> float:
     return float(figures["rate"])
 
 
+def cpu(figures: Figures) -> float:
+    """Read the worker's CPU per cycle of one turn, in microseconds."""
+    return float(figures["cpu"] * 1e6)
+
+
 def microseconds(turns: Turns, key: str, share: float) -> float | None:
     """Return a percentile of what all turns took."""
     values = turns.all(key)
@@ -114,17 +119,13 @@ def add_latencies(
             **case,
             peer=peer,
             p50_us=microseconds(turns, "cycles", 0.5),
+            cpu_us_per_cycle=median(turns, cpu),
             p99_us=microseconds(turns, "cycles", 0.99),
             acquire_p50_us=microseconds(turns, "acquires", 0.5),
             **compared(taken, peer, p50("cycles"), bases),
             cycles=len(turns.all("cycles")),
             trouble=turns.trouble,
         )
-
-
-def cpu(figures: Figures) -> float:
-    """Read the worker's CPU per cycle of one turn, in microseconds."""
-    return float(figures["cpu"] * 1e6)
 
 
 def add_throughput(

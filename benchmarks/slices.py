@@ -73,7 +73,7 @@ def numbered(prefix: str, number: int, names: int | None) -> str:
 async def latency(
     peer: Peer, *, prefix: str, count: int, seconds: float, first: int = 0, names: int | None = None
 ) -> Figures:
-    """One task without contention: the time to acquire, and with the release.
+    """One task without contention: the time to acquire, and with the release; CPU per cycle.
 
     Each cycle has a name of its own; with `names` so many are used in turn, from the `first` one on.
     """
@@ -84,7 +84,7 @@ async def latency(
         nonlocal acquired
         acquired = clock()
 
-    ends = clock() + seconds
+    cpu, ends = time.process_time(), clock() + seconds
     for i in range(count):
         began = clock()
         await peer.cycle(numbered(prefix, first + i, names), body)
@@ -93,7 +93,8 @@ async def latency(
         cycles.append(ended - began)
         if ended > ends:
             break
-    return {"acquires": acquires, "cycles": cycles}
+    cpu = time.process_time() - cpu
+    return {"acquires": acquires, "cycles": cycles, "cpu": cpu / len(cycles)}
 
 
 async def throughput(

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import ctypes
 import socket
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import final
+from typing import Any, final
 from urllib.parse import urlsplit
 
 from benchmarks.peers.wire import compiled, load_scripts, packed, sizes_of_answers
@@ -31,15 +32,17 @@ class Peer:
 
     async def latency(
         self, *, prefix: str, count: int, seconds: float, first: int = 0, names: int | None = None
-    ) -> dict[str, list[float]]:
+    ) -> dict[str, Any]:
         commands = [packed(numbered(prefix, first + i, names)) for i in range(count)]
         (acquire, release), (granted, released) = map(len, commands[0]), self._answers
         acquires, releases = (b"".join(words) for words in zip(*commands, strict=True))
         times = [(ctypes.c_double * count)() for _ in range(2)]
         sent = (acquires, acquire, granted, releases, release, released)
+        cpu = time.process_time()
         if self._cycles(len(self._fds), self._fds, count, *sent, *times):
             raise RuntimeError("a node did not answer, or said something else")
-        return {"acquires": list(times[0]), "cycles": list(times[1])}
+        cpu = time.process_time() - cpu
+        return {"acquires": list(times[0]), "cycles": list(times[1]), "cpu": cpu / count}
 
     async def close(self) -> None:
         for each in self._sockets:

@@ -34,6 +34,12 @@ function thinned(values) {
   return Array.from({ length: SAMPLES }, (_, i) => ordered[Math.round((i * (ordered.length - 1)) / (SAMPLES - 1))]);
 }
 
+// Returns the seconds of CPU since `began`.
+function used(began) {
+  const { user, system } = process.cpuUsage(began);
+  return (user + system) / 1e6;
+}
+
 const orders = {
   async open({ urls, options }) {
     clients = urls.map((url) => new Redis(url).on("error", () => {}));
@@ -42,7 +48,7 @@ const orders = {
   },
   async latency({ prefix, count, seconds, first = 0, names = null }) {
     const [acquires, cycles] = [[], []];
-    const ends = clock() + seconds;
+    const [cpu, ends] = [process.cpuUsage(), clock() + seconds];
     for (let i = 0; i < count; i++) {
       const began = clock();
       const lock = await acquire(numbered(prefix, first + i, names));
@@ -53,7 +59,7 @@ const orders = {
       cycles.push(ended - began);
       if (ended > ends) break;
     }
-    return { acquires, cycles };
+    return { acquires, cycles, cpu: used(cpu) / cycles.length };
   },
   async throughput({ prefix, tasks, seconds, spread = 0, names = null }) {
     const acquires = [];
@@ -67,9 +73,8 @@ const orders = {
       }
     }
     await Promise.all(Array.from({ length: tasks }, (_, number) => task(number)));
-    const { user, system } = process.cpuUsage(cpu);
     const done = acquires.length;
-    return { rate: done / (clock() - began), cpu: (user + system) / 1e6 / done, done, acquires: thinned(acquires) };
+    return { rate: done / (clock() - began), cpu: used(cpu) / done, done, acquires: thinned(acquires) };
   },
   async share({ name, at, seconds, section, pause, counter }) {
     let [had, done] = [0, 0];

@@ -58,7 +58,7 @@ SMALL = Settings(
     nodes=(3,),
 )
 EXPECTED = {
-    uncontended.TABLE: (RUNNING | ({"floor-c"} if shutil.which("cc") else set()), "p50_us"),
+    uncontended.TABLE: (RUNNING | ({"floor-c"} if shutil.which("cc") else set()), "cpu_us_per_cycle"),
     throughput.TABLE: (RUNNING, "cycles_per_s"),
     open_loop.TABLE: (RUNNING, "p99_us"),
     hot_name.TABLE: ({*LOCKS, "redis-py", "asyncio.Lock"}, "wait_p50_ms"),
