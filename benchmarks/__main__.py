@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import importlib
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -19,7 +20,7 @@ from typing import Any
 from aioredlock_ng.testing import local_nodes
 from benchmarks.bench import NODES, QUICK, Bench, Settings
 from benchmarks.peers import PEERS
-from benchmarks.report import Report, environment, write_markdown
+from benchmarks.report import Report, environment, machine, why_unpublished, write_markdown
 from benchmarks.worker import LOOPS
 
 QUESTIONS = (
@@ -82,6 +83,7 @@ def arguments() -> Any:
     parser.add_argument("--load", type=Path, help="measure nothing: take the JSON lines of another run")
     parser.add_argument("--markdown", type=Path, help="write the tables here (between its markers, if any)")
     parser.add_argument("--plots", type=Path, help="write SVG plots to this folder")
+    parser.add_argument("--anyway", action="store_true", help="write tables and plots at whatever load")
     return parser.parse_args()
 
 
@@ -99,10 +101,13 @@ def settings_of(given: Any) -> Settings:
 
 def main() -> None:
     given = arguments()
-    if given.load:
-        report = Report.load(given.load)
-    else:
-        report = Report(given.json)
+    loaded = Report.load(given.load) if given.load else None
+    if (given.markdown or given.plots) and not given.anyway:
+        for block in loaded.environments if loaded else [machine()]:
+            if why := why_unpublished(block["load"], block["cpus"]):
+                sys.exit(why)
+    report = loaded or Report(given.json)
+    if not loaded:
         settings, questions = settings_of(given), given.questions or QUESTIONS
         loops = given.loops or (LOOPS[:1] if given.quick else LOOPS)
         for loop in loops:

@@ -16,8 +16,25 @@ from typing import Any, Final, final
 from redis import Redis
 
 LIBRARIES = ("redis", "hiredis", "uvloop")
+LOAD_PER_CORE: Final = 1.0
+"""At the start of a run whose figures are published, at most."""
 
 Row = dict[str, Any]
+
+
+def machine() -> Row:
+    """Return how many cores there are, and how busy they are."""
+    return {"cpus": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
+
+
+def why_unpublished(load: float, cpus: int) -> str | None:
+    """Return why figures that were made at this load are not to be published, or None if they are."""
+    if load <= cpus * LOAD_PER_CORE:
+        return None
+    return (
+        f"Not published: the load is {load:.1f}, and the limit {cpus * LOAD_PER_CORE:g} (for {cpus} cores). "
+        "Run it again when the machine is quiet, leave out --markdown and --plots, or add --anyway."
+    )
 
 
 def environment(urls: Sequence[str], **settings: Any) -> Row:
@@ -28,8 +45,7 @@ def environment(urls: Sequence[str], **settings: Any) -> Row:
     return {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "platform": platform.platform(),
-        "cpus": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 1),
+        **machine(),
         "server": f"{name} {info.get(f'{name}_version', info['redis_version'])}",
         "nodes": len(urls),
         **{library: version(library) for library in LIBRARIES},

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.cycles import compared, rate
 from benchmarks.driver import Figures, TroubleError, take_turns
 from benchmarks.guard import Limit
-from benchmarks.report import percentile
+from benchmarks.report import percentile, why_unpublished
 from benchmarks.slices import schedule
 
 
@@ -22,6 +22,16 @@ def test_percentile(size):
     for percent in (1, 25, 50, 75, 99, 100):
         enough = [v for v in values if sum(other <= v for other in values) >= percent / 100 * len(values)]
         assert percentile(values, percent / 100) == min(enough)
+
+
+@pytest.mark.parametrize(
+    ("load", "cpus", "published"), [(0.0, 1, True), (2.0, 2, True), (2.1, 2, False), (12.3, 2, False)]
+)
+def test_a_busy_machine_publishes_nothing(load, cpus, published):
+    """Above a load of 1 per core there is a message: the load, the limit, and what to do."""
+    why = why_unpublished(load, cpus)
+    assert (why is None) is published
+    assert published or all(part in why for part in (f"{load:.1f}", f"limit {cpus} ", "--anyway"))
 
 
 def test_poisson_schedule():
