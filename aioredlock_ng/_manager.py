@@ -349,7 +349,7 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
         request = self._request(
             ttl, blocking, blocking_timeout, quorum_timeout, extension, on_lost, label, at_least, reentrant
         )
-        kind = FAIR if checked_fair(fair, names, request.at_least) else MUTEX
+        kind = FAIR if fair is not False and checked_fair(fair, names, request.at_least) else MUTEX
         return Lock(self._life, self._primitives.for_names(kind, names), request)
 
     def _request(self, *given: Any) -> Request:

@@ -222,8 +222,8 @@ class Permits:
 
     def acquire(self, i: int) -> Sequence[Words]:
         """The script, which walks from any slot on."""
-        proposed, look = ballot(0, int(time.time() * 1000)), (i % self._permits, self._permits)
-        command = self._lock(i).acquire(OWNER, TTL, proposed, look=look)
+        proposed, slot = ballot(0, int(time.time() * 1000)), (i % self._permits + 0.5) / self._permits
+        command = self._lock(i).acquire(OWNER, TTL, proposed, chance=lambda: slot)
         return ((*words(command), *self._stamp, REQUEST_IDS[0]),)
 
     def release(self, i: int, _: int) -> Sequence[Words]:

@@ -101,7 +101,7 @@ class Acquisition(Deadline):
                 #    ours.
                 won = attempt.outcome()
                 if won is None:
-                    won = await attempt.certify(self._for_attempt())
+                    won = await attempt.certify(self.for_answers() or self.node_timeout)
                 self._asking = None
                 attempt.end()
                 if won and (holding := self._hold(attempt, attempt)) is not None:
@@ -132,7 +132,7 @@ class Acquisition(Deadline):
         # Cancelled before the verdict, or a hook has failed: no other code will undo this attempt.
         if (attempt := self._asking) is not None:
             try:
-                attempt.abandon(self._for_attempt())
+                attempt.abandon(self.for_answers() or self.node_timeout)
             finally:
                 attempt.end()
         # Cancelled in the moment in which another task handed its lock to this one: the next waiter may
@@ -144,13 +144,6 @@ class Acquisition(Deadline):
         if self._attempts and contender.seat.name:
             session.releases.leave_queue(self._primitive, contender.seat)
         self._gave_up(error)
-
-    def _for_attempt(self) -> float:
-        """Return the time for one attempt, in seconds.
-
-        If the time was used up before the first attempt, that is made all the same, with a `node_timeout`.
-        """
-        return self.for_answers() or self.node_timeout
 
     async def _wait_for_next_try(self, attempt: Attempt) -> None:
         """Undo an attempt that did not win, and wait until the next one may win; raise if none may."""
@@ -188,9 +181,14 @@ class Acquisition(Deadline):
         if attempt_limiter.in_flight >= attempt_limiter.most or queue.cooldowns.until:
             return False
         for name in self.names:
-            # Another task has the name or is queued for it; or other processes may ask first.
-            if name in entries or ((window := windows.get(name)) is not None and window.ended):
+            # Another task has the name or is queued for it.
+            if name in entries:
                 return False
+            # This process has had the name lately, and other processes may ask first; or not for long.
+            if (window := windows.get(name)) is not None:
+                if window.ended:
+                    return False
+                self._seen = max(self._seen, window.fence)
         for name in self.names:
             entries[name] = NameQueue([contender])
         contender.names = self.names
@@ -402,7 +400,8 @@ class Acquisition(Deadline):
             attempt.slot = self._waiting.asks()
         # From here on the place is the attempt's.
         self._asking, self._has_place = attempt, False
-        attempt.ask(self._for_attempt())
+        # If the time was used up before the first attempt, that is made all the same, with a `node_timeout`.
+        attempt.ask(self.for_answers() or self.node_timeout)
         return attempt
 
     def _hold(self, won: Won, attempt: Attempt | None = None) -> Holding | None:

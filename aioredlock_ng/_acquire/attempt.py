@@ -8,7 +8,7 @@ from random import Random
 from typing import Final, final
 
 from .._core.command import ABOVE_FENCE, GRANTED, Answer, Command
-from .._core.fencing import agreeable, ballot, certified, range_end, unchanged
+from .._core.fencing import agreeable, ballot, certified, unchanged
 from .._core.keyspace import SEATS, mark_key
 from .._core.owner import signed
 from .._core.quorum import Verdict, Vote
@@ -172,7 +172,7 @@ class Attempt:
             self.round.ask(self._question(proposed), timeout)
             return
         # In a batch, at the end of this turn.
-        batched.owner, batched.ballot = owner, proposed
+        batched.propose(owner, proposed)
         outbox.acquire(batched, tick)
         # The outbox gives its batches a `node_timeout`: the caller has less time left.
         if timeout < outbox.node_timeout:
@@ -192,27 +192,25 @@ class Attempt:
         # Lost; or undone meanwhile, although it was won: the manager is being closed.
         if self.round.verdict is not Verdict.WON or self._undone is not None:
             return False
-        # The nodes of the majority agree on a fence already: the usual case, in one round trip.
         if self.primitive.fenced:
-            if not self._agreed():
+            batched, session = self._batched, self._session
+            # The usual case: a majority has granted the proposed fences in batches, and no node's clock has
+            # come under suspicion since.  The batches have counted that; no need to read the answers again.
+            if (
+                batched is not None
+                and batched.agreed >= batched.quorum
+                and self._suspicions == session.clocks.suspicions
+            ):
+                self.fence = batched.proposed
+            elif not self._certified():
                 return None
-            self._session.counters.certified += 1
+            session.counters.certified += 1
         return True
 
-    def _agreed(self) -> bool:
+    def _certified(self) -> bool:
         """Whether a majority stands at one fence (R10), by the answers so far; sets `fence`."""
-        batched = self._batched
-        # The usual case: a majority has granted the proposed fences in batches, and no node's clock has come
-        # under suspicion since.  The batches have counted that; no need to read the answers again.
-        if (
-            batched is not None
-            and batched.agreed >= batched.quorum
-            and self._suspicions == self._session.clocks.suspicions
-        ):
-            self.fence = range_end(batched.ballot, batched.block)
-            return True
-        # Otherwise compare the fences.  Example: three of five nodes stand at the proposed fence 8, and two
-        # whose counters were above it stand at 10: the fence is 8.
+        # Example: three of five nodes stand at the proposed fence 8, and two whose counters were above it
+        # stand at 10: the fence is 8.
         fences = map(attrgetter("fence"), self._grants().values())
         self.fence = certified(fences, self.round.quorum) or 0
         return self.fence > 0
@@ -232,9 +230,9 @@ class Attempt:
         False if there is none.  Takes at most `timeout` seconds.
         """
         # A node that has not answered so far is likely to agree: a short wait may save a round.
-        await self.round.wait(lambda tally: not tally.pending or self._agreed(), within=SLOWER_NODES_GET)
+        await self.round.wait(lambda tally: not tally.pending or self._certified(), within=SLOWER_NODES_GET)
         # The next answer has completed a majority at one fence.
-        if self._agreed():
+        if self._certified():
             self._session.counters.certified += 1
             return self._undone is None
         # All have answered, or the wait was long enough: a second round raises the counters.

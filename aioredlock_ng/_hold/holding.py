@@ -731,8 +731,12 @@ class Holding:
             return []
         # The names are free now.
         if not self.stays:
-            windows = [queue.handoff.give_back(name, self._since, now) for name in contender.names]
-            return [window for window in windows if window is not None]
+            ended = []
+            for name in contender.names:
+                window = queue.handoff.give_back(name, self._since, now, self._top)
+                if window is not None:
+                    ended.append(window)
+            return ended
         # The names stay taken for their `at_least`: until then tasks of this process do not ask.
         for name in contender.names:
             queue.handoff.end(name)

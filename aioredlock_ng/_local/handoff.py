@@ -52,6 +52,8 @@ class HandoffWindow:
     count: int = 0
     """Number of releases."""
     ended: bool = False
+    fence: int = 0
+    """Where the counter stands since the last release: the next acquire proposes a greater fence (R10)."""
     release: Round | None = None
     """The release that ended the window; set by the holding that made it."""
     listened: bool = False
@@ -82,8 +84,8 @@ class HandoffWindows:
         # other processes have had their time without a wait.
         return None if now - window.used >= YIELD else window
 
-    def give_back(self, name: str, asked: float, now: float) -> HandoffWindow | None:
-        """Count a release of `name`, which was acquired by a question at `asked`.
+    def give_back(self, name: str, asked: float, now: float, fence: int) -> HandoffWindow | None:
+        """Count a release of `name`, which was acquired with `fence` by a question at `asked`.
 
         Returns its window if this release ends it.
         """
@@ -97,6 +99,7 @@ class HandoffWindows:
             if len(self.windows) > MAX_WINDOWS:
                 self.windows.popitem(last=False)
         window.used = now
+        window.fence = fence
         window.count += 1
         window.ended = now - window.began >= WINDOW or window.count >= MAX_HAND_OFFS
         return window if window.ended else None

@@ -18,12 +18,11 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from .._core.command import Command, Proof, Purpose, Receiver, Reply, Silence
 from .._core.quarantine import NO_INCARNATION, ExpectedIncarnation
-from . import NodeEnv, NodeState
+from . import NodeEnv, NodeState, fork
 from .base import BaseNode
 from .callers import ClientCaller, ClusterCaller, facts_of, ping
 from .calls import Calls
 from .failures import refusal, why, without_secrets
-from .fork import generation
 from .greeting import Greeting
 from .pipe import MISFIT, without_request_id, words
 from .plain import plain, text
@@ -58,7 +57,7 @@ class ClientNode(BaseNode):
     def bind(self, env: NodeEnv) -> None:
         """As in `Node`; a client that was made before a fork may well be used after it."""
         super().bind(env)
-        self._generation = generation()
+        self._generation = fork.generation
         self._calls.longest = env.connect_timeout
         if isinstance(self._caller, ClusterCaller):
             self._caller.prefix = env.prefix
@@ -81,7 +80,7 @@ class ClientNode(BaseNode):
         # A release is tried even while the node is down: the client may connect again at any call.
         if self._closed:
             receiver.on_reply(index, Silence(self._reason, sent=False))
-        elif self._generation != generation():
+        elif self._generation != fork.generation:
             receiver.on_reply(index, Silence("the connection belongs to another process", sent=False))
         elif not release and (reason := self._why_not(command)):
             receiver.on_reply(index, Silence(reason, sent=False))
@@ -323,7 +322,7 @@ class ClientNode(BaseNode):
         """Let the calls end, in particular releases that wait for a place or for slow acquires."""
         self._closed = True
         self._become(NodeState.DOWN, "closed")
-        if self._generation != generation():
+        if self._generation != fork.generation:
             return
         with anyio.CancelScope(shield=True):
             await self._calls.end(self.env.node_timeout)

@@ -14,13 +14,9 @@ class Closable(Protocol):
         """Refuse further use."""
 
 
-_generation = 0
+generation = 0
+"""Differs between a process and the children it forks."""
 _not_for_children: Final[WeakSet[Closable]] = WeakSet()
-
-
-def generation() -> int:
-    """Return a number that differs between a process and the children it forks."""
-    return _generation
 
 
 def close_in_children(thing: Closable) -> None:
@@ -29,8 +25,8 @@ def close_in_children(thing: Closable) -> None:
 
 
 def _forked() -> None:
-    global _generation  # noqa: PLW0603 (the one fact that must survive a fork)
-    _generation += 1
+    global generation  # noqa: PLW0603 (the one fact that must survive a fork)
+    generation += 1
     for thing in _not_for_children:
         thing.close()
 

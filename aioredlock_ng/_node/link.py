@@ -13,7 +13,7 @@ from typing import Final, Protocol, final
 from weakref import WeakKeyDictionary
 
 from .._core.command import Command, Purpose
-from .fork import close_in_children, generation
+from . import fork
 from .pipe import DesynchronisedError, Entry, Pipe
 
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
@@ -40,7 +40,7 @@ class Link(asyncio.Protocol):
         resp3: bool = True,
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self._transport = transport
+        self.transport = transport
         self._keep = keep
         self.resp3 = resp3
         """Whether the server can push messages, as RESP3 does."""
@@ -54,8 +54,8 @@ class Link(asyncio.Protocol):
         self.data_received = self.pipe.feed  # type: ignore[method-assign]
         self.mismatched = False
         """Whether a reply came that cannot belong to its request (R15)."""
-        self._generation = generation()
-        close_in_children(self.pipe)  # there the socket is the parent's, and so are the locks on it
+        self._generation = fork.generation
+        fork.close_in_children(self.pipe)  # there the socket is the parent's, and so are the locks on it
 
     @property
     def lost(self) -> asyncio.Future[str]:
@@ -65,14 +65,14 @@ class Link(asyncio.Protocol):
     def flush(self) -> None:
         """Write the queued commands."""
         if data := self.pipe.take():
-            self.write(data)
+            try:
+                self.transport.write(data)
+            except Exception as error:  # noqa: BLE001 (it must not keep other links from writing)
+                self.not_written(error)
 
-    def write(self, data: bytes) -> None:
-        """Write these bytes of the pipe."""
-        try:
-            self._transport.write(data)
-        except Exception as error:  # noqa: BLE001 (whatever it is, it must not keep other links from writing)
-            self.give_up(f"writing to it failed: {error}")
+    def not_written(self, error: Exception) -> None:
+        """Give the connection up: bytes of its pipe could not be written."""
+        self.give_up(f"writing to it failed: {error}")
 
     def _mismatch(self, error: DesynchronisedError) -> None:
         """Give the connection up: a reply came that cannot belong to its request."""
@@ -91,11 +91,11 @@ class Link(asyncio.Protocol):
         A plain close could deliver an old SET later, behind its release: a ghost lock (R5).  Commands that
         were received are still executed, even by a server that is frozen now: the ledger covers that.
         """
-        sock: socket.socket | None = self._transport.get_extra_info("socket")
+        sock: socket.socket | None = self.transport.get_extra_info("socket")
         if sock is not None and sock.family != socket.AF_UNIX:
             with suppress(OSError):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-        self._transport.abort()
+        self.transport.abort()
         self._end(reason)
 
     async def aclose(self, timeout: float) -> None:
@@ -106,24 +106,24 @@ class Link(asyncio.Protocol):
         A peer that does not (TLS waits for it in any case) is left after `timeout` seconds.
         """
         # A forked child: the socket is its parent's.
-        if self._generation != generation():
+        if self._generation != fork.generation:
             return
         self.flush()
         if not self._close_our_half():
-            self._transport.close()
+            self.transport.close()
         self._end("the manager is closed")
         try:
             await asyncio.wait((self._ended,), timeout=timeout)
         finally:
             if not self._ended.done():
-                self._transport.abort()
+                self.transport.abort()
 
     def _close_our_half(self) -> bool:
         """Send an end of file, if answers are still to come; False when that is not possible."""
-        if not self.pipe or self._lost.done() or not self._transport.can_write_eof():
+        if not self.pipe or self._lost.done() or not self.transport.can_write_eof():
             return False
         try:
-            self._transport.write_eof()
+            self.transport.write_eof()
         except OSError:  # reset by the peer, before the loop has noticed
             return False
         return True

@@ -103,7 +103,10 @@ class RedisNode(BaseNode):
         data = link.pipe.post(parcels, replies, index)
         if not data:
             return False
-        link.write(data)
+        try:
+            link.transport.write(data)
+        except Exception as error:  # noqa: BLE001 (it must not keep the other nodes from being asked)
+            link.not_written(error)
         return True
 
     def _put_probed(self, command: Command, receiver: Receiver, index: int) -> bool:

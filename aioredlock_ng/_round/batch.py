@@ -142,19 +142,24 @@ class Asked(Round):
 class AcquireRound(Asked, Granting):
     """The acquire of one name."""
 
-    # Set in the turn of the event loop in which the round is sent, as is the ballot.
     owner = b""
     ballot = 0
     """The proposed fence, or the first of the proposed fence range; 0 without fencing."""
     agreed = 0
     """Number of nodes that granted the proposed fences and count for their certificate (R10)."""
-    _proposed = 0  # the last fence of the proposed range, when it is its own batch
+    proposed = 0
+    """The last fence of the proposed range, which is what nodes store; 0 without fencing."""
 
     def __init__(self, outbox: Asks, primitive: Primitive, ttl: float, *, block: int) -> None:
         self._begin(outbox)
         self.primitive = primitive
         self.ttl = ttl
         self.block = block
+
+    def propose(self, owner: bytes, ballot: int) -> None:
+        """Set what it asks with, in the turn of the event loop in which it is sent."""
+        self.owner, self.ballot = owner, ballot
+        self.proposed = range_end(ballot, self.block) if ballot else 0
 
     def read(self, reply: Reply) -> Answer:
         """Read the reply to `command`."""
@@ -175,13 +180,12 @@ class AcquireRound(Asked, Granting):
             return False
         # Some grants were not counted as agreed: nodes that got a command for this lock alone may still
         # stand at the proposed fence, so compare each.
-        return self._differs_from(range_end(self.ballot, self.block))
+        return self._differs_from(self.proposed)
 
     def parcel(self) -> Asked | Batch:
         """As in `Asked`."""
         primitive = self.primitive
         if self.ballot:
-            self._proposed = range_end(self.ballot, self.block)
             self.script, self.conditional = _scripts.ACQUIRE_MANY, True
             self.packed = _packed_acquires(self, 1, primitive.packed_pair, _packed_owner(self.owner))
             return self
@@ -209,14 +213,14 @@ class AcquireRound(Asked, Granting):
             type(reply) is list
             and len(reply) == 3  # noqa: PLR2004 (the request id, the time, the fence)
             and reply[0] == request_id
-            and reply[2] == self._proposed
+            and reply[2] == self.proposed
             and type(reply[1]) is int
         ):
             outbox, time = self._outbox, reply[1] / 1_000_000
             # As in `FencedAcquires`: the node's clock has not jumped (R14).
             if time - outbox.now() <= outbox.clocks.limits[node]:
                 self.agreed += self.answers[node] is None
-                self.grant(node, granted_at(self._proposed, time))
+                self.grant(node, granted_at(self.proposed, time))
                 return True
         return super().hear(node, reply, request_id, fail)
 
@@ -460,7 +464,7 @@ class FencedAcquires(ScriptBatch):
         self._clocks = clocks
         self._now = now
         first, n = rounds[0], len(rounds)
-        self._proposed = range_end(first.ballot, first.block)
+        self._proposed = first.proposed
         self._all_granted = [self._proposed] * n
         pairs = b"".join([round_.primitive.packed_pair for round_ in rounds])
         owners = b"".join([_packed_owner(round_.owner) for round_ in rounds])

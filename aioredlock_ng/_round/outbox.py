@@ -180,7 +180,10 @@ class Outbox:
         # The usual case: every node takes the batches.  Example of the other one: of five nodes, node 3 has
         # just reconnected and its ledger has an acquire that may still be executed.  Nodes 0 to 2 and 4 get
         # the batches, and node 3 gets a command for each lock.
-        alone = [index for index, post in enumerate(self._posts) if not post(batches, replies, index)]
+        alone: tuple[int, ...] = ()
+        for index, post in enumerate(self._posts):
+            if not post(batches, replies, index):
+                alone = (*alone, index)
         if alone:
             self._ask_one_by_one(iter([(i, one) for i in alone for each in batches for one in each.rounds]))
 

@@ -39,7 +39,7 @@ def all_answered(tally: Tally) -> bool:
 
 def majority_answered(tally: Tally) -> bool:
     """Whether a majority has answered, or no more answers can come."""
-    return tally.answered >= tally.quorum or tally.pending == 0
+    return tally.granted + tally.refused >= tally.quorum or tally.pending == 0
 
 
 def keep(reply: Reply) -> Answer:

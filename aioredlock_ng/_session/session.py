@@ -29,9 +29,8 @@ from .._hold.succession import Succession
 from .._hold.watchdog import Watchdog
 from .._local.local_queue import AttemptLimiter, LocalQueue
 from .._log import Once, report
-from .._node import Node
+from .._node import Node, fork
 from .._node.client_node import ClientNode
-from .._node.fork import generation
 from .._round.availability import Availability
 from .._round.deadlines import Deadlines, running_loop
 from .._round.outbox import Outbox
@@ -113,7 +112,7 @@ class Session(AcquireSession):
         self.hooks = hooks
         self.counters = counters
         self.loop = asyncio.get_running_loop()
-        self._generation = generation()
+        self._generation = fork.generation
         self.holder = options.holder or f"{socket.gethostname()}:{os.getpid()}"
         self.clocks = ClockWatch(len(nodes), drift(options.ttl))
         # Asking all nodes.
@@ -146,7 +145,7 @@ class Session(AcquireSession):
     @property
     def inherited(self) -> bool:
         """Whether this is a forked child, which has its parent's objects but not its locks."""
-        return self._generation != generation()
+        return self._generation != fork.generation
 
     def check_here(self) -> None:
         """Refuse to be used from another process or another event loop."""

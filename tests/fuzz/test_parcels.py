@@ -234,7 +234,7 @@ class Talk:
             question = ExtendRound(self._stub, primitive, owner, TTL, fence=number, on_answer=lambda *_: None)
         else:
             question = AcquireRound(self._stub, primitive, TTL, block=1)
-            question.owner, question.ballot = owner, 7 if counters else 0
+            question.propose(owner, 7 if counters else 0)
         said = of_kind(group.kind, choice, number)
         lock = Lock(question, said, said.means)
         if group.awaited:

@@ -33,7 +33,7 @@ from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._locks import election
 from aioredlock_ng._locks.lease import ReleaseOutcome
-from aioredlock_ng._node import NodeState, calls, client_node
+from aioredlock_ng._node import NodeState, calls, fork
 from aioredlock_ng._node.client_node import LOOK_AFTER, ClientNode
 from aioredlock_ng._node.link import heartbeat
 from aioredlock_ng.events import Hooks
@@ -473,7 +473,7 @@ async def test_what_comes_after_the_end_or_a_fork_is_told_so(nodes3, client, mon
         assert manager._life.session is not None
         node = manager._life.session.nodes[0]
         with monkeypatch.context() as patch:
-            patch.setattr(client_node, "generation", lambda: -2)
+            patch.setattr(fork, "generation", -2)
             node.submit(ping, forked, 0)
     node.submit(ping, closed, 0)
     assert forked.replies == [Silence("the connection belongs to another process", sent=False)]

@@ -101,7 +101,7 @@ async def test_closing_leaves_no_socket_open(request, way, frozen):
         await up(manager)
         await works(manager)
         links = [redis_node(manager, i)._link for i in range(3)]
-        sockets = [link._transport.get_extra_info("socket") for link in links if link is not None]
+        sockets = [link.transport.get_extra_info("socket") for link in links if link is not None]
         if frozen:
             nodes.pause(0)
         async with manager.lock("res", ttl=60):
@@ -422,7 +422,7 @@ async def test_a_connection_is_reset_when_it_is_given_up_and_watched_by_the_kern
     async with running(one.urls) as manager:
         link = redis_node(manager)._link
         assert link is not None
-        sock = link._transport.get_extra_info("socket")
+        sock = link.transport.get_extra_info("socket")
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             assert 1_000 <= sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 10_000, "ms"

@@ -81,7 +81,7 @@ class Stage:
             for name in names
         ]
         for asked, name in zip(rounds, names, strict=True):
-            asked.owner, asked.ballot = owner(name), BALLOT * fenced
+            asked.propose(owner(name), BALLOT * fenced)
         return rounds
 
     def fenced(self, rounds: Sequence[AcquireRound]) -> FencedAcquires:

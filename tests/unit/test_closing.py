@@ -147,7 +147,7 @@ async def test_a_forked_child_has_no_connection(monkeypatch):
         assert session is not None
         executed = [len(node.executed) for node in w.nodes]
         with monkeypatch.context() as patch:  # it puts back what the fork changes
-            patch.setattr(fork, "_generation", fork.generation())
+            patch.setattr(fork, "generation", fork.generation)
             for node in cast("Any", session.nodes):
                 patch.setattr(node._link.pipe, "_room", node._link.pipe._room)
             fork._forked()

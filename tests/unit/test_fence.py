@@ -181,6 +181,18 @@ async def test_without_a_certificate_the_try_is_lost() -> None:
         assert 1 < sim().time() - began < SETTLED, "as soon as the clocks allow it"
 
 
+async def test_the_same_name_again_is_proposed_above_its_last_fence() -> None:
+    """Where the counter is beyond the clock's ballot, as it is for a moment after each lock, too (R10)."""
+    async with world() as w:
+        stands = ago(0)
+        put(w, "a", stands, stands, stands)
+        fences = [await fence_of(w.manager, "a") for _ in range(3)]
+        first, *others = _ballots(w.nodes[0])
+        assert first < stands < fences[0], "the clock's"
+        assert others == [fence + 1 for fence in fences[:-1]]
+        assert fences == sorted(set(fences))
+
+
 async def test_the_next_ballot_is_above_what_was_seen() -> None:
     """A try whose raise was not answered teaches the next one a number at which all agree at once (R10)."""
     async with world(retry=RetryPolicy(base=0.01)) as w:
@@ -194,7 +206,7 @@ async def test_the_next_ballot_is_above_what_was_seen() -> None:
         each(w.nodes).thaw()
         assert (await won).error is None
         assert tries(w) == (1, 0, 1)
-        ballots = [int(one.words[one.words.index(one.owner) + 2]) for one in _acquires(w.nodes[1])]
+        ballots = _ballots(w.nodes[1])
         assert len(ballots) == 2
         assert ballots[0] < greatest
         assert ballots[1] == greatest + 3, "one above the counter that was granted"
@@ -202,6 +214,10 @@ async def test_the_next_ballot_is_above_what_was_seen() -> None:
 
 def _acquires(node: MemoryNode) -> list[Any]:
     return [one for one in sent(node) if one.kind == "acquire"]
+
+
+def _ballots(node: MemoryNode) -> list[int]:
+    return [int(one.words[one.words.index(one.owner) + 2]) for one in _acquires(node)]
 
 
 # -- in passing ----------------------------------------------------------------------------------------

@@ -350,13 +350,13 @@ def test_a_turn_is_over_after_its_time(later, paused):
     windows = HandoffWindows()
     windows.take("b", 10.0 + WINDOW)
     assert windows.take("a", 10.0) is None
-    assert windows.give_back("a", 10.0, 10.0 + WINDOW / 2) is None
+    assert windows.give_back("a", 10.0, 10.0 + WINDOW / 2, 0) is None
     assert windows.take("a", 10.0 + WINDOW / 2) is None
-    over = windows.give_back("a", 10.0 + WINDOW / 2, 10.0 + WINDOW)
+    over = windows.give_back("a", 10.0 + WINDOW / 2, 10.0 + WINDOW, 0)
     assert over is not None
     assert windows.take("a", 10.0 + WINDOW + later) is (over if paused else None)
     assert windows.take("a", 10.0 + WINDOW + later) is None
-    assert windows.give_back("b", 10.0 + WINDOW, 10.0 + WINDOW) is None, "it has a turn of its own"
+    assert windows.give_back("b", 10.0 + WINDOW, 10.0 + WINDOW, 0) is None, "it has a turn of its own"
 
 
 def test_a_turn_is_over_after_its_hand_offs(monkeypatch):
@@ -366,7 +366,7 @@ def test_a_turn_is_over_after_its_hand_offs(monkeypatch):
     ended = []
     for _ in range(7):
         windows.take("a", 10.0)
-        ended.append(windows.give_back("a", 10.0, 10.0) is not None)
+        ended.append(windows.give_back("a", 10.0, 10.0, 0) is not None)
     assert ended == [False, False, True, False, False, True, False]
 
 

@@ -91,7 +91,7 @@ def acquire(
 ) -> AcquireRound:
     """Put an acquire into the outbox; the owner is named as the lock, if not otherwise."""
     asked = AcquireRound(outbox_of(w), primitive(w, name), ttl, block=block)
-    asked.owner, asked.ballot = owner(by or name), ballot
+    asked.propose(owner(by or name), ballot)
     outbox_of(w).acquire(asked, TickContext(sim().clock.now(), ballot, b""))
     return asked
 
@@ -170,7 +170,7 @@ async def test_all_of_a_turn_leaves_in_one_write(monkeypatch: pytest.MonkeyPatch
     async with world() as w:
         writes: list[bytes] = []
         for index in range(3):
-            monkeypatch.setattr(linked(w, index)._link._transport, "write", writes.append)
+            monkeypatch.setattr(linked(w, index)._link.transport, "write", writes.append)
         for names in ("abcde", "f"):
             writes.clear()
             for name in names:
@@ -188,9 +188,9 @@ async def test_a_lone_task_is_sent_at_once_and_overtakes_nothing(monkeypatch: py
     async with world() as w:
         writes: list[bytes] = []
         for index in range(3):
-            write = linked(w, index)._link._transport.write
+            write = linked(w, index)._link.transport.write
             monkeypatch.setattr(
-                linked(w, index)._link._transport,
+                linked(w, index)._link.transport,
                 "write",
                 lambda data, write=write: (writes.append(data), write(data)),
             )

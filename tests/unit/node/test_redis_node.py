@@ -153,7 +153,7 @@ async def test_a_connection_that_fell_back_to_resp2_is_replaced_once_resp3_works
         await asyncio.sleep(10 * RESP3_LOOK)
         assert (it.states, it.node.can_hear) == (["up"], False), "what works is kept"
         assert 7 <= len(door.attempts) <= 21
-        assert all(link._transport.aborted for link in door.links[1:]), "no further one is left"
+        assert all(link.transport.aborted for link in door.links[1:]), "no further one is left"
         door.resp3 = True
         await asyncio.sleep(1.6 * RESP3_LOOK)
         assert (it.states, it.node.can_hear) == (["up", "down", "up"], True)
