@@ -38,7 +38,6 @@ class Acquisition(Deadline):
     """One call of `acquire`, from the local queue to the win or the error, within its time."""
 
     # Defaults on the class: most calls never set these, which saves their memory and time.
-    _has_place = False  # among the attempts in flight
     _patience: Patience | None = None  # from the first refusal on, if the call keeps others out
     _attempts = 0
     _ahead = 0  # calls of other processes before it in the queue, by the last attempt's answers (R28)
@@ -60,12 +59,15 @@ class Acquisition(Deadline):
         began: float,
         *,
         since: int | None = None,
+        place: bool | None = None,
     ) -> None:
         super().__init__(session.clock, session.node_timeout, given, began, request.quorum_timeout)
         self._session = session
         self._primitive = primitive
         self._request = request
         self._since = since
+        # Whether there is a place for its first attempt, if the call has queued for one.
+        self._queued, self._has_place = place is not None, place is True
         self.names = primitive.names
         self._contender = contender = Contender(session.queue, primitive)
         # What marks the call at the nodes while it waits, if its kind uses marks (R22).  A non-blocking call
@@ -76,13 +78,15 @@ class Acquisition(Deadline):
             if seat is not SHARED_SEAT:
                 contender.seat = seat
 
-    async def run(self) -> Holding:  # noqa: C901 (the story of a call, in one piece)
+    async def run(self) -> Holding:  # noqa: C901, PLR0912 (the story of a call)
         """Acquire, or raise the reason why not.  A cancellation at any await leaves nothing behind (R5).
 
         This is the story of a call, from first to last; in the usual case it awaits the verdict alone.
         """
         session, contender = self._session, self._contender
         try:
+            if self._queued:
+                self._check_place()
             # The usual case: nothing of this process is in the way.
             if not self._enter_at_once():
                 await self._enter()
@@ -111,7 +115,7 @@ class Acquisition(Deadline):
                 # 3. There is time left: wait, and ask again.
                 await self._wait_for_next_try(attempt)
         except BaseException as error:
-            self._give_up(error)
+            self.give_up(error)
             raise
         finally:
             # It ended between taking a place and asking.
@@ -126,8 +130,8 @@ class Acquisition(Deadline):
         ACQUIRED.set((*ACQUIRED.get()[1 - REMEMBERED :], ref(holding)))
         return holding
 
-    def _give_up(self, error: BaseException) -> None:
-        """Leave nothing behind, since the call ends in an error or was cancelled."""
+    def give_up(self, error: BaseException) -> None:
+        """Leave nothing behind, since the call ends in an error or was cancelled, and say so."""
         session, contender = self._session, self._contender
         # Cancelled before the verdict, or a hook has failed: no other code will undo this attempt.
         if (attempt := self._asking) is not None:
@@ -178,7 +182,8 @@ class Acquisition(Deadline):
         queue, contender = self._session.queue, self._contender
         entries, windows, attempt_limiter = queue.entries, queue.handoff.windows, queue.attempt_limiter
         # A burst is under way; or names stay taken after their release.
-        if attempt_limiter.in_flight >= attempt_limiter.most or queue.cooldowns.until:
+        full = attempt_limiter.in_flight >= attempt_limiter.most
+        if (full and not self._has_place) or queue.cooldowns.until:
             return False
         for name in self.names:
             # Another task has the name or is queued for it.
@@ -192,16 +197,14 @@ class Acquisition(Deadline):
         for name in self.names:
             entries[name] = NameQueue([contender])
         contender.names = self.names
-        attempt_limiter.in_flight += 1
-        self._has_place = True
+        if not self._has_place:
+            attempt_limiter.in_flight += 1
+            self._has_place = True
         return True
 
     async def _enter(self) -> None:
         """Enter the names, after waiting for what is in the way."""
         session = self._session
-        # A burst: too many attempts are in flight.  Queue for a place before any other work.
-        if session.attempt_limiter.in_flight >= session.attempt_limiter.most and not self.single_try:
-            await self._queue_for_place()
         # This task may wait for its own release even where others could share the lock with it: it holds a
         # read lock, a writer is queued, and it wants to read once more (R20).
         if not (self.single_try or session.queue.entries.keys().isdisjoint(self.names)):
@@ -354,21 +357,20 @@ class Acquisition(Deadline):
         A non-blocking call waits in a queue of its own.
         """
         session = self._session
-        attempt_limiter, began = session.attempt_limiter, session.clock.now()
-        place = attempt_limiter.line_up(single_try=self.single_try)
-        # None: the queue is full, and the call is refused at once.
-        if place is not None:
-            try:
-                limit = None if self.single_try else self.room()
-                self._has_place = await session.sleeps.wait(place, limit)
-            finally:
-                # The time was up, the call was refused or cancelled, or the manager is being closed.
-                if not self._has_place:
-                    attempt_limiter.step_out(place)
-            self.stood_in_line(session.clock.now() - began)
+        began = session.clock.now()
+        limit = None if self.single_try else self.room()
+        self._has_place = await session.attempt_limiter.wait(limit, single_try=self.single_try)
+        self.stood_in_line(session.clock.now() - began)
+        self._check_place()
+
+    def _check_place(self) -> None:
+        """Raise if the wait for a place has ended without one, or no lock can be acquired any more."""
+        session = self._session
+        if session.availability.closing:
+            raise session.availability.closed_error()
         # The nodes' answers to an earlier attempt say more to the caller than that this one was not made.
         if not self._has_place:
-            error = not_asked(self.names, session.outbox.nodes, attempt_limiter.most)
+            error = not_asked(self.names, session.outbox.nodes, session.attempt_limiter.most)
             raise self._refusal or self._refused_here(error)
         session.availability.check()
 

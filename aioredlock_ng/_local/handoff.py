@@ -96,8 +96,13 @@ class HandoffWindows:
         if window is None or asked - window.used >= YIELD:
             window = self.windows[name] = HandoffWindow(asked, now)
             self.windows.move_to_end(name)
-            if len(self.windows) > MAX_WINDOWS:
-                self.windows.popitem(last=False)
+            # The oldest ones say nothing any more: most names are used once.  Two for each new one, so that
+            # the table shrinks again after a burst.
+            for _ in range(2):
+                oldest = next(iter(self.windows))
+                if len(self.windows) <= MAX_WINDOWS and now - self.windows[oldest].used < YIELD:
+                    break
+                del self.windows[oldest]
         window.used = now
         window.fence = fence
         window.count += 1

@@ -23,7 +23,7 @@ from .._core.cooldown import Cooldowns
 from .._core.quorum import Tally
 from .._core.seats import NO_SEAT, Seat
 from .._kinds.primitive import Primitive
-from .._round.deadlines import give_up
+from .._round.deadlines import give_up, wait_for
 from .._round.round import Round
 from ..errors import LockNotAcquiredError
 from .handoff import HandoffWindows
@@ -66,7 +66,7 @@ class AttemptLimiter:
     not, the non-blocking calls that have waited for a `node_timeout` are refused.
     """
 
-    __slots__ = ("_clock", "_line", "_node_timeout", "_single", "_singles", "in_flight", "most")
+    __slots__ = ("_clock", "_ended", "_line", "_node_timeout", "_single", "_singles", "in_flight", "most")
 
     def __init__(self, clock: Clock, node_timeout: float, *, by_clients: bool = False) -> None:
         self.most = MAX_TRIES_BY_CLIENTS if by_clients else MAX_TRIES
@@ -76,12 +76,13 @@ class AttemptLimiter:
         # The two queues, each with the time since when a call waits.
         self._line: OrderedDict[Place, float] = OrderedDict()
         self._singles: OrderedDict[Place, float] = OrderedDict()
+        self._ended = False
         self._single = True  # whether the next place goes to a non-blocking call
         self.in_flight = 0
         """Number of places taken: `most` or more while calls are queued."""
 
     def enter(self) -> bool:
-        """Take a place if one is free, else return False: then use `line_up`.  `leave` gives it back."""
+        """Take a place if one is free, else return False: then use `wait`.  `leave` gives it back."""
         if self.in_flight >= self.most:
             return False
         self.in_flight += 1
@@ -120,19 +121,32 @@ class AttemptLimiter:
                 return True
         return False
 
-    def line_up(self, *, single_try: bool) -> Place | None:
-        """Return a new entry in a queue, or None when that is full.
+    async def wait(self, within: float | None, *, single_try: bool) -> bool:
+        """Queue for a place, at most `within` seconds (None: no limit); False: there was none.
 
-        A call that stops waiting without a place calls `step_out`.
+        That is when the queue is full, the time was up, the nodes do not answer to non-blocking calls, or the
+        manager is being closed.
         """
         line = self._singles if single_try else self._line
-        if len(line) >= MAX_IN_LINE:
-            return None
+        if self._ended or len(line) >= MAX_IN_LINE:
+            return False
         place: Place = asyncio.get_running_loop().create_future()
         line[place] = self._clock.now()
-        return place
+        has_place = False
+        try:
+            has_place = await (place if within is None else wait_for(place, within))
+        finally:
+            if not has_place:
+                self._step_out(place)
+        return has_place
 
-    def step_out(self, place: Place) -> None:
+    def end(self) -> None:
+        """Refuse all calls in the queues: the manager is being closed."""
+        self._ended = True
+        for place in (*self._line, *self._singles):
+            give_up(place)
+
+    def _step_out(self, place: Place) -> None:
         """Leave the queue; a place that was given in the same moment goes to the next call."""
         # It was given a place in the turn in which its task was cancelled, say.
         if place.done() and not place.cancelled() and place.result():

@@ -276,8 +276,8 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
         self._bind()
         return self
 
-    def _bind(self) -> None:
-        """Arm the lease as the deadline of the current task (R7).  Used by `Lock`; no await inside."""
+    def _bind(self) -> asyncio.Task[object]:
+        """Arm the lease as the deadline of the current task (R7), and return that; no await inside."""
         holding = self._holding
         if holding.body is not None:
             raise RuntimeError(f"a lease can be entered by one block only, and {self!r} already was")
@@ -285,6 +285,7 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
         # Lost in the grace, before it had a body: the block begins, and is cancelled at its first await.
         if holding.loss is not None:
             body.stop()
+        return body.task
 
     def _bind_or_release(self) -> None:
         """Arm the lease; if that fails, release it: no code has it."""

@@ -129,7 +129,18 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
             if quorum_timeout is not None:
                 limit = quorum_timeout if given is None else min(given, quorum_timeout)
             session = await life.ready(limit)
-        acquisition = Acquisition(session, self._primitive, request, given, began, since=self._since)
+        attempt_limiter, place = session.attempt_limiter, None
+        # A burst: too many attempts are in flight.  Queue for a place before there is any other object, since
+        # thousands of calls may wait here.  Non-blocking ones first look into the queues of their names.
+        if attempt_limiter.in_flight >= attempt_limiter.most and given != 0:
+            try:
+                place = await attempt_limiter.wait(given, single_try=False)
+            except BaseException as error:
+                Acquisition(session, self._primitive, request, given, began).give_up(error)
+                raise
+        acquisition = Acquisition(
+            session, self._primitive, request, given, began, since=self._since, place=place
+        )
         holding = await acquisition.run()
         return Lease(session, outermost(holding, session.releases) if request.reentrant else holding)
 
@@ -155,8 +166,8 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
     async def __aenter__(self) -> Lease[Fence_co, Slot_co]:
         """Acquire, and run the block under the lease; raises as `acquire` does."""
         lease = await self._acquire(self._request.blocking_timeout)
-        lease._bind()  # noqa: SLF001 (no await since the win was judged, R7)
-        self._entries.append((asyncio.current_task(), lease))
+        task = lease._bind()  # noqa: SLF001 (no await since the win was judged, R7)
+        self._entries.append((task, lease))
         return lease
 
     def __aexit__(

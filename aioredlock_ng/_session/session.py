@@ -208,6 +208,7 @@ class Session(AcquireSession):
         for attempt in list(self.in_flight):
             attempt.undo(self.node_timeout)
         self.sleeps.end()
+        self.attempt_limiter.end()
         for part in self._parts.values():
             part.close()
 

@@ -228,7 +228,7 @@ async def test_a_replica_has_no_vote() -> None:
 async def test_commands_of_one_turn_leave_in_one_write() -> None:
     """Whichever task submits them: what a turn of the loop collected is one write at its end."""
     async with running() as (it, _):
-        transport = it.door.links[0]._transport
+        transport = it.door.links[0].transport
         written: list[bytes] = []
         write = transport.write
         transport.write = lambda data: (written.append(data), write(data))
@@ -409,7 +409,7 @@ async def test_a_frozen_node_is_suspect_then_given_up() -> None:
         assert sim().time() - frozen <= (GIVE_UP_AFTER + 1) * HEARTBEAT + 0.01
         assert it.node.status.reason == f"no answer for {GIVE_UP_AFTER * HEARTBEAT:.3g} s"
         assert in_flight.reply == Silence(f"no answer for {GIVE_UP_AFTER * HEARTBEAT:.3g} s")
-        assert it.door.links[0]._transport.aborted, "reset, not closed: what is on its way is taken back"
+        assert it.door.links[0].transport.aborted, "reset, not closed: what is on its way is taken back"
         await asyncio.sleep(3)
         server.thaw()
         await it.reach(NodeState.UP)
@@ -435,7 +435,7 @@ async def test_a_heartbeats_wrong_nonce_drops_the_connection() -> None:
             await asyncio.sleep(1.01 * HEARTBEAT)
             assert it.node.status.state is NodeState.DOWN
             assert "cannot belong to" in it.node.status.reason
-        assert it.door.links[0]._transport.aborted
+        assert it.door.links[0].transport.aborted
         await it.reach(NodeState.UP)
         await asyncio.sleep(10)
         assert (it.states[:2], it.states[-1]) == (["up", "down"], "up")
