@@ -43,6 +43,7 @@ NO_LIMITS: Final = {
     "_core/quorum_view:*": "sums of others",
     "_core/slots:ANY": "stands for a slot that is not known",
     "_core/validity:*": "margins of the protocol, in the rules",
+    "_round/outbox:CALM": "when a round is sent at once",
     "_node/handshake:RESP?": "versions of the wire protocol",
     "_node/urls:DEFAULT_*PORT": "ports",
 }
