@@ -150,6 +150,8 @@ class Stub:
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
+        self.clocks = ClockWatch(1, 1.0)
+        self.now = lambda: 0.0
 
     def drain(self) -> None:
         """Nothing waits."""
@@ -234,7 +236,7 @@ class Talk:
             question = ExtendRound(self._stub, primitive, owner, TTL, fence=number, on_answer=lambda *_: None)
         else:
             question = AcquireRound(self._stub, primitive, TTL, block=1)
-            question.propose(owner, 7 if counters else 0)
+            question.propose(owner, number - 1 if counters else 0)  # every other number is the proposed fence
         said = of_kind(group.kind, choice, number)
         lock = Lock(question, said, said.means)
         if group.awaited:
@@ -279,7 +281,10 @@ class Talk:
             for lock in locks:
                 lock.means = SILENT
 
-    def _batch(self, kind: str, rounds: list[Any]) -> Batch:
+    def _batch(self, kind: str, rounds: list[Any]) -> Asked | Batch:
+        if len(rounds) == 1:
+            parcel: Asked | Batch = rounds[0].parcel()
+            return parcel
         if kind == "acquire":
             return FencedAcquires(rounds, ClockWatch(1, 1.0), lambda: 0.0)
         return {"release": Releases, "extend": Extensions, "plain": PlainAcquires}[kind](rounds)
