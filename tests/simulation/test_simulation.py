@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import pytest
 
+from aioredlock_ng._round import outbox
 from tests.simulation.__main__ import main
 from tests.simulation.campaign import campaign, judged, silence
 from tests.simulation.checks import check
@@ -117,6 +118,13 @@ def test_no_schedule_breaks_a_rule(batch: int) -> None:
     assert not figures.failed, report(figures.failures[0])
     assert (figures.runs, figures.repeated) == (BATCH, BATCH // AGAIN_EVERY)
     assert figures.acquisitions > 20 * BATCH
+
+
+def test_no_schedule_breaks_a_rule_where_rounds_leave_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most schedules are too busy for that; here a round waits for no calm before it leaves (R42)."""
+    monkeypatch.setattr(outbox, "CALM", 0)
+    figures = campaign(range(BATCH), again_every=AGAIN_EVERY)
+    assert not figures.failed, report(figures.failures[0])
 
 
 @pytest.mark.campaign
