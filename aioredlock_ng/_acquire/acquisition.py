@@ -95,7 +95,7 @@ class Acquisition(Deadline):
             holding = self._adopt(held) if isinstance(held, Grant) else None
             while holding is None:
                 # Ask all nodes at once, and wait until the verdict is known, or all have answered.
-                if not (self._has_place or contender.notice_pending or session.attempt_limiter.enter()):
+                if not (self._has_place or contender.notice_pending or self._take_place()):
                     await self._queue_for_place()
                 attempt = self._ask()
                 if attempt.round.verdict is Verdict.PENDING:
@@ -350,6 +350,11 @@ class Acquisition(Deadline):
         return self._waiting
 
     # -- a place among the attempts in flight --------------------------------------------------
+
+    def _take_place(self) -> bool:
+        """Take a place if there is one."""
+        self._has_place = self._session.attempt_limiter.enter()
+        return self._has_place
 
     async def _queue_for_place(self) -> None:
         """Wait for a place among the attempts in flight, in the caller's time.

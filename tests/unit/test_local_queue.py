@@ -32,7 +32,7 @@ from aioredlock_ng.errors import LockTakenError, ManagerClosedError, QuorumUnava
 from aioredlock_ng.testing.memory_node import MemoryNode
 from tests.counting import counted
 from tests.unit.tasks import End, cycle, in_task, sim, turns
-from tests.unit.traces import Sent, sent
+from tests.unit.traces import PREFIX, Sent, sent
 from tests.unit.worlds import ROUND_TRIP, TIMEOUT, World, each, world
 
 READ = replace(MUTEX, name="read", shares_with=frozenset({"read"}))
@@ -564,6 +564,20 @@ async def test_a_call_that_comes_first_when_no_lock_can_be_trusted_gives_its_pla
         availability.conflict = None
         await asyncio.sleep(TIMEOUT)
         assert asked(w.nodes[0]).count("late") == 0
+
+
+async def test_an_attempt_that_may_not_be_made_keeps_no_place():
+    """Two nodes turn out to be one server while the call waits for its next attempt (A4)."""
+    async with world() as w:
+        each(w.nodes).set(PREFIX + b"a", b"another's", 5.0)
+        waits = in_task(w.manager.lock("a").acquire)
+        await asyncio.sleep(2 * ROUND_TRIP)
+        session = w.manager._life.session
+        assert session is not None
+        session.availability.conflict = "two nodes are one server"
+        assert isinstance((await waits).error, ConfigurationError)
+        assert places(w).in_flight == 0
+        session.availability.conflict = None
 
 
 async def test_a_single_try_of_what_its_process_holds_does_not_stand_in_line(few_places):
