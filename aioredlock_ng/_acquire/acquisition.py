@@ -105,7 +105,7 @@ class Acquisition(Deadline):
                 #    ours.
                 won = attempt.outcome()
                 if won is None:
-                    won = await attempt.certify(self.for_answers() or self.node_timeout)
+                    won = await attempt.certify()
                 self._asking = None
                 attempt.end()
                 if won and (holding := self._hold(attempt, attempt)) is not None:
@@ -115,14 +115,16 @@ class Acquisition(Deadline):
                 # 3. There is time left: wait, and ask again.
                 await self._wait_for_next_try(attempt)
         except BaseException as error:
-            self.give_up(error)
+            self.fail(error)
             raise
         finally:
             # It ended between taking a place and asking.
             if self._has_place:
                 self._leave_place()
+            # It knows this call: without the circle, no work for the garbage collector.
             if self._waiting is not None:
                 self._waiting.stop()
+                self._waiting = None
             if self._waiting_emitted:
                 session.long_waits.drop(self)
         if Acquired in session.hooks.wanted or debugging():
@@ -130,24 +132,26 @@ class Acquisition(Deadline):
         ACQUIRED.set((*ACQUIRED.get()[1 - REMEMBERED :], ref(holding)))
         return holding
 
-    def give_up(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         """Leave nothing behind, since the call ends in an error or was cancelled, and say so."""
         session, contender = self._session, self._contender
-        # Cancelled before the verdict, or a hook has failed: no other code will undo this attempt.
-        if (attempt := self._asking) is not None:
-            try:
-                attempt.abandon(self.for_answers() or self.node_timeout)
-            finally:
-                attempt.end()
-        # Cancelled in the moment in which another task handed its lock to this one: the next waiter may
-        # have it.
-        if isinstance(grant := contender.held, Grant):
-            session.succession.pass_on(grant, contender, session.clock.now())
-        contender.leave()
-        # Nodes may have its mark: without an attempt they cannot.
-        if self._attempts and contender.seat.name:
-            session.releases.leave_queue(self._primitive, contender.seat)
-        self._gave_up(error)
+        try:
+            # Cancelled before the verdict, or a hook has failed: no other code will undo this attempt.
+            if (attempt := self._asking) is not None:
+                try:
+                    attempt.abandon()
+                finally:
+                    attempt.end()
+        finally:
+            # Cancelled in the moment in which another task handed its lock to this one: the next waiter may
+            # have it.
+            if isinstance(grant := contender.held, Grant):
+                session.succession.pass_on(grant, contender, session.clock.now())
+            contender.leave()
+            # Nodes may have its mark: without an attempt they cannot.
+            if self._attempts and contender.seat.name:
+                session.releases.leave_queue(self._primitive, contender.seat)
+            self._gave_up(error)
 
     async def _wait_for_next_try(self, attempt: Attempt) -> None:
         """Undo an attempt that did not win, and wait until the next one may win; raise if none may."""
@@ -177,7 +181,7 @@ class Acquisition(Deadline):
     def _enter_at_once(self) -> bool:
         """Enter the names, if no other task of this process wants or lately had them, and take a place.
 
-        False: something is in the way, and nothing was done.
+        False: something is in the way, and nothing was entered.
         """
         queue, contender = self._session.queue, self._contender
         entries, windows, attempt_limiter = queue.entries, queue.handoff.windows, queue.attempt_limiter

@@ -118,6 +118,7 @@ class Attempt:
     """The nodes that were never sent it, as its verdict was known."""
     owner = b""
     """New for every attempt, and known before the first byte (R5)."""
+    _timeout = 0.0
     _suspicions = 0  # of nodes' clocks, when the nodes were asked
     slot: int | None = None  # for a semaphore, after a lost attempt: the slot said to be free, or `ANY`
 
@@ -155,6 +156,7 @@ class Attempt:
         exception comes before that, it calls `abandon`, too.
         """
         session, primitive, batched = self._session, self.primitive, self._batched
+        self._timeout = timeout
         outbox = session.outbox
         # The first acquire of this turn reads the clocks; the others use its values.
         if (tick := outbox.tick) is None:
@@ -171,7 +173,7 @@ class Attempt:
             self.owner = owner = signed(owner, primitive.kind.letter, self._request.holder)
             self.round.ask(self._question(proposed), timeout)
             return
-        # In a batch, at the end of this turn.
+        # In a batch, of its own or with others.
         batched.propose(owner, proposed)
         outbox.acquire(batched, tick)
         # The outbox gives its batches a `node_timeout`: the caller has less time left.
@@ -224,10 +226,10 @@ class Attempt:
             if answer is not None and answer.vote is Vote.GRANTED and clocks.believes(node, now, answer.time)
         }
 
-    async def certify(self, timeout: float) -> bool:
+    async def certify(self) -> bool:
         """Find a fence that a majority stands at after all, or raise the nodes to one (R10).
 
-        False if there is none.  Takes at most `timeout` seconds.
+        False if there is none.  Takes no longer than the time that `ask` was given.
         """
         # A node that has not answered so far is likely to agree: a short wait may save a round.
         await self.round.wait(lambda tally: not tally.pending or self._certified(), within=SLOWER_NODES_GET)
@@ -236,7 +238,7 @@ class Attempt:
             self._session.counters.certified += 1
             return self._undone is None
         # All have answered, or the wait was long enough: a second round raises the counters.
-        if self._undone is None and await self._raise(timeout):
+        if self._undone is None and await self._raise(self._timeout):
             self._session.counters.raised += 1
             return self._undone is None
         # Granted by a majority, but no fence: not a win.
@@ -294,11 +296,11 @@ class Attempt:
         if self._single is not None:
             self._single.fence, self.primitive = self.fence, self._single.won(self.primitive)
 
-    def abandon(self, timeout: float) -> None:
+    def abandon(self) -> None:
         """Undo it, since its call ends before the verdict."""
         # Without an owner value nothing was sent: reading the clock has failed.
         if self.owner:
-            self.undo(timeout)
+            self.undo(self._timeout)
 
     # -- undone --------------------------------------------------------------------------------
 

@@ -96,11 +96,12 @@ class HandoffWindows:
         if window is None or asked - window.used >= YIELD:
             window = self.windows[name] = HandoffWindow(asked, now)
             self.windows.move_to_end(name)
-            # The oldest ones say nothing any more: most names are used once.  Two for each new one, so that
-            # the table shrinks again after a burst.
+            # Forget the oldest ones, since most names are used once; two for each new one, so that the table
+            # shrinks again after a burst.  Not sooner than this: the name may be held since before, and a
+            # window that is made anew for it has to end with its first release.
             for _ in range(2):
                 oldest = next(iter(self.windows))
-                if len(self.windows) <= MAX_WINDOWS and now - self.windows[oldest].used < YIELD:
+                if len(self.windows) <= MAX_WINDOWS and now - self.windows[oldest].used < YIELD + WINDOW:
                     break
                 del self.windows[oldest]
         window.used = now

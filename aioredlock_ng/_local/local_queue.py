@@ -81,6 +81,10 @@ class AttemptLimiter:
         self.in_flight = 0
         """Number of places taken: `most` or more while calls are queued."""
 
+    def __len__(self) -> int:
+        """Return how many calls are queued for a place."""
+        return len(self._line) + len(self._singles)
+
     def enter(self) -> bool:
         """Take a place if one is free, else return False: then use `wait`.  `leave` gives it back."""
         if self.in_flight >= self.most:

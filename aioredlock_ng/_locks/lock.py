@@ -134,9 +134,11 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         # thousands of calls may wait here.  Non-blocking ones first look into the queues of their names.
         if attempt_limiter.in_flight >= attempt_limiter.most and given != 0:
             try:
-                place = await attempt_limiter.wait(given, single_try=False)
+                # Connecting may have taken some of the time.
+                left = None if given is None else max(0.0, began + given - life.clock.now())
+                place = await attempt_limiter.wait(left, single_try=False)
             except BaseException as error:
-                Acquisition(session, self._primitive, request, given, began).give_up(error)
+                Acquisition(session, self._primitive, request, given, began).fail(error)
                 raise
         acquisition = Acquisition(
             session, self._primitive, request, given, began, since=self._since, place=place

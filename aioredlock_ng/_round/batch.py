@@ -156,6 +156,11 @@ class AcquireRound(Asked, Granting):
         self.ttl = ttl
         self.block = block
 
+    def thin_out(self) -> None:
+        """As in `Round`."""
+        super().thin_out()
+        self.packed = b""
+
     def propose(self, owner: bytes, ballot: int) -> None:
         """Set what it asks with, in the turn of the event loop in which it is sent."""
         self.owner, self.ballot = owner, ballot
@@ -466,9 +471,12 @@ class FencedAcquires(ScriptBatch):
         first, n = rounds[0], len(rounds)
         self._proposed = first.proposed
         self._all_granted = [self._proposed] * n
-        pairs = b"".join([round_.primitive.packed_pair for round_ in rounds])
-        owners = b"".join([_packed_owner(round_.owner) for round_ in rounds])
-        self.packed = _packed_acquires(first, n, pairs, owners)
+        # A round that is packed already: it was sent by itself, and its reply is not the usual one.
+        if not (packed := first.packed):
+            pairs = b"".join([round_.primitive.packed_pair for round_ in rounds])
+            owners = b"".join([_packed_owner(round_.owner) for round_ in rounds])
+            packed = _packed_acquires(first, n, pairs, owners)
+        self.packed = packed
 
     def hear(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
         """As in `Batch`.  The request id is followed by the node's time, and that by an answer for each lock.

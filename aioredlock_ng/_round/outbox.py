@@ -103,8 +103,10 @@ class Outbox:
         self._extensions: list[ExtendRound] = []
         self._releases: list[ReleaseRound] = []
         self._acquires: list[AcquireRound] = []
+        # The latest acquire or release, and how many in a row have found the one before them decided.
         self._latest: Asked | None = None
         self._calm = 0
+        self._sending = False
         self.tick: TickContext | None = None
         """The values read for an acquire that waits here; later acquires of the turn use them again."""
         self._scheduled = False
@@ -123,7 +125,8 @@ class Outbox:
 
     def release(self, round_: ReleaseRound) -> None:
         """Send a release, at the latest at the end of this turn of the event loop."""
-        if not self._send_at_once(round_):
+        # Behind a quiet one, a task of this process asks for the name in the same write.
+        if round_.quiet or not self._send_at_once(round_):
             self._releases.append(round_)
             self._schedule()
 
@@ -145,11 +148,13 @@ class Outbox:
         if self._calm < CALM:
             self._calm += 1
             return False
-        # Others wait for the end of this turn, and it must not overtake them.
-        if self._scheduled:
+        # Others wait for the end of this turn, or are being sent, and it must not overtake them.
+        if self._scheduled or self._sending:
             return False
         try:
             self._send((round_.parcel(),))
+        except Exception as error:  # noqa: BLE001 (a hook for silent nodes: no business of the caller's)
+            self.loop.call_exception_handler({"message": "sending to the nodes failed", "exception": error})
         finally:
             self._begin_their_time()
         return True
@@ -177,6 +182,13 @@ class Outbox:
         for batch in batches:
             replies += batch.replies
         self._sent += batches
+        self._sending = True
+        try:
+            self._post(batches, replies)
+        finally:
+            self._sending = False
+
+    def _post(self, batches: Sequence[Asked | Batch], replies: int) -> None:
         # The usual case: every node takes the batches.  Example of the other one: of five nodes, node 3 has
         # just reconnected and its ledger has an acquire that may still be executed.  Nodes 0 to 2 and 4 get
         # the batches, and node 3 gets a command for each lock.

@@ -251,7 +251,7 @@ def statistics_of(nodes: Sequence[Node], counters: Counters, session: Session | 
         ),
         held=session.holdings.held if session else 0,
         leases=_leases(session) if session else (),
-        waiting=len(session.sleeps) if session else 0,
+        waiting=len(session.sleeps) + len(session.attempt_limiter) if session else 0,
         **asdict(counters),
         conflict=session.availability.conflict if session else None,
     )

@@ -137,7 +137,7 @@ class Primitives:
         else:
             primitive = latest.over(names[0], self._options.prefix + encoded(names[0]))
         if len(primitive.names) == 1:
-            if len(self._latest) >= MAX_KINDS:
+            if latest is None and len(self._latest) >= MAX_KINDS:
                 self._latest.clear()
             self._latest[kind] = primitive
         return primitive

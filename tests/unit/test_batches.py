@@ -544,7 +544,7 @@ async def test_a_lone_round_leaves_as_a_batch_does(what: str):
     """With the same bytes; a plain acquire that needs the record is a batch, with the read behind it."""
     stage = Stage()
     round_ = lone(stage, what)
-    parcel, batch = round_.parcel(), round_.batch()
+    parcel, batch = round_.parcel(), lone(stage, what).batch()
     assert (parcel.packed, parcel.script, parcel.conditional) == (
         batch.packed,
         batch.script,

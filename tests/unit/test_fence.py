@@ -193,6 +193,16 @@ async def test_the_same_name_again_is_proposed_above_its_last_fence() -> None:
         assert fences == sorted(set(fences))
 
 
+async def test_a_single_try_has_time_left_to_raise_counters() -> None:
+    """It has a `node_timeout`, of which the first round may take a good part (R10)."""
+    async with world(latency=0.2 * TIMEOUT) as w:
+        put(w, "a", ago(-1), ago(-2), ago(-3))
+        lease = await w.manager.lock("a").try_acquire()
+        assert lease is not None
+        assert tries(w) == (0, 1, 0)
+        await lease.release()
+
+
 async def test_the_next_ballot_is_above_what_was_seen() -> None:
     """A try whose raise was not answered teaches the next one a number at which all agree at once (R10)."""
     async with world(retry=RetryPolicy(base=0.01)) as w:

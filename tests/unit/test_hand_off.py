@@ -870,6 +870,32 @@ async def test_a_turn_begins_with_a_lock_that_was_had(why):
             assert await handed_off(w, LATENCY) == pytest.approx(ROUND_TRIP)
 
 
+async def test_other_names_do_not_make_a_process_keep_one():
+    """It holds a name longer than a window says something, and uses others meanwhile: its turns end (R13)."""
+    async with world() as w, w.process() as other:
+        ends, had = sim().time() + 3, 0
+
+        async def hold() -> None:
+            while sim().time() < ends:
+                async with w.manager.lock(NAME):
+                    await asyncio.sleep(1.2 * YIELD)
+
+        async def churn(of: int) -> None:
+            number = 0
+            while sim().time() < ends:
+                number += 1
+                await cycle(w.manager.lock(f"{of}-{number}"))
+
+        async def rival() -> None:
+            nonlocal had
+            while sim().time() < ends:
+                await cycle(other.lock(NAME))
+                had += 1
+
+        await asyncio.gather(*(hold() for _ in range(3)), *(churn(of) for of in range(3)), rival())
+        assert had > 20, "in each second it may have the lock ten times and more"
+
+
 async def test_the_memory_of_turns_is_bounded(monkeypatch):
     """Names are many: only the last of them are remembered, and not for longer than they say something."""
     monkeypatch.setattr(handoff, "MAX_WINDOWS", 10)
@@ -877,7 +903,7 @@ async def test_the_memory_of_turns_is_bounded(monkeypatch):
         windows = w.manager._life.session.queue.handoff.windows
         await asyncio.gather(*(cycle(w.manager.lock(f"{number}")) for number in range(25)))
         assert list(windows) == [f"{n}" for n in range(15, 25)]
-        await asyncio.sleep(YIELD)
+        await asyncio.sleep(YIELD + WINDOW)
         for number in range(25, 30):
             await cycle(w.manager.lock(f"{number}"))
         assert set(windows) <= {f"{n}" for n in range(25, 30)}

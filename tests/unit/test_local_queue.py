@@ -566,6 +566,15 @@ async def test_a_call_that_comes_first_when_no_lock_can_be_trusted_gives_its_pla
         assert asked(w.nodes[0]).count("late") == 0
 
 
+async def test_calls_that_stand_in_line_are_counted(few_places):
+    """They wait for their turn, as those behind a task of their process do."""
+    async with deserted() as w, full(w):
+        late = ends(w, "late", "later")
+        await turns(1)
+        assert w.manager.statistics().waiting == 2
+        await succeed(late)
+
+
 async def test_an_attempt_that_may_not_be_made_keeps_no_place():
     """Two nodes turn out to be one server while the call waits for its next attempt (A4)."""
     async with world() as w:

@@ -215,6 +215,13 @@ async def test_a_lone_task_is_sent_at_once_and_overtakes_nothing(monkeypatch: py
         # The second round finds the first one undecided, and so on for a while.
         assert await written(*[lambda name=name: acquire(w, name) for name in "abc"]) == [3, 3, 3, 6]
         assert await written(lambda: release(w, "b")) == [0, 3]
+        # A quiet release waits for the acquire of this process that follows it (R13).
+        await grow_calm()
+        assert await written(lambda: release(w, "calm0", quiet=True), lambda: acquire(w, "calm0")) == [
+            0,
+            0,
+            3,
+        ]
         # What waits for the end of the turn is not overtaken: nothing follows the release of its owner (R6).
         await grow_calm()
         assert await written(lambda: extend(w, "a"), lambda: release(w, "a")) == [0, 0, 3]
