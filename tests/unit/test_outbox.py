@@ -522,6 +522,31 @@ async def test_an_error_while_a_turn_is_put_keeps_nothing_from_leaving():
         assert w.keys == [()] * 5
 
 
+async def test_an_error_while_a_round_is_sent_at_once_is_no_business_of_its_caller(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """A user's node may raise: the lease is released all the same, and not extended any more (R6)."""
+    async with world() as w:
+        for number in range(CALM + 1):
+            acquire(w, f"calm{number}")
+            await answered()
+        lease = await w.manager.lock("a").acquire()
+        heard, error = heard_by_the_loop(), RuntimeError("of a node")
+
+        def failed(*_: object) -> None:
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(outbox_of(w), "_posts", [lambda *_: False, *outbox_of(w)._posts[1:]])
+            patch.setattr(linked(w, 0), "submit", failed)
+            await lease.release()
+        assert heard == [error]
+        assert not session_of(w).holdings.all
+        forget(w)
+        await asyncio.sleep(TTL)
+        assert not any("extend" in verb for node in w.nodes for verb in verbs(node))
+
+
 # -- the end -----------------------------------------------------------------------------------------
 
 
