@@ -238,20 +238,20 @@ class Attempt:
             self._session.counters.certified += 1
             return self._undone is None
         # All have answered, or the wait was long enough: a second round raises the counters.
-        if self._undone is None and await self._raise(self._timeout):
+        if self._undone is None and await self._raise():
             self._session.counters.raised += 1
             return self._undone is None
         # Granted by a majority, but no fence: not a win.
         self._session.counters.uncertified += 1
         return False
 
-    async def _raise(self, timeout: float) -> bool:
+    async def _raise(self) -> bool:
         """Raise the counters to a fence that most nodes can reach; True if a majority then stands there.
 
         Example: three nodes have granted with the fences 6, 8 and 10.  Raised to 10, all three agree.
         """
         session, tally, grants = self._session, self.round, self._grants()
-        left = self.asked_at + timeout - session.clock.now()
+        left = self.asked_at + self._timeout - session.clock.now()
         # Pointless: even all missing answers would make no majority of grants that count, or time is up.
         if len(grants) + tally.pending < tally.quorum or not grants or left <= 0:
             return False

@@ -98,7 +98,7 @@ class HandoffWindows:
             self.windows.move_to_end(name)
             # Forget the oldest ones, since most names are used once; two for each new one, so that the table
             # shrinks again after a burst.  Not sooner than this: the name may be held since before, and a
-            # window that is made anew for it has to end with its first release.
+            # new window for it has to end with its first release.
             for _ in range(2):
                 oldest = next(iter(self.windows))
                 if len(self.windows) <= MAX_WINDOWS and now - self.windows[oldest].used < YIELD + WINDOW:

@@ -61,7 +61,7 @@ def _begins(script: Script, keys: int, args: int) -> bytes:
 
 
 def _packed_owner(owner: bytes) -> bytes:
-    """Pack an owner value, which is used once."""
+    """Pack an owner value: `bulk`, at hand in the module that each cycle goes through anyway."""
     return b"$%d\r\n%b\r\n" % (len(owner), owner)
 
 
@@ -90,7 +90,26 @@ def _packed_releases(first: ReleaseRound, n: int, keys: bytes, owners: bytes) ->
 # -- the rounds of one lock each --------------------------------------------------------------------
 
 
-class Asked(Round):
+class Packed:
+    """What rounds and batches have in common as a `Parcel`."""
+
+    replies = 1
+    """The number of replies from each node."""
+    script: Script | None = None
+    """None for plain commands, whose replies have no request id."""
+    conditional = False
+    """Whether the node adds its precondition before the request id (R12)."""
+    probed = False
+    """Whether it reads the incarnation record behind its votes (R12)."""
+    packed = b""
+    """The bytes for every node, without precondition and request id."""
+
+    def expect(self, node: int, incarnation: bytes) -> None:
+        """Store the incarnation record that a node has when this is sent."""
+        raise NotImplementedError("only of what is `probed`")
+
+
+class Asked(Packed, Round):
     """A round for one lock.
 
     Where nothing else leaves with it, it is its own batch: it has the attributes of a `Parcel`.  Any reply
@@ -99,11 +118,6 @@ class Asked(Round):
 
     primitive: Primitive
     owner: bytes
-    replies = 1
-    script: Script | None = None
-    conditional = False
-    probed = False
-    packed = b""
 
     @property
     @abstractmethod
@@ -127,10 +141,6 @@ class Asked(Round):
     def packed_in_full(self) -> bytes:
         """As in `Parcel`."""
         return self.batch().packed_in_full
-
-    def expect(self, node: int, incarnation: bytes) -> None:
-        """As in `Parcel`."""
-        raise NotImplementedError("only of what is `probed`")
 
     def hear(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
         """As in `Parcel`."""
@@ -329,28 +339,14 @@ class ExtendRound(Asked):
 # -- batches ------------------------------------------------------------------------------------------
 
 
-class Batch(ABC):
+class Batch(Packed, ABC):
     """The operations of several locks in one turn of the event loop; see `_node.pipe.Parcel`."""
 
-    replies = 1
-    """The number of replies from each node."""
-    script: Script | None = None
-    """None for plain commands, whose replies have no request id."""
-    conditional = False
-    """Whether the node adds its precondition before the request id (R12)."""
-    probed = False
-    """Whether the batch reads the incarnation record behind its votes (R12)."""
-    packed: bytes
-    """The bytes for every node, without precondition and request id."""
     rounds: Sequence[Asked]
 
     @abstractmethod
     def hear(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
         """Pass a node's reply to the rounds; False when it cannot be a reply to this batch."""
-
-    def expect(self, node: int, incarnation: bytes) -> None:
-        """Store the incarnation record that a node has when the batch is sent."""
-        raise NotImplementedError("only of what is `probed`")
 
     @property
     def packed_in_full(self) -> bytes:
