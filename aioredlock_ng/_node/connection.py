@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final, Protocol, final
 
@@ -34,7 +34,7 @@ from .handshake import (
     make_connection,
 )
 from .link import Link, notice_dead_peers
-from .pipe import Entry
+from .pipe import Fail
 from .redis_sentinel import RedisSentinels
 from .urls import NodeUrl
 
@@ -53,9 +53,7 @@ class Endpoint(Protocol):
     address: tuple[object, ...]
     """Tells two nodes apart: database numbers and credentials do not make a second server."""
 
-    async def connect(
-        self, timeout: float, on_failure: Callable[[Entry, str], None]
-    ) -> tuple[Link, Identity]:
+    async def connect(self, timeout: float, on_failure: Fail) -> tuple[Link, Identity]:
         """Connect, log in, load the scripts; raises `OSError` or `RedisError` when that fails."""
 
     def look_elsewhere(self) -> None:
@@ -88,9 +86,7 @@ class UrlEndpoint:
         self._secrets = [one for one in (read.options.get("password"), login.get("password")) if one]
         self._told = False
 
-    async def connect(
-        self, timeout: float, on_failure: Callable[[Entry, str], None]
-    ) -> tuple[Link, Identity]:
+    async def connect(self, timeout: float, on_failure: Fail) -> tuple[Link, Identity]:
         """Connect, log in, load the scripts; raises `OSError` or `RedisError` when that fails.
 
         A server or proxy that refuses to log in by RESP3 is asked again, at once, by RESP2.
@@ -110,9 +106,7 @@ class UrlEndpoint:
         self._addresses.succeeded()
         return connected
 
-    async def _log_in(
-        self, timeout: float, on_failure: Callable[[Entry, str], None]
-    ) -> tuple[Link, Identity]:
+    async def _log_in(self, timeout: float, on_failure: Fail) -> tuple[Link, Identity]:
         if self._protocol == RESP2:
             return await self._connect(timeout, on_failure, RESP2)
         try:
@@ -151,9 +145,7 @@ class UrlEndpoint:
             return False  # redis-py's own text, about a host or a timeout
         return any(secret in why(error) for secret in self._secrets)
 
-    async def _connect(
-        self, timeout: float, on_failure: Callable[[Entry, str], None], protocol: int
-    ) -> tuple[Link, Identity]:
+    async def _connect(self, timeout: float, on_failure: Fail, protocol: int) -> tuple[Link, Identity]:
         options = self._options
         if self._redis_sentinels is not None:
             host, port = await self._redis_sentinels.master(timeout)
@@ -212,7 +204,7 @@ async def run_ids_behind(endpoint: Endpoint, timeout: float, count: int) -> froz
     return frozenset(found)
 
 
-def _take_over(connection: Connection, on_failure: Callable[[Entry, str], None], *, resp3: bool) -> Link:
+def _take_over(connection: Connection, on_failure: Fail, *, resp3: bool) -> Link:
     """Take the transport of a connection whose handshake is done; every reply has been read."""
     writer = connection._writer  # noqa: SLF001
     assert writer is not None, "connected"

@@ -7,14 +7,13 @@ import functools
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Protocol, final
 from weakref import WeakKeyDictionary
 
 from .._core.command import Command, Purpose
 from . import fork
-from .pipe import DesynchronisedError, Entry, Pipe
+from .pipe import DesynchronisedError, Fail, Pipe
 
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 """`SO_LINGER` on, zero seconds: closing sends RST and drops what the kernel still holds."""
@@ -34,7 +33,7 @@ class Link(asyncio.Protocol):
     def __init__(
         self,
         transport: asyncio.WriteTransport,
-        on_failure: Callable[[Entry, str], None],
+        on_failure: Fail,
         *,
         keep: object = None,
         resp3: bool = True,
@@ -149,14 +148,22 @@ class Flusher:
         self._writers: deque[Writer] = deque()
         self._scheduled = False
 
+    def hold(self) -> bool:
+        """Keep what is queued until `flush`, which the caller calls in this turn; False: others wait."""
+        if self._scheduled:
+            return False
+        self._scheduled = True
+        return True
+
     def soon(self, writer: Writer, loop: asyncio.AbstractEventLoop) -> None:
         """Call `flush` at the end of this turn."""
         if not self._scheduled:
             self._scheduled = True
-            loop.call_soon(self._flush, loop)  # no loop of its own: it must not keep one alive
+            loop.call_soon(self.flush, loop)  # no loop of its own: it must not keep one alive
         self._writers.append(writer)
 
-    def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
+    def flush(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Flush the writers now."""
         writers = self._writers
         try:
             # A flush may queue further writers.

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby, repeat, takewhile
-from typing import Any, Final, Protocol, TypeAlias, final
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, final
 
 import hiredis
 
@@ -81,23 +81,12 @@ _packed: Final[Callable[[tuple[bytes, ...]], bytes]] = hiredis.pack_command  # t
 NO_PRECONDITION: Final = _BLANK * PRECONDITION_SIZE
 """The place of a precondition, before there is one."""
 
-Entry: TypeAlias = tuple[Command, Receiver, int]
-"""A command in flight, the receiver of its reply, and the receiver's index for this node."""
-
-Fail: TypeAlias = Callable[[Entry, str], None]
+Fail: TypeAlias = "Callable[[Question, str], None]"
 """Called with a command that was answered by an error, and with the error."""
 
 
-class Single(Receiver, Protocol):
-    """One lock's part in a parcel."""
-
-    @property
-    def command(self) -> Command:
-        """The same part as a command of its own."""
-
-
 class Parcel(Protocol):
-    """An entry of a pipe that stands for the commands of several locks, the same for all nodes (R42)."""
+    """What a pipe queues: a command, or those of several locks, the same for all nodes (R42)."""
 
     @property
     def packed(self) -> bytes:
@@ -120,10 +109,6 @@ class Parcel(Protocol):
         """How many replies it has from each node."""
 
     @property
-    def rounds(self) -> Sequence[Single]:
-        """The locks' parts: an error for the whole parcel concerns each of them."""
-
-    @property
     def probed(self) -> bool:
         """Whether it reads the incarnation record: then `expect` is called (R12)."""
 
@@ -135,6 +120,66 @@ class Parcel(Protocol):
 
         A script's answer begins with `request_id` (R15).
         """
+
+    def questions(self, node: int) -> Iterator[Question]:
+        """Yield each lock's command by itself: an error for the whole parcel concerns each of them."""
+
+
+class Question(NamedTuple):
+    """A command by itself: a parcel of one."""
+
+    command: Command
+    receiver: Receiver
+    node: int
+    """The receiver's index for this node."""
+
+    @property
+    def packed(self) -> bytes:
+        """As in `Parcel`; built once for all nodes, by the first that sends it."""
+        return self.command.packed or pack_once(self.command)
+
+    @property
+    def packed_in_full(self) -> bytes:
+        """As in `Parcel`."""
+        added = _added_to(self.command)
+        return _packed((*words(self.command, in_full=True), *(b"",) * added))[: -added * len(_BLANK)]
+
+    @property
+    def script(self) -> Script | None:
+        """As in `Parcel`."""
+        return self.command.script
+
+    @property
+    def conditional(self) -> bool:
+        """As in `Parcel`."""
+        return self.command.proof is Proof.CONDITIONAL
+
+    @property
+    def replies(self) -> int:
+        """As in `Parcel`."""
+        return 1
+
+    @property
+    def probed(self) -> bool:
+        """As in `Parcel`: the node puts another command behind it."""
+        return False
+
+    def expect(self, node: int, incarnation: bytes) -> None:
+        """As in `Parcel`."""
+
+    def hear(self, node: int, reply: Any, request_id: bytes, fail: Fail) -> bool:
+        """As in `Parcel`."""
+        command, receiver, index = self
+        # A script's error becomes a MISFIT here, a plain command's stays an error.
+        answer: Any = reply if command.script is None else without_request_id(reply, request_id)
+        if answer is MISFIT or type(answer) is _ERROR or not command.fits(answer):
+            return False
+        receiver.on_reply(index, answer)
+        return True
+
+    def questions(self, node: int) -> Iterator[Question]:
+        """As in `Parcel`."""
+        yield self
 
 
 # -- commands as bytes: packed once for all nodes, without precondition and request id (R12, R15) --------
@@ -179,12 +224,6 @@ def _added_to(script: Command) -> int:
     return PRECONDITION_SIZE + 1 if script.proof is Proof.CONDITIONAL else 1
 
 
-def pack_in_full(command: Command) -> bytes:
-    """Pack a script with its source, and without precondition and request id."""
-    added = _added_to(command)
-    return _packed((*words(command, in_full=True), *(b"",) * added))[: -added * len(_BLANK)]
-
-
 def pack_precondition(arguments: tuple[bytes, ...]) -> bytes:
     """Return arguments as they stand at the end of a packed command."""
     assert len(arguments) == PRECONDITION_SIZE, "what the commands leave room for"
@@ -218,7 +257,7 @@ def without_request_id(reply: object, request_id: bytes) -> object:
 class Pipe:
     """The queue of one connection.
 
-    `on_failure` is called with the entry of each error reply that is final, `on_output` when there are bytes
+    `on_failure` is called for each error reply that is final, `on_output` when there are bytes
     to `take`, and `on_mismatch` when a reply cannot belong to its request.
     """
 
@@ -241,11 +280,11 @@ class Pipe:
 
     def __init__(
         self,
-        on_failure: Callable[[Entry, str], None],
+        on_failure: Fail,
         on_output: Callable[[], None],
         on_mismatch: Callable[[DesynchronisedError], None],
     ) -> None:
-        self._entries: deque[Entry | Parcel] = deque()  # a parcel as often as it has replies
+        self._entries: deque[Parcel] = deque()  # each as often as it has replies
         self._number = 0  # the node's, for parcels
         self._out: list[bytes] = []
         self._room = MAX_IN_FLIGHT
@@ -272,7 +311,7 @@ class Pipe:
             return False
         if not out:
             self._on_output()
-        entries.append((command, receiver, index))
+        entries.append(Question(command, receiver, index))
         out.append(command.packed or pack_once(command))
         if command.script is not None:
             if command.proof is Proof.CONDITIONAL:
@@ -325,7 +364,7 @@ class Pipe:
         self._out.clear()
         return data
 
-    def feed(self, data: bytes) -> None:  # noqa: C901, PLR0912 (one loop: there are ten replies in every cycle)
+    def feed(self, data: bytes) -> None:  # noqa: C901 (one loop: there are ten replies in every cycle)
         """Parse the server's bytes and pass every complete reply to its receiver.
 
         A reply that cannot belong to its request, or is no reply at all, is reported to `on_mismatch`.
@@ -358,16 +397,7 @@ class Pipe:
                 entry = entries.popleft()
                 self.answered += 1
                 request_id = REQUEST_IDS[self.answered % len(REQUEST_IDS)]
-                if not isinstance(entry, tuple):
-                    if not entry.hear(self._number, reply, request_id, self._fail):
-                        self._misfit_of_all(entry, reply)
-                    continue
-                command, receiver, node = entry
-                # A script's error becomes a MISFIT here, a plain command's stays an error.
-                answer: Any = reply if command.script is None else without_request_id(reply, request_id)
-                if answer is not MISFIT and type(answer) is not _ERROR and command.fits(answer):
-                    receiver.on_reply(node, answer)
-                else:
+                if not entry.hear(self._number, reply, request_id, self._fail):
                     self._misfit(entry, reply)
             self._unfinished = unfinished
             if unfinished > MAX_REPLY:
@@ -387,99 +417,84 @@ class Pipe:
             return False
         # A confirmation: the oldest command must have asked for it.
         first = self._entries[0] if self._entries else None
-        if isinstance(first, tuple) and first[0].verb == _CONFIRMATIONS[kind]:
+        if isinstance(first, Question) and first.command.verb == _CONFIRMATIONS[kind]:
             return True
         raise DesynchronisedError(f"a push of kind {kind.decode()} confirms a command that was not sent")
 
-    def _misfit_of_all(self, parcel: Parcel, reply: object) -> None:
-        """As `_misfit`, for a parcel: an error of the script is an error for each of its locks."""
-        # Another command's answer: a reply is missing, and the connection ends with the parcel unanswered.
+    def _misfit(self, entry: Parcel, reply: object) -> None:
+        """Handle a reply that is no answer: an error ends the commands, another answer the connection."""
+        questions = list(entry.questions(self._number))
+        # Another command's answer: a reply is missing, and the connection ends with this entry unanswered.
         if not isinstance(reply, _ERROR):
-            self._entries.appendleft(parcel)
-            raise DesynchronisedError(
-                f"an answer of type {type(reply).__name__} cannot belong to {len(parcel.rounds)} locks"
-            )
-        message, singles = str(reply), list(self._singles(parcel))
+            self._entries.appendleft(entry)
+            what = f"{len(questions)} locks" if len(questions) > 1 else repr(questions[0].command)
+            raise DesynchronisedError(f"an answer of type {type(reply).__name__} cannot belong to {what}")
+        message = str(reply)
         # All locks get this message: it must not show one lock's owner value to another.
-        for command, _, _ in singles:
-            message = without_secrets(message, command)
-        # Nothing of it was executed; or, where a right is missing, it may be asked for once more.
-        not_run = message.startswith(("NOSCRIPT", "NOPERM"))
-        if not_run and self._may_go_again(singles):
-            # The server has forgotten the script.
-            if parcel.script is not None and message.startswith("NOSCRIPT"):
-                self._put_in_full(parcel, parcel.packed_in_full, conditional=parcel.conditional)
-                return
-            # One of the names may be forbidden, which is no reason to refuse the others: each by itself.
-            if len(singles) > 1:
-                singles = [single for single in singles if not self.put(*single)]
-        for single in singles:
-            self._fail(single, message)
-
-    def _singles(self, entry: Entry | Parcel) -> Iterator[Entry]:
-        """Return the commands of an entry, each with its own receiver."""
-        if isinstance(entry, tuple):
-            yield entry
-        else:
-            for single in entry.rounds:
-                yield single.command, single, self._number
-
-    def _misfit(self, entry: Entry, reply: object) -> None:
-        """Handle a reply that is no answer to `entry`: an error ends that, another answer the connection."""
-        if isinstance(reply, _ERROR):
-            self._fail(entry, str(reply))
-        else:
-            self._entries.appendleft(entry)  # it is still unanswered
-            raise DesynchronisedError(
-                f"an answer of type {type(reply).__name__} cannot belong to {entry[0]!r}"
-            )
-
-    def _fail(self, entry: Entry, message: str) -> None:
-        command, receiver, node = entry
-        # The server has forgotten the script, such as after SCRIPT FLUSH: nothing was executed.
-        lacking = command.script is not None and message.startswith("NOSCRIPT")
-        if lacking and self._may_go_again([entry]):
-            self._put_in_full(entry, pack_in_full(command), conditional=command.proof is Proof.CONDITIONAL)
+        for question in questions:
+            message = without_secrets(message, question.command)
+        # Nothing of it was executed, since a right is missing for one of several names at least.  That is no
+        # reason to refuse the others: each by itself.
+        if len(questions) > 1 and message.startswith("NOPERM") and self._may_go_again(questions):
+            questions = [question for question in questions if not self.put(*question)]
+        # The server has forgotten the script.
+        elif self._sent_in_full(entry, message):
             return
-        self._on_failure(entry, message)
-        receiver.on_reply(node, Silence(without_secrets(message, command)))
+        for question in questions:
+            self._fail(question, message)
 
-    def _put_in_full(self, entry: Entry | Parcel, packed: bytes, *, conditional: bool) -> None:
-        """Send a script once more, at the queue's end, now with its source."""
+    def _fail(self, question: Question, message: str) -> None:
+        if self._sent_in_full(question, message):
+            return
+        self._on_failure(question, message)
+        question.receiver.on_reply(question.node, Silence(without_secrets(message, question.command)))
+
+    def _sent_in_full(self, entry: Parcel, error: str) -> bool:
+        """Send a script that the server does not know once more, at the queue's end, now with its source.
+
+        False where the `error` says something else, or it may not go again.
+        """
+        # After SCRIPT FLUSH, say; nothing was executed.
+        unknown = entry.script is not None and error.startswith("NOSCRIPT")
+        if not unknown or not self._may_go_again([*entry.questions(self._number)]):
+            return False
         if not self._out:
             self._on_output()
         self._entries.append(entry)
-        self._out.append(packed)
-        if conditional:
+        self._out.append(entry.packed_in_full)
+        if entry.conditional:
             self._out.append(self.precondition)
         self._out.append(_REQUEST_ID_ARGUMENTS[(self.answered + len(self._entries)) % len(REQUEST_IDS)])
+        return True
 
-    def _may_go_again(self, singles: Sequence[Entry]) -> bool:
-        """Whether a script that the server did not know may be sent once more, at the queue's end.
+    def _may_go_again(self, questions: Sequence[Question]) -> bool:
+        """Whether commands that the server has not executed may be sent once more, at the queue's end.
 
         A release always.  Another command only while its round waits for it and no release of its
         owner is queued: behind that release it could set a key that was given up (R15).
         """
-        others = [single for single in singles if single[0].purpose is not Purpose.RELEASE]
-        waited_for = all(receiver.awaited for _, receiver, _ in others)
-        return not others or (waited_for and self._released().isdisjoint(one[0].owner for one in others))
+        others = [one for one in questions if one.command.purpose is not Purpose.RELEASE]
+        waited_for = all(one.receiver.awaited for one in others)
+        return not others or (waited_for and self._released().isdisjoint(one.command.owner for one in others))
 
     def _released(self) -> set[bytes]:
         """Return the owners whose releases are queued; all of a parcel have one purpose."""
         return {
-            single[0].owner
+            question.command.owner
             for entry in self._each_once()
-            for single in takewhile(lambda one: one[0].purpose is Purpose.RELEASE, self._singles(entry))
+            for question in takewhile(
+                lambda one: one.command.purpose is Purpose.RELEASE, entry.questions(self._number)
+            )
         }
 
-    def _each_once(self) -> Iterator[Entry | Parcel]:
-        """Return the queued entries; a parcel of plain commands, which has many places, once."""
+    def _each_once(self) -> Iterator[Parcel]:
+        """Return the queued entries; a batch of plain commands, which has many places, once."""
         return (next(same) for _, same in groupby(self._entries, id))
 
-    def abandon(self) -> list[Entry]:
+    def abandon(self) -> list[Question]:
         """Empty the queue and return the commands that were never answered, oldest first."""
         self.close()
-        entries = [one for entry in self._each_once() for one in self._singles(entry)]
+        questions = [one for entry in self._each_once() for one in entry.questions(self._number)]
         self._entries.clear()
         self._out.clear()
-        return entries
+        return questions

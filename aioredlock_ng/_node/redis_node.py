@@ -21,7 +21,7 @@ from .connection import Endpoint, run_ids_behind
 from .failures import notes_of, why
 from .handshake import Identity
 from .link import Link, heartbeat
-from .pipe import Entry, Parcel, limit_for, pack_precondition
+from .pipe import Parcel, Question, limit_for, pack_precondition
 from .probe import Probe, WriteProbe, write_probe
 
 RECONNECT: Final = RetryPolicy(base=0.05, cap=0.5)
@@ -121,9 +121,9 @@ class RedisNode(BaseNode):
             probe.without_incarnation()
         return True
 
-    def _on_failure(self, entry: Entry, message: str) -> None:
+    def _on_failure(self, question: Question, message: str) -> None:
         """Handle an error reply: record a release that failed, leave a master that was demoted."""
-        command, receiver, index = entry
+        command, receiver, index = question
         if command.purpose is Purpose.RELEASE:
             self._ledger.record(command, self.env.clock.now(), receiver, index)
         # A failover: the name, or Redis Sentinels, lead to the new master.

@@ -13,7 +13,7 @@ its own, by the `command` of its round.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final, Self, final
 
@@ -33,7 +33,7 @@ from .._kinds.answers import (
     read_extend,
 )
 from .._kinds.primitive import Primitive, bulk, packed_ms, packed_number
-from .._node.pipe import Fail
+from .._node.pipe import Fail, Question
 from .round import Asks, Granting, Round
 
 MAX_BATCH: Final = 32
@@ -141,6 +141,10 @@ class Asked(Packed, Round):
     def packed_in_full(self) -> bytes:
         """As in `Parcel`."""
         return self.batch().packed_in_full
+
+    def questions(self, node: int) -> Iterator[Question]:
+        """As in `Parcel`."""
+        yield Question(self.command, self, node)
 
     def hear(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
         """As in `Parcel`."""
@@ -358,6 +362,11 @@ class Batch(Packed, ABC):
         )
         return self.packed.replace(short, full, 1)
 
+    def questions(self, node: int) -> Iterator[Question]:
+        """As in `Parcel`."""
+        for round_ in self.rounds:
+            yield Question(round_.command, round_, node)
+
     @property
     def done(self) -> bool:
         """Whether every node has answered to every round, or was counted as silent."""
@@ -420,7 +429,7 @@ class PlainAcquires(Batch):
         else:
             for round_, said in zip(self.rounds, got, strict=True):
                 if isinstance(said, Exception):
-                    fail((round_.command, round_, node), str(said))
+                    fail(Question(round_.command, round_, node), str(said))
                 else:
                     round_.on_reply(node, said)
 
@@ -447,7 +456,7 @@ class ScriptBatch(Batch):
         for round_, said in zip(self.rounds, answers, strict=True):
             # An error of this lock only, such as a key of another type: the others keep their answers.
             if type(said) is bytes:
-                fail((round_.command, round_, node), said.decode(errors="replace"))
+                fail(Question(round_.command, round_, node), said.decode(errors="replace"))
             else:
                 round_.take(node, read(said))
 

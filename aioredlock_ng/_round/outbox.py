@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final, Protocol, TypeVar, final, runtime_checkable
 
 from .._core.clock_watch import ClockWatch
-from .._core.command import Answer
+from .._core.command import Answer, Command
 from .._core.quorum import Vote, majority
 from .._node import Node
 from .._node.link import flusher
@@ -42,6 +42,7 @@ from .batch import (
     Releases,
 )
 from .deadlines import Deadlines
+from .round import Round
 
 CALM: Final = 8
 """Rounds in a row that found the one before them decided, before the next one is sent at once."""
@@ -103,8 +104,8 @@ class Outbox:
         self._extensions: list[ExtendRound] = []
         self._releases: list[ReleaseRound] = []
         self._acquires: list[AcquireRound] = []
-        # The latest acquire or release, and how many in a row have found the one before them decided.
-        self._latest: Asked | None = None
+        # The latest round, and how many in a row have found the one before them decided.
+        self._latest: Round | None = None
         self._calm = 0
         self._sending = False
         self.tick: TickContext | None = None
@@ -137,8 +138,23 @@ class Outbox:
             self._acquires.append(round_)
             self._schedule()
 
-    def _send_at_once(self, round_: Asked) -> bool:
-        """Send a round now, unless others may leave in the same turn (R42)."""
+    def submit(self, round_: Round, command: Command, known: Container[int]) -> None:
+        """Give a round's own command to all nodes but the `known` ones; it leaves with what waits here.
+
+        What other rounds have queued in this turn comes first: an undo must not overtake its acquire.
+        """
+        self.drain()
+        at_once = self._is_calm(round_) and self._flusher.hold()
+        try:
+            for index, node in enumerate(self.nodes):
+                if index not in known:
+                    node.submit(command, round_, index)
+        finally:
+            if at_once:
+                self._flusher.flush(self.loop)
+
+    def _is_calm(self, round_: Round) -> bool:
+        """Whether no other round is likely to leave in the same turn (R42)."""
         before, self._latest = self._latest, round_
         # The one before is still undecided: there are several tasks, whose rounds are better sent together.
         if before is not None and before.pending and before.granted < before.quorum:
@@ -149,7 +165,11 @@ class Outbox:
             self._calm += 1
             return False
         # Others wait for the end of this turn, or are being sent, and it must not overtake them.
-        if self._scheduled or self._sending:
+        return not (self._scheduled or self._sending)
+
+    def _send_at_once(self, round_: Asked) -> bool:
+        """Send a round now, unless others may leave in the same turn."""
+        if not self._is_calm(round_):
             return False
         try:
             self._send((round_.parcel(),))
@@ -182,22 +202,21 @@ class Outbox:
         for batch in batches:
             replies += batch.replies
         self._sent += batches
-        self._sending = True
-        try:
-            self._post(batches, replies)
-        finally:
-            self._sending = False
-
-    def _post(self, batches: Sequence[Asked | Batch], replies: int) -> None:
         # The usual case: every node takes the batches.  Example of the other one: of five nodes, node 3 has
         # just reconnected and its ledger has an acquire that may still be executed.  Nodes 0 to 2 and 4 get
         # the batches, and node 3 gets a command for each lock.
         alone: tuple[int, ...] = ()
-        for index, post in enumerate(self._posts):
-            if not post(batches, replies, index):
-                alone = (*alone, index)
-        if alone:
-            self._ask_one_by_one(iter([(i, one) for i in alone for each in batches for one in each.rounds]))
+        self._sending = True
+        try:
+            for index, post in enumerate(self._posts):
+                if not post(batches, replies, index):
+                    alone = (*alone, index)
+            if alone:
+                self._ask_one_by_one(
+                    iter([(i, one) for i in alone for each in batches for one in each.rounds])
+                )
+        finally:
+            self._sending = False
 
     def _batches(self) -> list[Asked | Batch]:
         """Take what waits here, in batches."""

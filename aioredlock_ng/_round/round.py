@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias, final
 
 from .._core.clock_watch import ClockWatch
@@ -61,8 +61,8 @@ class Asks(Protocol):
     clocks: ClockWatch
     now: Callable[[], float]
 
-    def drain(self) -> None:
-        """Send what waits in the outbox."""
+    def submit(self, round_: Round, command: Command, known: Container[int]) -> None:
+        """Give a command to all nodes but the `known` ones."""
 
 
 class Round(Tally):
@@ -114,17 +114,12 @@ class Round(Tally):
 
         Nodes whose answer is `known` are not asked.
         """
-        outbox = self._outbox
-        # What other rounds have queued in this turn comes first: an undo must not overtake its acquire.
-        outbox.drain()
         # Known answers are counted before the first question: a node that answers at once, with silence
         # because it is down, say, then meets a tally that is complete so far.
         for node, answer in known.items():
             self.answers[node] = answer
             self.cast(answer.vote)
-        for index, node_ in enumerate(outbox.nodes):
-            if index not in known:
-                node_.submit(command, self, index)
+        self._outbox.submit(self, command, known)
         # Nothing is pending when every answer was known, or every node failed at once: no time limit then.
         if self.pending:
             self.limit(timeout)

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
 from typing import Final, final
 
 from .. import _scripts
 from .._node import Node
 from .._node.handshake import Identity
 from .._node.link import Link
-from .._node.pipe import Entry
+from .._node.pipe import Fail
 from .._node.redis_node import RedisNode
 from ._arguments import check_amount, check_line
 from ._memory_connection import MemoryConnection
@@ -255,7 +254,7 @@ class MemoryNode:
         """Whether the server executes what arrives."""
         return self._running and not self._frozen
 
-    async def open(self, on_failure: Callable[[Entry, str], None], wire: Wire) -> tuple[Link, Identity]:
+    async def open(self, on_failure: Fail, wire: Wire) -> tuple[Link, Identity]:
         """Accept a connection, once the handshake is answered."""
         while True:
             if not self._running and not (wire.requests_cut or wire.replies_cut):
@@ -292,9 +291,7 @@ class _MemoryEndpoint:
         self.name = server.name
         self.address: tuple[object, ...] = (id(server),)
 
-    async def connect(
-        self, timeout: float, on_failure: Callable[[Entry, str], None]
-    ) -> tuple[Link, Identity]:
+    async def connect(self, timeout: float, on_failure: Fail) -> tuple[Link, Identity]:
         async with asyncio.timeout(timeout):
             return await self._server.open(on_failure, self._wire)
 

@@ -153,8 +153,8 @@ class Stub:
         self.clocks = ClockWatch(1, 1.0)
         self.now = lambda: 0.0
 
-    def drain(self) -> None:
-        """Nothing waits."""
+    def submit(self, *_: object) -> None:
+        """No node takes a command by itself."""
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from aioredlock_ng._core.quarantine import INCARNATION_CHANGED
 from aioredlock_ng._core.quorum import Verdict, Vote
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._node.pipe import REQUEST_IDS, DesynchronisedError, Entry, Pipe, words
+from aioredlock_ng._node.pipe import REQUEST_IDS, DesynchronisedError, Pipe, Question, words
 from aioredlock_ng._round.batch import (
     AcquireRound,
     Asked,
@@ -57,9 +57,9 @@ class Stage:
         self.outbox = Outbox(nodes, Deadlines(), 0.1, self.clocks, lambda: NOW)
         self.failures: list[tuple[Command, int, str]] = []
 
-    def fail(self, entry: Entry, message: str) -> None:
+    def fail(self, question: Question, message: str) -> None:
         """As the pipe does it: told, and then silent."""
-        command, sink, node = entry
+        command, sink, node = question
         self.failures.append((command, node, message))
         sink.on_reply(node, Silence(message))
 

@@ -16,7 +16,7 @@ from aioredlock_ng._node import NodeState, pipe
 from aioredlock_ng._node.handshake import Identity
 from aioredlock_ng._round.batch import MAX_BATCH, AcquireRound, ExtendRound, ReleaseRound
 from aioredlock_ng._round.outbox import CALM, Outbox, TickContext
-from aioredlock_ng._round.round import Round
+from aioredlock_ng._round.round import Round, grant_round
 from aioredlock_ng._session.session import Session
 from aioredlock_ng.testing import MemoryNode, memory_node
 from aioredlock_ng.testing._memory_wire import Break
@@ -100,6 +100,14 @@ def release(w: World, name: str, *, unsent: tuple[int, ...] = (), quiet: bool = 
     """Put a release into the outbox."""
     asked = ReleaseRound(outbox_of(w), primitive(w, name), owner(name), TTL, quiet=quiet, unsent=unsent)
     outbox_of(w).release(asked)
+    return asked
+
+
+def ask_alone(w: World, name: str) -> Round:
+    """Ask for a lock by a command of its own."""
+    reading = w.manager.rwlock(name).read()._primitive
+    asked = grant_round(outbox_of(w), reading)
+    asked.ask(reading.acquire(owner(name), TTL, 7_000), TIMEOUT)
     return asked
 
 
@@ -222,6 +230,10 @@ async def test_a_lone_task_is_sent_at_once_and_overtakes_nothing(monkeypatch: py
             0,
             3,
         ]
+        # So does a round whose command is its own.
+        await grow_calm()
+        assert await written(lambda: ask_alone(w, "f")) == [3, 3]
+        assert await written(lambda: ask_alone(w, "g"), lambda: acquire(w, "h")) == [3, 3, 6]
         # What waits for the end of the turn is not overtaken: nothing follows the release of its owner (R6).
         await grow_calm()
         assert await written(lambda: extend(w, "a"), lambda: release(w, "a")) == [0, 0, 3]

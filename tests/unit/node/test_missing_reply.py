@@ -153,8 +153,8 @@ async def test_a_plain_vote_rests_on_the_look_behind_it(missing: int) -> None:
         assert all(command.proof is Proof.PROBED for command in talk.commands[::2])
         probes = [Probe(ExpectedIncarnation(incarnation=EXPECTED), vote) for vote in votes]
         entries = talk.pipe._entries
-        for number, (command, _, index) in enumerate(list(entries)):
-            entries[number] = (command, probes[number // 2], index)
+        for number, entry in enumerate(list(entries)):
+            entries[number] = entry._replace(receiver=probes[number // 2])
         return talk, votes
 
     undisturbed, expected = make()
