@@ -44,7 +44,10 @@ def tally() -> None:
 
 
 def new_pipe() -> Pipe:
-    return Pipe(lambda _entry, _message: None, lambda: None)
+    def fail(error: Exception) -> None:
+        raise error
+
+    return Pipe(lambda _question, _message: None, lambda: None, fail)
 
 
 def round_(make: Callable[[], Command], replies: Sequence[bytes]) -> Callable[[], None]:

@@ -215,6 +215,8 @@ class Eligibility:
     """Why it has none, in words."""
     wait: float | None = None
     """Seconds until it may vote; None when it may vote now, or when waiting does not help."""
+    doubt: str = ""
+    """Why a node that waits could not prove that it has forgotten nothing (R12b); empty when unknown."""
     conflict: bool = False
     """Whether the node belongs to a quorum of another size (A4)."""
     quarantine_ms: int = 0
@@ -224,9 +226,17 @@ class Eligibility:
 
 
 def eligibility(
-    incarnation: bytes, *, identity: bytes = UNKNOWN_IDENTITY, now_us: int, role: str, size: int
+    incarnation: bytes,
+    *,
+    identity: bytes = UNKNOWN_IDENTITY,
+    now_us: int,
+    role: str,
+    size: int,
+    doubt: str = "",
 ) -> Eligibility:
     """Say whether the node that answered this to a greeting may vote for a client with `size` nodes.
+
+    `doubt` is why a node that waits could not be spared that (R12b).
 
     Without an incarnation record, or with another server's, it was greeted by a client that only reads.
     """
@@ -237,6 +247,8 @@ def eligibility(
             reason="no incarnation record: not used so far, restarted without data, or flushed"
         )
     found = _eligible_by(incarnation, identity=identity, now_ms=now_us // 1000, size=size)
+    if doubt and found.wait is not None:
+        found = replace(found, reason=f"{found.reason}: {doubt}", doubt=doubt)
     return found if parse(incarnation) else replace(found, unknown_format=True)
 
 

@@ -62,6 +62,8 @@ class NodeStatus:
     """Connections dropped because a reply came that cannot belong to its request (R15)."""
     votes_in: float | None = None
     """Seconds until it may vote again; None when it may, or when waiting does not help."""
+    doubt: str = ""
+    """Why it has to wait for that: its server did not prove that it has forgotten nothing (R12b)."""
     unusable: str = ""
     """Why its server cannot be a node as it is: its Redis Cluster needs another prefix, or a client."""
     conflict: str = ""

@@ -228,6 +228,7 @@ class BaseNode(Node):
             run_id=self._run_id,
             mismatched=self._mismatched,
             votes_in=self._votes_in,
+            doubt="" if self._greeting is None else self._greeting.eligibility.doubt,
             conflict="" if self._greeting is None else self._greeting.conflict,
             belongs_elsewhere=self._belongs_elsewhere,
             unusable=self._unusable,

@@ -7,32 +7,60 @@
 -- ARGV[5]  the floor for that
 -- ARGV[6]  the claim to write where there is no incarnation record
 -- ARGV[7]  the floor to which this one is lifted, as far as this node's clock allows, or 0
--- ARGV[8]  the id of this request, with which the answer begins (R15)
--- returns  {id, ARGV[1], incarnation record or empty, µs, identity, role or empty, the error of a write or empty}
+-- ARGV[8]  the identity of the server on which the client has seen a record, or empty: without one, that has lost it
+-- ARGV[9]  the id of this request, with which the answer begins (R15)
+-- returns  {id, ARGV[1], incarnation record or empty, µs, identity, role or empty, the error of a write or empty, why the
+--          node has to wait or empty}
 local us, ms = clock()
 local me, role = identity(), info('replication', 'role') or ''
 local size, quarantine = tonumber(ARGV[2]), tonumber(ARGV[3])
 local stored = redis.call('GET', KEYS[1])
 local refused = refusal(KEYS[1], stored)
+-- Since when this server has all that the quorum with this claim has stored; nil where it cannot prove that, or was started
+-- after the first use of the quorum (R12b).
+local function remembers_since(claim)
+  local since, doubt = complete_since(ms)
+  local in_time = since and since <= tonumber(string.match(claim, '^%d+'))
+  return in_time and since or nil, doubt, since
+end
+-- Why a node that waits could not be spared that; empty where it waits for another reason than its age.
+local function why_not(span, claim)
+  local proved, doubt, since = remembers_since(claim)
+  if doubt then
+    return doubt
+  elseif ms - since < wait(tonumber(span)) then
+    return 'it has run for less than its quarantine'
+  end
+  return proved and '' or 'it was started after the first use of its quorum'
+end
+local function answer(record)
+  local server, _, ready, _, span, _, claim = fields(record)
+  local waits = server == me and tonumber(ready) > ms
+  return {ARGV[9], ARGV[1], record, us, me, role, refused, waits and why_not(span, claim) or ''}
+end
 if size == 0 then
-  return {ARGV[8], ARGV[1], stored or '', us, me, role, refused}
+  return answer(stored or '')
 end
 local function written(server, floor, ready, span, closed, claim)
   local value = string.format('1:%s:%.0f:%.0f:%.0f:%.0f:%s:%s', server, floor, ready, size, span, closed, claim)
   if value ~= stored then
     redis.call('SET', KEYS[1], value)
   end
-  return {ARGV[8], ARGV[1], value, us, me, role, refused}
+  return answer(value)
 end
-local new_floor = (ms + 12000) * 1024 + us % 1000
--- No record: the node is new, or has lost its data.
+local function floor_at(moment)
+  return (moment + 12000) * 1024 + us % 1000
+end
+-- No record: the node is new, or has lost its data.  The record is dated back as far as the node remembers.
 if not stored then
-  return written(me, new_floor, ms + wait(quarantine), quarantine, '0', ARGV[6])
+  local since = ARGV[8] ~= me and remembers_since(ARGV[6]) or ms
+  return written(me, floor_at(since), since + wait(quarantine), quarantine, '0', ARGV[6])
 end
+local new_floor = floor_at(ms)
 local server, floor, ready, known, span, closed, claim = fields(stored)
 -- Another version's record, or another quorum's: it stays as it is.
 if not server or tonumber(known) ~= size then
-  return {ARGV[8], ARGV[1], stored, us, me, role, refused}
+  return answer(stored)
 end
 floor, ready, span = tonumber(floor), tonumber(ready), tonumber(span)
 local longest = math.max(quarantine, span)

@@ -83,5 +83,7 @@ def told(nodes: Sequence[Node], waiting: Collection[Node], unavailable_for: floa
     if any(status.belongs_elsewhere for status in statuses):
         why = "a node of this quorum was in use by clients with another number of nodes"
     else:
-        why = f"locks that are still held may have been lost ({CAUSES}); {WAY_OUT}"
+        # Where no server says why, such as after a jump of a clock, it may be any of the causes.
+        doubts = sorted({status.doubt for status in statuses} - {""})
+        why = f"locks that are still held may have been lost ({'; '.join(doubts) or CAUSES}); {WAY_OUT}"
     return f"quarantine: {subject} no vote for another {wait:.1f} s, and {locks}: {why}"

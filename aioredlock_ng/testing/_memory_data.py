@@ -207,7 +207,7 @@ class MemoryData:
         return self.data.pop(key, None) is not None
 
     def flush_all(self) -> None:
-        """Do ``FLUSHALL``: the data is gone, scripts and process stay."""
+        """Lose all data; scripts and process stay."""
         self.data.clear()
         self.pristine = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, Final, Protocol, final
 
@@ -32,6 +33,8 @@ def encode(reply: Any) -> bytes:
 _INFO: Final = b"\r\n".join(
     [
         b"redis_version:7.0.0",
+        b"redis_mode:standalone",
+        b"uptime_in_seconds:%d",
         b"maxmemory:0",
         b"maxmemory_policy:noeviction",
         b"aof_enabled:0",
@@ -41,6 +44,11 @@ _INFO: Final = b"\r\n".join(
         b"run_id:%b",
         b"role:master",
         b"master_replid:%b",
+        b"master_replid2:" + b"0" * 40,
+        b"second_repl_offset:-1",
+        b"evicted_keys:0",
+        b"cmdstat_info:calls=1",
+        b"cmdstat_flushall:calls=%d",
         b"",
     ]
 )
@@ -72,15 +80,27 @@ class MemoryProcess(MemoryData):
         """The listeners of a channel: first come, first told."""
         self._listening: dict[Client, dict[bytes, None]] = {}
         """To what a client listens."""
-        self.run_id, self.replid = new_identity(), new_identity()
+        MemoryProcess.new_process(self)
 
     def new_process(self) -> None:
-        """Have another identity: what a restart changes besides the data."""
+        """Have another identity, and no past: what a restart changes besides the data."""
         self.run_id, self.replid = self._new_identity(), self._new_identity()
+        self._flushes = 0
+        self._started: float | None = None
+        with contextlib.suppress(RuntimeError):  # no loop runs: it is started when it is first asked
+            self._started = self.clock.now()
+
+    def flush(self) -> None:
+        """Do ``FLUSHALL``."""
+        self.flush_all()
+        self._flushes += 1
 
     def info(self) -> bytes:
         """Return all that ``INFO`` tells."""
-        return _INFO % (self._clients(), self.run_id.encode(), self.replid.encode())
+        now = self.clock.now()
+        self._started = now if self._started is None else self._started
+        identity = self.run_id.encode(), self.replid.encode()
+        return _INFO % (int(now) - int(self._started), self._clients(), *identity, self._flushes)
 
     # -- channels ------------------------------------------------------------------------------
 

@@ -146,7 +146,7 @@ class MemoryNode:
 
     def flush(self) -> None:
         """Lose all data, as by ``FLUSHALL``; process, scripts and connections stay."""
-        self._server.flush_all()
+        self._server.flush()
 
     def step_clock(self, seconds: float) -> None:
         """Set the node's wall clock `seconds` forward, or back: keys expire sooner, or later.

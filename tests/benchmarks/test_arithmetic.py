@@ -11,6 +11,7 @@ import pytest
 from benchmarks.cycles import compared, rate
 from benchmarks.driver import Figures, TroubleError, take_turns
 from benchmarks.guard import Limit
+from benchmarks.micro import parts
 from benchmarks.report import percentile, why_unpublished
 from benchmarks.slices import schedule
 
@@ -97,3 +98,9 @@ async def test_guard(limit, kept, monkeypatch):
     monkeypatch.setitem(__import__("benchmarks.guard").guard.READ, "x", rate)
     taken = await take_turns({"a": two, "b": one, "gone": stuck}, seconds=0, at_least=1)
     assert limit.judge(taken)[0] is kept
+
+
+@pytest.mark.parametrize("part", parts())
+def test_each_part_of_the_core_runs(part):
+    """What `benchmarks.micro` measures follows the code."""
+    parts()[part]()

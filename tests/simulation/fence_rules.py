@@ -137,7 +137,11 @@ BROKEN: Final[dict[str, Rules]] = {
     "one owner value for two attempts": Rules(new_owner=lambda client, _number: client),
     "no floor after a loss": Rules(
         edits=tuple(
-            LuaEdit(file, "(ms + 12000) * 1024 + us % 1000", "0") for file in ("greet.lua", "init.lua")
+            LuaEdit(file, old, "0")
+            for file, old in (
+                ("greet.lua", "(moment + 12000) * 1024 + us % 1000"),
+                ("init.lua", "(ms + 12000) * 1024 + us % 1000"),
+            )
         )
     ),
     "no start for a missing counter": Rules(

@@ -1,4 +1,4 @@
-"""Elections (R31, R32), and a stray client beside an older quorum (R12a): searches, and wrong variants."""
+"""Searches, and wrong variants: elections (R31, R32), stray clients (R12a), first uses (R12b)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from typing import Final
 
 import pytest
 
-from tests.simulation import election_variants, election_world, stray_variants, stray_world
+from tests.simulation import (
+    election_variants,
+    election_world,
+    first_use_variants,
+    first_use_world,
+    stray_variants,
+    stray_world,
+)
 from tests.simulation.campaign import silence
 from tests.simulation.searching import first, search
 
@@ -25,10 +32,18 @@ SOMETIMES: Final = (
 )  # fmt: skip
 """What has to happen among stray clients, or the search would have missed a corner."""
 
-WORLDS: Final = {"election": (election_world.World, "told"), "stray": (stray_world.World, "holds")}
+WORLDS: Final = {
+    "election": (election_world.World, "told"),
+    "stray": (stray_world.World, "holds"),
+    "first use": (first_use_world.World, "holds"),
+}
 """What is searched, and what of a run the seed decides beside its counts."""
 
-VARIANTS: Final = {"election": election_variants.VARIANTS, "stray": stray_variants.VARIANTS}
+VARIANTS: Final = {
+    "election": election_variants.VARIANTS,
+    "stray": stray_variants.VARIANTS,
+    "first use": first_use_variants.VARIANTS,
+}
 
 
 @pytest.mark.heavy
@@ -41,6 +56,20 @@ def test_a_few_elections() -> None:
 def test_a_few_strays() -> None:
     """One holder at a time, and the quorum has its nodes back at the end."""
     assert search(stray_world.World, range(FEW))["ours held"] > FEW
+
+
+def test_a_few_first_uses() -> None:
+    """No lock of an earlier client is forgotten, and nodes that forgot nothing are used at once."""
+    assert search(first_use_world.World, range(FEW))["held"] > FEW
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(900)
+def test_many_first_uses() -> None:
+    """The same, often; and everything that is provided for does happen."""
+    counts = search(first_use_world.World, range(2 * MANY))
+    kinds = ("used at once", "held", "refused", "cut", "restart", "flush", "delete", "jump")
+    assert [what for what in kinds if not counts[what]] == []
 
 
 @pytest.mark.campaign

@@ -1,0 +1,178 @@
+"""One run of the search for a node that votes although it has forgotten locks: clients that come anew (R12b).
+
+The shipping manager over masters in memory, on virtual time; one seed decides everything.  Clients come in
+generations.  While one of them holds the lock, it is cut off, or its nodes lose their memory, or both; the
+next one knows nothing of it, and finds nodes that have run for some time.
+
+What R12b does not promise is left out: a clock jumps at one node of an older quorum only, by less than the
+quorum's age; and keys are deleted by hand only under the eyes of a client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from aioredlock_ng import ConfigurationError, ExtensionPolicy, LockError, LockManager
+from aioredlock_ng._core.quarantine import parse
+from aioredlock_ng.testing import MemoryNode, SimLoop
+from tests.simulation import searching
+from tests.simulation.searching import ViolationError
+from tests.unit.traces import PREFIX
+
+NAME: Final = "a"
+META: Final = PREFIX + b"{meta}"
+
+NOTICED: Final = 1.5
+"""Seconds within which a client that is connected has noticed that a record is gone."""
+
+
+class Rule(StrEnum):
+    """What is judged."""
+
+    EXCLUSION = "two holders at once"
+    AT_ONCE = "nodes that have run for long, and forgot nothing, are used at once"
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A body that ran under the lock."""
+
+    generation: int
+    began: float
+    ended: float
+
+
+class World(searching.World):
+    """One run; `counts` says what happened in it."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__("first use", seed)
+        self.size = self.draw.choice((3, 3, 5))
+        self.quarantine = self.draw.choice((4.0, 6.0))
+        self.holds: list[Hold] = []
+        self._gone: set[int] = set()
+        """The generations that are cut off."""
+
+    def __str__(self) -> str:
+        return f"{self.size} nodes, {self.quarantine} s; {dict(self.counts)}"
+
+    async def _main(self) -> None:
+        draw, quarantine = self.draw, self.quarantine
+        self.nodes = [
+            MemoryNode(latency=lambda: draw.uniform(0.0002, 0.004), clock_offset=draw.randint(-2, 2))
+            for _ in range(self.size)
+        ]
+        for node in self.nodes:
+            node.restart()  # not pristine: a first use waits
+        aged = draw.random() < 0.5
+        await asyncio.sleep(2.1 * quarantine if aged else draw.uniform(0, 1.5 * quarantine))
+        async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
+            for generation in range(draw.randint(2, 3)):
+                wires = [node.wire() for node in self.nodes]
+                # Often a client has no more than a majority, so that each of its nodes matters.
+                missed = draw.sample(range(self.size), draw.choice((0, self.size // 2)) if generation else 0)
+                for i in missed:
+                    wires[i].cut()
+                self._holds = asyncio.Event()
+                await self._come(stack, tasks, generation, wires, at_once=aged and not generation)
+                await asyncio.sleep(draw.choice((draw.uniform(0.2, quarantine), 2 * quarantine)))
+                with contextlib.suppress(TimeoutError):
+                    self._holds.clear()
+                    await asyncio.wait_for(self._holds.wait(), 2 * quarantine)
+                    await asyncio.sleep(draw.choice((0, draw.uniform(0, quarantine))))
+                if cut := draw.random() < 0.8:
+                    self.counts["cut"] += 1
+                    self._gone.add(generation)
+                    for wire in wires:
+                        wire.cut()
+                await self._trouble([node for i, node in enumerate(self.nodes) if i not in missed], cut=cut)
+            await asyncio.sleep(2 * quarantine)
+            self._over = True
+            for node in self.nodes:
+                for wire in node.wires:
+                    wire.mend()
+        self._judge()
+
+    async def _come(
+        self,
+        stack: contextlib.AsyncExitStack,
+        tasks: asyncio.TaskGroup,
+        generation: int,
+        wires: Sequence[Any],
+        *,
+        at_once: bool,
+    ) -> None:
+        """Let a client come that knows nothing of those before it."""
+        manager = await self._manager(
+            stack, wires, restart_quarantine=self.quarantine, ttl=self.quarantine, connect_timeout=0.5
+        )
+        if at_once:
+            try:
+                async with manager.lock("first", blocking_timeout=1):
+                    self.counts["used at once"] += 1
+            except LockError as error:
+                raise ViolationError(Rule.AT_ONCE, repr(error)) from error
+        tasks.create_task(self._work(manager, generation))
+
+    async def _work(self, manager: LockManager, generation: int) -> None:
+        """Take and give back the lock until the end."""
+        draw, now = self.draw, SimLoop.running().time
+        while not self._over and generation not in self._gone:
+            extension = draw.choice((ExtensionPolicy(), ExtensionPolicy.off()))
+            lock = manager.lock(
+                NAME, ttl=self.quarantine, blocking_timeout=draw.uniform(0, 1), extension=extension
+            )
+            try:
+                async with lock:
+                    began = now()
+                    self._holds.set()
+                    try:
+                        await asyncio.sleep(draw.choice((draw.uniform(0, 0.3), 2 * self.quarantine)))
+                    finally:
+                        self.counts["held"] += 1
+                        self.holds.append(Hold(generation, began, now()))
+            except (LockError, ConfigurationError):
+                self.counts["refused"] += 1
+            await asyncio.sleep(draw.uniform(0.01, 0.2))
+
+    async def _trouble(self, reached: list[MemoryNode], *, cut: bool) -> None:
+        """Let all nodes lose their memory, or one of the client's, whose clock may jump after that."""
+        draw = self.draw
+        number = draw.choice((0, 1, 1, self.size, self.size, self.size))
+        kind = draw.choice(("restart", "restart", "flush") if cut else ("restart", "flush", "delete"))
+        self.counts[kind] += number
+        for node in self.nodes if number == self.size else draw.sample(reached, number):
+            if kind == "restart":
+                node.restart()
+            elif kind == "flush":
+                node.flush()
+            else:
+                for key in node.keys:
+                    node.delete(key)
+        if kind == "restart" and number == 1 and self._age() > 2.5 * self.quarantine:
+            self.counts["jump"] += 1
+            jumps = next(node for node in self.nodes if not node.keys)
+            jumps.step_clock(draw.uniform(1.2, 2) * self.quarantine)
+        if kind == "delete":
+            await asyncio.sleep(NOTICED)
+        await asyncio.sleep(draw.choice((draw.uniform(0, 1), draw.uniform(0, 1.3 * self.quarantine))))
+
+    def _age(self) -> float:
+        """Return since when the youngest claim of the nodes stands, in seconds."""
+        records = [parse(node.get(META) or b"") for node in self.nodes]
+        born = [record.claim.born_ms for record in records if record is not None]
+        now_ms = self.nodes[0].execute([b"TIME"])
+        seconds = int(now_ms.split(b"\r\n")[2])
+        return seconds - max(born) / 1000 if born else 0.0
+
+    def _judge(self) -> None:
+        holds = sorted(self.holds, key=lambda hold: hold.began)
+        for one, other in itertools.pairwise(holds):
+            if other.began < one.ended:
+                raise ViolationError(Rule.EXCLUSION, f"{one}, {other}")
