@@ -73,6 +73,8 @@ class _NodeView:
     """Whether it is of our format, so that it can be compared and replaced."""
     heard_at: float
     time_ms: int
+    remembers_ms: int = 0
+    """For how long a node without a record is known to have forgotten nothing (R12b)."""
     closed_until: float = 0.0
     """On the client's clock: until then the quorum is closed because of this node."""
     emptied_at: float | None = None
@@ -119,6 +121,8 @@ class QuorumView:
         self._label = label
         self._views: dict[object, _NodeView] = {}
         self._claim: Claim | None = None
+        self._dated_back_ms: dict[object, int] = {}
+        """At the first use: for how long all nodes remember, for each that has got no record since."""
         self.conflict = False
         """Whether a node is another quorum's, and stays so."""
         self.may_write = False
@@ -136,10 +140,15 @@ class QuorumView:
 
     # -- what was heard ------------------------------------------------------------------------
 
-    def hear(self, node: object, stored: bytes, *, heard_at: float, time_ms: int) -> None:
+    def hear(
+        self, node: object, stored: bytes, *, heard_at: float, time_ms: int, remembers_ms: int = 0
+    ) -> None:
         """Take note of the incarnation record that a node answered with; empty where it has none."""
         incarnation, before = parse(stored), self._views.get(node)
-        view = _NodeView(incarnation or parse_any(stored), incarnation is not None, heard_at, time_ms)
+        found = incarnation or parse_any(stored)
+        view = _NodeView(found, incarnation is not None, heard_at, time_ms, remembers_ms)
+        if stored:
+            self._dated_back_ms.pop(node, None)
         # Of what was known before, three things outlive an answer: whose the node was, for a moment after it
         # was emptied; until when it is closed, unless an `init` came since; and the oldest claim, for good.
         if before is not None and not stored and self.conflict and self._strays(before):
@@ -163,6 +172,7 @@ class QuorumView:
         """Take note that a node cannot be reached any more."""
         if node in self._views:
             self._views[node].reached = False
+            self._dated_back_ms.pop(node, None)
             self._reassess()
 
     def _forget_strays(self, stated_ms: int) -> None:
@@ -176,13 +186,21 @@ class QuorumView:
         self.conflict = any(
             not self._may_be_ours(view) for view in self._views.values() if self._strays(view)
         )
-        enough = len(reached) >= majority(self.size)
+        enough = len(reached) >= self._needed
         self.may_write = enough and not (self.read_only or self.conflict or any(map(self._strays, reached)))
         for view in filter(self._has_to_be_given_back, self._views.values()):
             # Whichever node completed the majority, and also if the stray one is out of reach by now.
             assert view.incarnation is not None, "it strays"
             longest_ms = max(self.quarantine_ms, view.incarnation.quarantine_ms)
             view.closed_until = max(view.closed_until, view.heard_at + wait_ms(longest_ms) / 1000)
+
+    @property
+    def _needed(self) -> int:
+        """How many nodes have to be read before a record is written."""
+        # No node has a record so far: perhaps the first use of all, which need not wait then (R12b).
+        if self._claim is None and self.starting and self.quarantine_ms:
+            return self.size
+        return majority(self.size)
 
     def _reached(self) -> Iterator[_NodeView]:
         return (view for view in self._views.values() if view.reached)
@@ -233,7 +251,7 @@ class QuorumView:
     @property
     def undecided(self) -> bool:
         """Whether incarnation records will be written as soon as enough nodes have answered."""
-        few = sum(1 for _ in self._reached()) < majority(self.size)
+        few = sum(1 for _ in self._reached()) < self._needed
         return few and not (self.read_only or self.belongs_elsewhere)
 
     def closed_for(self, now: float) -> float:
@@ -244,9 +262,21 @@ class QuorumView:
     def claim(self) -> Claim:
         """Return the claim for a node without record: when the quorum was born, and by which client."""
         if self._claim is None:
-            born_ms = max((view.time_ms for view in self._reached()), default=0)
+            reached = list(self._reached())
+            born_ms = max((view.time_ms for view in reached), default=0)
             self._claim = Claim(born_ms=born_ms, how=BY_USE, label=self._label)
+            if len(reached) == self.size:
+                least = min(view.remembers_ms for view in reached)
+                self._dated_back_ms = dict.fromkeys(self._views, least)
         return self._claim
+
+    def dated_back_ms(self, node: object) -> int:
+        """Return how far the record that a node gets now may be dated back, at most (R12b).
+
+        Only at the first use, when all nodes have been read and none had a record: as far as all of them
+        remember.  A node that has a record by then, or goes out of reach, had its turn.
+        """
+        return self._dated_back_ms.get(node, 0)
 
     def lift(self, node: object, now: float) -> tuple[int, float] | None:
         """Return the floor that a node should be lifted to, and in how many seconds its clock allows that."""

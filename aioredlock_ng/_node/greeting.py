@@ -27,7 +27,7 @@ from .._core.rights import glob_escaped
 from .._log import report
 from .failures import in_our_words, refusal
 
-_PARTS: Final = 7
+_PARTS: Final = 8
 
 _RUN_ID: Final = 40
 """Characters at the beginning of an identity that are the server's ``run_id``."""
@@ -66,8 +66,6 @@ class Greeting:
         self._eligibility = _UNHEARD
         self._identity = b""
         self._incarnation = b""
-        self._recorded_on = b""
-        """The identity of the last server that had a record: without one, it has lost it (R12b)."""
         self._sent_read_only = False
         """Whether the last greeting that was sent writes nothing."""
         self._answered_read_only = False
@@ -201,12 +199,13 @@ class Greeting:
         self._restart_sent = self._restart_of
         lift, _ = view.lift(self, now) or (0, 0.0)
         restart = (self._restart_of, b"%d" % self._restart_floor)
-        args = (nonce, size, quarantine, *restart, bytes(view.claim()), b"%d" % lift, self._recorded_on)
+        claim = bytes(view.claim())  # decides what follows, at a first use
+        args = (nonce, size, quarantine, *restart, claim, b"%d" % lift, b"%d" % view.dated_back_ms(self))
         return self._built(_scripts.GREET, args)
 
     def read_only(self, nonce: bytes) -> Command:
         """Build a greeting that writes nothing."""
-        return self._built(_scripts.GREET, (nonce, b"0", b"0", b"", b"0", b"", b"0", b""))
+        return self._built(_scripts.GREET, (nonce, b"0", b"0", b"", b"0", b"", b"0", b"0"))
 
     def still_matches(self, expected: ExpectedIncarnation, reply: list[object]) -> bool:
         """Whether a greeting was answered by the same server, with the incarnation record that was expected.
@@ -241,8 +240,8 @@ class Greeting:
             self._answered = False
             self._view.lose(self)
             return None
-        answer = cast("tuple[bytes, bytes, int, bytes, bytes, bytes, bytes]", reply)
-        _, incarnation, time_us, identity, role, refused, doubt = answer
+        answer = cast("tuple[bytes, bytes, int, bytes, bytes, bytes, bytes, int]", reply)
+        _, incarnation, time_us, identity, role, refused, doubt, remembers_ms = answer
         self.refusal = refusal(refused.decode(errors="replace"))
         same_server, changed = (
             identity == self._identity,
@@ -258,9 +257,9 @@ class Greeting:
             size=self._view.size,
             doubt=doubt.decode(errors="replace"),
         )
-        if incarnation:
-            self._recorded_on = identity
-        self._view.hear(self, incarnation, heard_at=heard_at, time_ms=time_us // 1000)
+        self._view.hear(
+            self, incarnation, heard_at=heard_at, time_ms=time_us // 1000, remembers_ms=remembers_ms
+        )
         # A stray node that was emptied meanwhile still belongs to the other quorum.
         if found.conflict or not self._view.is_stray(self):
             self._other_quorum = found.reason if found.conflict else ""
@@ -314,7 +313,8 @@ class Greeting:
 def _fits(reply: object, nonce: bytes) -> bool:
     if not isinstance(reply, list) or len(reply) != _PARTS or reply[0] != nonce:
         return False
-    return isinstance(reply[2], int) and all(isinstance(reply[i], bytes) for i in (1, 3, 4, 5, 6))
+    numbers, texts = (2, 7), (1, 3, 4, 5, 6)
+    return all(isinstance(reply[i], int) for i in numbers) and all(isinstance(reply[i], bytes) for i in texts)
 
 
 def _fits_incarnation(reply: object) -> bool:

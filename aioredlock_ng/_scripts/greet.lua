@@ -7,36 +7,26 @@
 -- ARGV[5]  the floor for that
 -- ARGV[6]  the claim to write where there is no incarnation record
 -- ARGV[7]  the floor to which this one is lifted, as far as this node's clock allows, or 0
--- ARGV[8]  the identity of the server on which the client has seen a record, or empty: without one, that has lost it
+-- ARGV[8]  0; or, at the first use of a quorum, for how long in ms all its nodes are known to remember (R12b)
 -- ARGV[9]  the id of this request, with which the answer begins (R15)
--- returns  {id, ARGV[1], incarnation record or empty, µs, identity, role or empty, the error of a write or empty, why the
---          node has to wait or empty}
+-- returns  {id, ARGV[1], incarnation record or empty, µs, identity, role or empty, the error of a write or empty, why a node
+--          that waits has to or empty, for how long in ms a node without a record is known to remember}
 local us, ms = clock()
 local me, role = identity(), info('replication', 'role') or ''
 local size, quarantine = tonumber(ARGV[2]), tonumber(ARGV[3])
 local stored = redis.call('GET', KEYS[1])
 local refused = refusal(KEYS[1], stored)
--- Since when this server has all that the quorum with this claim has stored; nil where it cannot prove that, or was started
--- after the first use of the quorum (R12b).
-local function remembers_since(claim)
-  local since, doubt = complete_since(ms)
-  local in_time = since and since <= tonumber(string.match(claim, '^%d+'))
-  return in_time and since or nil, doubt, since
-end
--- Why a node that waits could not be spared that; empty where it waits for another reason than its age.
-local function why_not(span, claim)
-  local proved, doubt, since = remembers_since(claim)
-  if doubt then
-    return doubt
-  elseif ms - since < wait(tonumber(span)) then
-    return 'it has run for less than its quarantine'
-  end
-  return proved and '' or 'it was started after the first use of its quorum'
-end
 local function answer(record)
-  local server, _, ready, _, span, _, claim = fields(record)
-  local waits = server == me and tonumber(ready) > ms
-  return {ARGV[9], ARGV[1], record, us, me, role, refused, waits and why_not(span, claim) or ''}
+  local server, _, ready, _, span = fields(record)
+  local doubt, age = '', 0
+  if record == '' then
+    age = remembers_for()
+  elseif server == me and tonumber(ready) > ms then
+    age, doubt = remembers_for()
+    doubt = doubt or age < wait(tonumber(span)) and 'it has run for less than its quarantine' or ''
+    age = 0
+  end
+  return {ARGV[9], ARGV[1], record, us, me, role, refused, doubt, age}
 end
 if size == 0 then
   return answer(stored or '')
@@ -51,9 +41,9 @@ end
 local function floor_at(moment)
   return (moment + 12000) * 1024 + us % 1000
 end
--- No record: the node is new, or has lost its data.  The record is dated back as far as the node remembers.
+-- No record: the node is new, or has lost its data.  At a first use the record is dated back as far as all remember.
 if not stored then
-  local since = ARGV[8] ~= me and remembers_since(ARGV[6]) or ms
+  local since = ms - math.min(tonumber(ARGV[8]), (remembers_for()))
   return written(me, floor_at(since), since + wait(quarantine), quarantine, '0', ARGV[6])
 end
 local new_floor = floor_at(ms)

@@ -212,12 +212,9 @@ class Stage:
         *,
         claim: Claim = CLAIM,
         lift: int = 0,
-        lost_by: bytes = b"",
     ) -> tuple[bytes, int, bytes, bytes]:
         """Run `greet.lua`; returns the incarnation record, the time (µs), the identity and the role."""
-        return await self._greeted(
-            _scripts.GREET, size, quarantine_ms, restart, 0, bytes(claim), lift, lost_by
-        )
+        return await self._greeted(_scripts.GREET, size, quarantine_ms, restart, 0, bytes(claim), lift, 0)
 
     async def take_back(
         self, seen: bytes, *, size: int = 5, quarantine_ms: int = 0, claim: Claim = CLAIM
@@ -228,7 +225,7 @@ class Stage:
     async def _greeted(self, script: Script, *args: Any) -> tuple[bytes, int, bytes, bytes]:
         reply = await self.run(script, [SENTINEL], b"nonce", *args)
         assert isinstance(reply, list), reply
-        nonce, incarnation, time_us, identity, role, refused, self.doubt = reply
+        nonce, incarnation, time_us, identity, role, refused, *_ = reply
         assert (nonce, refused) == (b"nonce", b"")
         return incarnation, time_us, identity, role
 

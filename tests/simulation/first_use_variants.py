@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
+from unittest.mock import patch
 
+from aioredlock_ng._core.quorum_view import QuorumView
 from tests.lua_edits import LuaEdit, edited_lua
 
 from .first_use_world import Rule
@@ -17,22 +19,22 @@ def _edited(file: str, old: str, new: str) -> Callable[[], contextlib.AbstractCo
     return lambda: edited_lua(LuaEdit(file, old, new))
 
 
+@contextlib.contextmanager
+def _each_by_itself() -> Iterator[None]:
+    """A node is dated back by its own age, whatever the other nodes say, and whenever it has no record."""
+    with patch.object(QuorumView, "dated_back_ms", lambda _view, _node: 10**12):
+        yield
+
+
 VARIANTS: Final[dict[str, tuple[Callable[[], contextlib.AbstractContextManager[Any]], frozenset[Rule]]]] = {
     "a server is as old as time": (
-        _edited(_MEMORY, "return ms - math.max(0, up - 2) * 1000", "return 0"),
+        _edited(_MEMORY, "return math.max(0, up - 2) * 1000", "return 1e9"),
         frozenset({Rule.EXCLUSION}),
     ),
     "a flush leaves no trace": (_edited(_MEMORY, "flushall = true, ", ""), frozenset({Rule.EXCLUSION})),
-    "the age of the quorum does not matter": (
-        _edited("greet.lua", "since and since <= tonumber(string.match(claim, '^%d+'))", "since"),
-        frozenset({Rule.EXCLUSION}),
-    ),
-    "what a client has seen there does not matter": (
-        _edited("greet.lua", "ARGV[8] ~= me and ", ""),
-        frozenset({Rule.EXCLUSION}),
-    ),
+    "each node by itself": (_each_by_itself, frozenset({Rule.EXCLUSION})),
     "no proof at all": (
-        _edited("greet.lua", "ARGV[8] ~= me and remembers_since(ARGV[6]) or ms", "ms"),
+        _edited("greet.lua", "math.min(tonumber(ARGV[8]), (remembers_for()))", "0"),
         frozenset({Rule.AT_ONCE}),
     ),
 }

@@ -68,7 +68,7 @@ def test_a_few_first_uses() -> None:
 def test_many_first_uses() -> None:
     """The same, often; and everything that is provided for does happen."""
     counts = search(first_use_world.World, range(2 * MANY))
-    kinds = ("used at once", "held", "refused", "cut", "restart", "flush", "delete", "jump")
+    kinds = ("used at once", "held", "refused", "cut", "restart", "flush", "delete", "jump", "replace")
     assert [what for what in kinds if not counts[what]] == []
 
 

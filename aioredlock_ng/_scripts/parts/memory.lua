@@ -3,28 +3,28 @@
 -- old servers count all of CONFIG together.  A server that was asked for its data may have become the master by a failover.
 local FORGETFUL = {flushall = true, flushdb = true, swapdb = true, debug = true, replicaof = true, slaveof = true,
   failover = true, psync = true, sync = true, config = 'resetstat'}
--- Since when its data are complete, in ms by its clock: nil, and why, where it cannot tell.
-local function complete_since(ms)
+-- For how long nothing it was told is missing, in ms: 0, and why, where it cannot tell.
+local function remembers_for()
   local up = tonumber(info('server', 'uptime_in_seconds') or '')
   if not up then
-    return nil, 'INFO does not tell its age'
+    return 0, 'INFO does not tell its age'
   elseif info('server', '_mode') ~= 'standalone' then
-    return nil, 'it is no stand-alone server'
+    return 0, 'it is no stand-alone server'
   elseif info('stats', 'evicted_keys') ~= '0' then
-    return nil, 'it has evicted keys'
+    return 0, 'it has evicted keys'
   elseif not string.find(info('replication', 'master_replid2') or '', '^0+$')
     or info('replication', 'second_repl_offset') ~= '-1' then
-    return nil, 'it was a replica'
+    return 0, 'it was a replica'
   end
   local calls = redis.pcall('INFO', 'commandstats')
   if type(calls) ~= 'string' or not string.find(calls, 'cmdstat_info:', 1, true) then
-    return nil, 'INFO does not tell which commands were called'
+    return 0, 'INFO does not tell which commands were called'
   end
   for command, sub, count in string.gmatch(calls, 'cmdstat_([^:|\r\n]+)|?([^:\r\n]*):calls=(%d+)') do
     local forgetful = FORGETFUL[command]
     if count ~= '0' and (forgetful == true or forgetful and (sub == '' or sub == forgetful)) then
-      return nil, string.upper(sub == '' and command or command .. ' ' .. sub) .. ' was called'
+      return 0, string.upper(sub == '' and command or command .. ' ' .. sub) .. ' was called'
     end
   end
-  return ms - math.max(0, up - 2) * 1000  -- the second of its start, and that of now, have begun
+  return math.max(0, up - 2) * 1000  -- the second of its start, and that of now, have begun
 end

@@ -149,6 +149,26 @@ def test_the_claim_of_a_quorum_is_the_highest_of_its_nodes(
     assert (claim.born_ms, claim.how) == (NOW_MS - claims[0][0], claims[0][1])
 
 
+# -- how far a first record is dated back (R12b) -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("event", ["none", "recorded", "lost"])
+def test_a_record_is_dated_back_once(event: str) -> None:
+    """Of a node that has been read at the first use, and did not go out of reach nor get a record since."""
+    view = QuorumView(b"{meta}", 3, 60_000)
+    for node, age_ms in enumerate((90_000, 70_000, 80_000)):
+        assert not view.may_write
+        view.hear(node, b"", heard_at=1.0, time_ms=NOW_MS, remembers_ms=age_ms)
+    view.claim()
+    assert [view.dated_back_ms(node) for node in range(3)] == [70_000] * 3
+    if event == "recorded":
+        view.hear(1, stored(3, age_ms=0), heard_at=2.0, time_ms=NOW_MS)
+    elif event == "lost":
+        view.lose(1)
+    view.hear(1, b"", heard_at=3.0, time_ms=NOW_MS, remembers_ms=90_000)
+    assert view.dated_back_ms(1) == (70_000 if event == "none" else 0)
+
+
 # -- one floor for nodes that forgot together ------------------------------------------------------------
 
 
