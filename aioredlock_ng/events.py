@@ -230,7 +230,10 @@ class NodeChanged:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misconfigured:
-    """Nothing can be locked over these nodes: two are one server, or they are another quorum's (A4)."""
+    """The lists of nodes are wrong (A4): two nodes are one server, or another client has other nodes.
+
+    Where this client's list is the wrong one, nothing can be locked: `ConfigurationError`.
+    """
 
     reason: str
 

@@ -11,6 +11,7 @@ import anyio
 from .. import _scripts
 from .._core.command import Answer, Command, Purpose, milliseconds
 from .._core.fencing import SHIFT
+from .._core.keyspace import members_key
 from .._core.quarantine import parse
 from .._core.quorum import majority
 from .._session.background import same_server
@@ -73,7 +74,7 @@ def _command(session: Session, *, floor: int) -> Command:
         Purpose.OTHER,
         owner=b"",
         fits=lambda reply: isinstance(reply, bytes),
-        keys=(options.incarnation,),
+        keys=(options.incarnation, members_key(options.prefix)),
         args=(b"%d" % len(session.nodes), b"%d" % quarantine_ms, b"%d" % floor, session.holder.encode()),
         script=_scripts.INIT,
     )

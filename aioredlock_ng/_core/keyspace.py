@@ -8,6 +8,7 @@
     prefix + "seats:{" + key + "}"    until when each of these is taken to wait
     prefix + "leader:{" + key + "}"   the leader of an election, and the channel of such news (R31)
     prefix + "{meta}"                 the node's incarnation record
+    prefix + "{members}"              the servers that clients use as the quorum (R12c)
 
 A mark in front, and the key in braces behind it: on a Redis Cluster a lock and all that goes with it are in
 one slot, and no lock's name may begin as one of the package's own keys does.
@@ -43,10 +44,12 @@ does not wait for it (R12a)."""
 
 _INCARNATION: Final = "{meta}"
 
+_MEMBERS: Final = "{members}"
+
 MAX_BEGINNINGS: Final = 64
 """Beginnings of marks that are kept: a program has a handful of prefixes."""
 
-RESERVED_NAMES: Final = (*(f"{mark}:{{" for mark in MARKS), _INCARNATION)
+RESERVED_NAMES: Final = (*(f"{mark}:{{" for mark in MARKS), _INCARNATION, _MEMBERS)
 """How this package's own keys begin behind the prefix, and no name of a lock may."""
 
 _OWN: Final = tuple(begin.encode() for begin in RESERVED_NAMES)
@@ -72,6 +75,12 @@ def marks_begin(prefix: bytes, mark: str) -> bytes:
 def incarnation_key(prefix: bytes) -> bytes:
     """Return the key of the nodes' incarnation records."""
     return prefix + _INCARNATION.encode()
+
+
+@lru_cache(MAX_BEGINNINGS)
+def members_key(prefix: bytes) -> bytes:
+    """Return the key of the servers that clients use."""
+    return prefix + _MEMBERS.encode()
 
 
 def locks_among(prefix: bytes, keys: Iterable[bytes]) -> set[bytes]:

@@ -92,8 +92,7 @@ class Claim:
 
     def __str__(self) -> str:
         how = "initialised by `init` of" if self.how == BY_INIT else "first used by"
-        label = ascii(self.label.decode(errors="replace")[:_MAX_LABEL])[1:-1] or "an unknown client"
-        return f"{how} {label} at {_moment(self.born_ms)}"
+        return f"{how} {shown_label(self.label)} at {moment(self.born_ms)}"
 
     def outranks(self, other: Claim) -> bool:
         """Whether a quorum with this claim may take a node that a quorum with the `other` one has claimed.
@@ -121,7 +120,12 @@ def read_claim(value: bytes) -> Claim | None:
     return Claim(born_ms=int(born), how=how, label=label)
 
 
-def _moment(ms: int) -> str:
+def shown_label(label: bytes) -> str:
+    """Return a client's label as people read it."""
+    return ascii(label.decode(errors="replace")[:_MAX_LABEL])[1:-1] or "an unknown client"
+
+
+def moment(ms: int) -> str:
     """Return a moment of Unix time as people read it, in UTC."""
     if ms >= _YEAR_10000_MS:
         return "an unknown time"

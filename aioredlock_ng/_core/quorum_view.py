@@ -23,11 +23,12 @@ floor only rises, and never beyond what the node would choose itself at that mom
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Final, final
 
 from .fencing import FLOOR_AHEAD_MS, RAISE_AHEAD_MS, SHIFT
+from .members import ALIVE_MS, NOT_USED, WAITS, Member, Membership, membership
 from .quarantine import (
     BY_INIT,
     BY_USE,
@@ -47,6 +48,9 @@ CATCHING_UP_MS: Final = FLOOR_AHEAD_MS - RAISE_AHEAD_MS
 
 LONGEST_CLOSED_MS: Final = wait_ms(LONGEST_TTL_MS) + TAKING_BACK_MS
 """For so long a quorum is closed at most when it takes a node back."""
+
+SETTLED: Final = 2 * ALIVE_MS / 1000
+"""Seconds after which a server that others use cannot be the one that was in this place before."""
 
 MAX_SERVERS: Final = 16
 """Servers of one name that are remembered; restarts and failovers make new ones."""
@@ -75,6 +79,12 @@ class _NodeView:
     time_ms: int
     remembers_ms: int = 0
     """For how long a node without a record is known to have forgotten nothing (R12b)."""
+    identity: bytes = b""
+    """Of its server."""
+    members: tuple[Member, ...] = ()
+    """The servers that clients use, as the node has heard."""
+    met_at: float = 0.0
+    """When this server was first heard in its place."""
     closed_until: float = 0.0
     """On the client's clock: until then the quorum is closed because of this node."""
     emptied_at: float | None = None
@@ -118,13 +128,20 @@ class QuorumView:
         """Whether it takes no locks, so far: then it writes no records, and may read from any quorum."""
         self.starting = True
         """Whether nodes that have not answered yet may do so any moment."""
-        self._label = label
+        self.label = label
+        """Of the client, for messages of others."""
         self._views: dict[object, _NodeView] = {}
         self._claim: Claim | None = None
         self._dated_back_ms: dict[object, int] = {}
         """At the first use: for how long all nodes remember, for each that has got no record since."""
+        self._listed: dict[bytes, None] = {}
+        """The servers that are, or were, behind the list, the last one that answered last."""
+        self._since_ms: dict[bytes, int] = {}
+        """Since when each server has been used that a node has named."""
+        self.members = Membership()
+        """Which servers of the list may not vote, since others use another one in their place (R12c)."""
         self.conflict = False
-        """Whether a node is another quorum's, and stays so."""
+        """Whether a node is another quorum's, and stays so; or clients' lists disagree."""
         self.may_write = False
         """Whether enough nodes were looked at, and none is another quorum's, to write incarnation records."""
 
@@ -141,12 +158,32 @@ class QuorumView:
     # -- what was heard ------------------------------------------------------------------------
 
     def hear(
-        self, node: object, stored: bytes, *, heard_at: float, time_ms: int, remembers_ms: int = 0
+        self,
+        node: object,
+        stored: bytes,
+        *,
+        heard_at: float,
+        time_ms: int,
+        remembers_ms: int = 0,
+        identity: bytes = UNKNOWN_IDENTITY,
+        members: tuple[Member, ...] = (),
     ) -> None:
         """Take note of the incarnation record that a node answered with; empty where it has none."""
         incarnation, before = parse(stored), self._views.get(node)
         found = incarnation or parse_any(stored)
-        view = _NodeView(found, incarnation is not None, heard_at, time_ms, remembers_ms)
+        view = _NodeView(found, incarnation is not None, heard_at, time_ms, remembers_ms, identity, members)
+        for member in members:
+            since = self._since_ms.get(member.identity, member.since_ms)
+            self._since_ms[member.identity] = min(since, member.since_ms)
+        self._listed.pop(identity, None)
+        self._listed[identity] = None
+        if len(self._listed) > MAX_SERVERS * self.size:
+            del self._listed[next(iter(self._listed))]
+        same = before is not None and before.identity == identity
+        view.met_at = before.met_at if before is not None and same else heard_at
+        # A server that was restarted, or replaced, waits in the place of the one before it.
+        if before is not None and self._since_ms.get(before.identity, NOT_USED) < NOT_USED:
+            self._since_ms.setdefault(identity, WAITS)
         if stored:
             self._dated_back_ms.pop(node, None)
         # Of what was known before, three things outlive an answer: whose the node was, for a moment after it
@@ -186,6 +223,8 @@ class QuorumView:
         self.conflict = any(
             not self._may_be_ours(view) for view in self._views.values() if self._strays(view)
         )
+        self._judge_members()
+        self.conflict = self.conflict or self.members.disputed
         enough = len(reached) >= self._needed
         self.may_write = enough and not (self.read_only or self.conflict or any(map(self._strays, reached)))
         for view in filter(self._has_to_be_given_back, self._views.values()):
@@ -193,6 +232,66 @@ class QuorumView:
             assert view.incarnation is not None, "it strays"
             longest_ms = max(self.quarantine_ms, view.incarnation.quarantine_ms)
             view.closed_until = max(view.closed_until, view.heard_at + wait_ms(longest_ms) / 1000)
+
+    def _judge_members(self) -> None:
+        """Find out which servers may vote beside those that other clients use (R12c)."""
+        # Without a quarantine a server that was restarted votes beside the one that it was.
+        if self.read_only or not self.quarantine_ms:
+            return
+        heard = [member for view in self._reached() for member in view.members]
+        named = {*(member.identity for member in heard), *(view.identity for view in self._views.values())}
+        self._since_ms = {one: since for one, since in self._since_ms.items() if one in named}
+        self.members = membership(
+            self._listed,
+            {*self._voting(), *self._settled()},
+            heard,
+            self._since_ms,
+            quorum=majority(self.size),
+            life_ms=wait_ms(self.quarantine_ms),
+        )
+
+    def _voting(self) -> list[bytes]:
+        """Return the servers that vote by their records."""
+        return [
+            view.identity
+            for view in self._reached()
+            if view.incarnation is not None
+            and self._agree(view)
+            and view.incarnation.ready_ms <= view.time_ms
+            and view.identity == view.incarnation.identity != UNKNOWN_IDENTITY
+        ]
+
+    def _settled(self) -> list[bytes]:
+        """Return the servers of the list that had been met before those others came that are in use now."""
+        before = max((view.heard_at for view in self._views.values()), default=0.0) - SETTLED
+        return [v.identity for v in self._reached() if v.met_at <= before and v.identity != UNKNOWN_IDENTITY]
+
+    def used(self) -> bytes:
+        """Return the servers that the client uses, for its greetings: what other clients are told."""
+        if self.read_only or not self.quarantine_ms:
+            return b""
+        listed = {view.identity for view in self._reached()} - {UNKNOWN_IDENTITY}
+        voting = set(self._voting())
+        # The servers that may not vote are told as well, so that other clients notice.
+        told = [(one, self._used_since(one, voting)) for one in sorted(listed)]
+        return b" ".join(b"%b %d" % pair for pair in told)
+
+    def _used_since(self, identity: bytes, voting: Container[bytes]) -> int:
+        """Return since when a server of the list has been used; 0: since now."""
+        since = self._since_ms.get(identity, NOT_USED)
+        if identity in self.members.others:
+            return NOT_USED
+        if identity not in voting:
+            return since if since == WAITS else NOT_USED
+        return since if since < WAITS else 0
+
+    def other_than(self, identity: bytes) -> Member | None:
+        """Return the server that others use in place of this one; None if it may vote."""
+        return self.members.others.get(identity)
+
+    def waits_for(self, other: Member) -> float:
+        """Return for how many seconds a lock may still be alive that has the vote of another server."""
+        return max(0, wait_ms(self.quarantine_ms) - other.age_ms) / 1000
 
     @property
     def _needed(self) -> int:
@@ -264,7 +363,7 @@ class QuorumView:
         if self._claim is None:
             reached = list(self._reached())
             born_ms = max((view.time_ms for view in reached), default=0)
-            self._claim = Claim(born_ms=born_ms, how=BY_USE, label=self._label)
+            self._claim = Claim(born_ms=born_ms, how=BY_USE, label=self.label)
             if len(reached) == self.size:
                 least = min(view.remembers_ms for view in reached)
                 self._dated_back_ms = dict.fromkeys(self._views, least)

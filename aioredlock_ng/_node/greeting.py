@@ -12,7 +12,8 @@ from typing import Final, cast, final
 
 from .. import _scripts
 from .._core.command import Command, Purpose, Reply, Script, Silence
-from .._core.keyspace import MARKS, marks_begin
+from .._core.keyspace import MARKS, marks_begin, members_key
+from .._core.members import in_its_place, read_members
 from .._core.quarantine import (
     NO_INCARNATION,
     UNKNOWN_IDENTITY,
@@ -27,7 +28,7 @@ from .._core.rights import glob_escaped
 from .._log import report
 from .failures import in_our_words, refusal
 
-_PARTS: Final = 8
+_PARTS: Final = 9
 
 _RUN_ID: Final = 40
 """Characters at the beginning of an identity that are the server's ``run_id``."""
@@ -51,7 +52,7 @@ class Greeted:
     same_server: bool
     """Whether the same server with the same data answered before."""
     changed: bool
-    """Whether its incarnation record differs from before: that may concern the other nodes, too."""
+    """Whether its record differs from before, or the servers in use do: that may concern other nodes."""
     taken_from: str
     """Which quorum the node was taken back from just now; empty when it was not."""
 
@@ -111,14 +112,23 @@ class Greeting:
         if self.distrusted or self._restart_of:
             return Eligibility(reason="its clock has jumped: its votes do not count until this is resolved")
         if self._view.conflict:
-            # Another quorum may grant what we hold: no vote, not for extensions either (R12a).
+            # Another quorum may grant what we hold: no vote, not for extensions either (R12a, R12c).
             return replace(self._eligibility, expected=NO_INCARNATION)
-        return self._eligibility
+        # Others have used another server in its place, and a lock may have that one's vote (R12c).
+        found = self._eligibility
+        if not found.reason and (other := self._view.other_than(self._identity)) is not None:
+            wait, doubt = self._view.waits_for(other), in_its_place(other)
+            reason = f"no vote for another {wait:.1f} s: {doubt}"
+            return Eligibility(reason=reason, doubt=doubt, wait=wait, quarantine_ms=found.quarantine_ms)
+        return found
 
     @property
     def conflict(self) -> str:
         """The other quorum that the node belongs to, in words, even while it is down; else empty."""
-        return self._other_quorum if self._view.conflict and self._view.is_stray(self) else ""
+        if not self._view.conflict:
+            return ""
+        other = self._view.other_than(self._identity)
+        return self._other_quorum if self._view.is_stray(self) else in_its_place(other) if other else ""
 
     def belongs_elsewhere(self, now: float) -> bool:
         """Whether a node of the quorum belongs to another one, or did a moment ago."""
@@ -187,7 +197,7 @@ class Greeting:
         # Take the node back from a younger quorum.
         if self._answered and view.may_take_back(self):
             self._taken_from = self._eligibility.reason
-            no_locks = [marks_begin(view.prefix, mark) for mark in MARKS]
+            no_locks = [*(marks_begin(view.prefix, mark) for mark in MARKS), members_key(view.prefix)]
             pattern = glob_escaped(view.prefix) + b"*"
             args = (nonce, size, quarantine, self._incarnation, bytes(view.claim()), pattern, *no_locks)
             return self._built(_scripts.TAKE_BACK, args)
@@ -200,12 +210,14 @@ class Greeting:
         lift, _ = view.lift(self, now) or (0, 0.0)
         restart = (self._restart_of, b"%d" % self._restart_floor)
         claim = bytes(view.claim())  # decides what follows, at a first use
-        args = (nonce, size, quarantine, *restart, claim, b"%d" % lift, b"%d" % view.dated_back_ms(self))
+        dated_back = b"%d" % view.dated_back_ms(self)
+        args = (nonce, size, quarantine, *restart, claim, b"%d" % lift, dated_back, view.used(), view.label)
         return self._built(_scripts.GREET, args)
 
     def read_only(self, nonce: bytes) -> Command:
-        """Build a greeting that writes nothing."""
-        return self._built(_scripts.GREET, (nonce, b"0", b"0", b"", b"0", b"", b"0", b"0"))
+        """Build a greeting that writes no record."""
+        told = (self._view.used(), self._view.label)
+        return self._built(_scripts.GREET, (nonce, b"0", b"0", b"", b"0", b"", b"0", b"0", *told))
 
     def still_matches(self, expected: ExpectedIncarnation, reply: list[object]) -> bool:
         """Whether a greeting was answered by the same server, with the incarnation record that was expected.
@@ -223,7 +235,7 @@ class Greeting:
             Purpose.OTHER,
             owner=b"",
             fits=lambda reply: _fits(reply, args[0]),
-            keys=(self._view.key,),
+            keys=(self._view.key, members_key(self._view.prefix)),
             args=args,
             script=script,
         )
@@ -240,8 +252,8 @@ class Greeting:
             self._answered = False
             self._view.lose(self)
             return None
-        answer = cast("tuple[bytes, bytes, int, bytes, bytes, bytes, bytes, int]", reply)
-        _, incarnation, time_us, identity, role, refused, doubt, remembers_ms = answer
+        answer = cast("tuple[bytes, bytes, int, bytes, bytes, bytes, bytes, int, bytes]", reply)
+        _, incarnation, time_us, identity, role, refused, doubt, remembers_ms, members = answer
         self.refusal = refusal(refused.decode(errors="replace"))
         same_server, changed = (
             identity == self._identity,
@@ -257,9 +269,17 @@ class Greeting:
             size=self._view.size,
             doubt=doubt.decode(errors="replace"),
         )
+        before = self._view.members.gist
         self._view.hear(
-            self, incarnation, heard_at=heard_at, time_ms=time_us // 1000, remembers_ms=remembers_ms
+            self,
+            incarnation,
+            heard_at=heard_at,
+            time_ms=time_us // 1000,
+            remembers_ms=remembers_ms,
+            identity=identity,
+            members=read_members(members, time_us // 1000),
         )
+        changed = changed or before != self._view.members.gist
         # A stray node that was emptied meanwhile still belongs to the other quorum.
         if found.conflict or not self._view.is_stray(self):
             self._other_quorum = found.reason if found.conflict else ""
@@ -313,7 +333,7 @@ class Greeting:
 def _fits(reply: object, nonce: bytes) -> bool:
     if not isinstance(reply, list) or len(reply) != _PARTS or reply[0] != nonce:
         return False
-    numbers, texts = (2, 7), (1, 3, 4, 5, 6)
+    numbers, texts = (2, 7), (1, 3, 4, 5, 6, 8)
     return all(isinstance(reply[i], int) for i in numbers) and all(isinstance(reply[i], bytes) for i in texts)
 
 

@@ -1,16 +1,19 @@
 -- A client greets this node: which server it is, whether it may vote, and its time of day (R12, R14).
 -- KEYS[1]  the incarnation record
+-- KEYS[2]  the members of the quorum (R12c)
 -- ARGV[1]  a nonce, returned behind the request id, so that the client knows the answer to its own greeting (R15)
--- ARGV[2]  how many nodes the client has; 0: it only reads, and nothing is written
+-- ARGV[2]  how many nodes the client has; 0: it only reads, and no record is written
 -- ARGV[3]  its quarantine, milliseconds
 -- ARGV[4]  the incarnation record whose quarantine begins again if it is still there, or empty
 -- ARGV[5]  the floor for that
 -- ARGV[6]  the claim to write where there is no incarnation record
 -- ARGV[7]  the floor to which this one is lifted, as far as this node's clock allows, or 0
 -- ARGV[8]  0; or, at the first use of a quorum, for how long in ms all its nodes are known to remember (R12b)
--- ARGV[9]  the id of this request, with which the answer begins (R15)
+-- ARGV[9]  the servers that the client uses, for each its identity and since when, or empty
+-- ARGV[10] the client's label
+-- ARGV[11] the id of this request, with which the answer begins (R15)
 -- returns  {id, ARGV[1], incarnation record or empty, µs, identity, role or empty, the error of a write or empty, why a node
---          that waits has to or empty, for how long in ms a node without a record is known to remember}
+--          that waits has to or empty, for how long in ms a node without a record is known to remember, the members}
 local us, ms = clock()
 local me, role = identity(), info('replication', 'role') or ''
 local size, quarantine = tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -26,7 +29,8 @@ local function answer(record)
     doubt = doubt or age < wait(tonumber(span)) and 'it has run for less than its quarantine' or ''
     age = 0
   end
-  return {ARGV[9], ARGV[1], record, us, me, role, refused, doubt, age}
+  local used = members(KEYS[2], ARGV[9], ARGV[10], ms, math.max(wait(tonumber(span or 0)), wait(quarantine), 3000))
+  return {ARGV[11], ARGV[1], record, us, me, role, refused, doubt, age, used}
 end
 if size == 0 then
   return answer(stored or '')

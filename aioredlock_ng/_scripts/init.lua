@@ -1,5 +1,6 @@
 -- An operator states that no lock can be alive: the node may vote at once, above all earlier fences (R12).
 -- KEYS[1]  the incarnation record
+-- KEYS[2]  the members of the quorum: no lock of an earlier one can be alive (R12c)
 -- ARGV[1]  how many nodes there are
 -- ARGV[2]  the quarantine from now on, milliseconds
 -- ARGV[3]  0.  In the second round the greatest floor of all nodes, to which this one is lifted as far as its clock
@@ -23,4 +24,7 @@ else
 end
 local value = string.format('1:%s:%.0f:%s:%s:%s:%s:%s', me, floor, ready, ARGV[1], span, closed, claim)
 redis.call('SET', KEYS[1], value)
+if asked == 0 then
+  redis.call('DEL', KEYS[2])
+end
 return {ARGV[5], value}

@@ -15,7 +15,7 @@ local me, role = identity(), info('replication', 'role') or ''
 local stored = redis.call('GET', KEYS[1])
 local server, floor, _, _, span = fields(stored or '')
 if stored ~= ARGV[4] or not server then
-  return {ARGV[#ARGV], ARGV[1], stored or '', us, me, role, '', '', 0}
+  return {ARGV[#ARGV], ARGV[1], stored or '', us, me, role, '', '', 0, ''}
 end
 local function is_lock(key)
   for i = 7, #ARGV - 1 do
@@ -52,4 +52,4 @@ local value = string.format('1:%s:%.0f:%.0f:%s:%s:%.0f:%s', me,
   math.max(tonumber(floor), (ms + 12000) * 1024 + us % 1000), ms + wait(quarantine), ARGV[2], ARGV[3],
   ms + wait(longest) + 2000, ARGV[5])
 redis.call('SET', KEYS[1], value)
-return {ARGV[#ARGV], ARGV[1], value, us, me, role, '', '', 0}
+return {ARGV[#ARGV], ARGV[1], value, us, me, role, '', '', 0, ''}

@@ -11,6 +11,7 @@ import anyio
 
 from .._core.command import milliseconds
 from .._core.fencing import floor_at
+from .._core.members import Member, server_of
 from .._core.quorum import majority
 from .._core.quorum_view import QuorumView
 from .._local.runner import current_runners
@@ -26,6 +27,9 @@ _COMPARE: Final = (
     "(docs/how-to/operating.md#changing-the-list-of-nodes says how to change them)"
 )
 
+MAX_STRANGERS: Final = 32
+"""Servers of other clients' lists that are reported, each once."""
+
 
 @final
 class Background:
@@ -36,6 +40,7 @@ class Background:
         self._view = quorum_view_of(session, read_only=read_only)
         self._nodes = session.nodes
         self._quarantined: set[Node] = set()
+        self._strangers: set[bytes] = set()  # the servers of other lists that were reported
         self._quarantine_log = QuarantineLog(session.nodes, session.availability.seconds)
         self._takes_part = not read_only
         self._joining = anyio.Lock()
@@ -195,6 +200,17 @@ class Background:
             report(logging.ERROR, "%s", conflict)
             self._session.hooks.tell(Misconfigured(reason=conflict))
         self._session.availability.conflict = conflict
+        for stranger in self._view.members.strangers if self._view is not None else ():
+            self._report_stranger(stranger)
+
+    def _report_stranger(self, stranger: Member) -> None:
+        """Report once that another client's list of nodes differs: that client is refused."""
+        if stranger.identity in self._strangers or len(self._strangers) >= MAX_STRANGERS:
+            return
+        self._strangers.add(stranger.identity)
+        reason = f"another client's list of nodes has a server that this list has not: {server_of(stranger)}"
+        report(logging.ERROR, "%s; %s", reason, _COMPARE)
+        self._session.hooks.tell(Misconfigured(reason=reason))
 
     def _greeted(self, _node: Node) -> None:
         self._reconsider()

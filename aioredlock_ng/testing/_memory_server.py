@@ -83,7 +83,7 @@ class MemoryServer(MemoryProcess):
         return self._commands.run(_memory_lua.compiled(source), int(count), words)
 
     def _make_incarnation(
-        self, key: bytes, _nonce: bytes, size: bytes, quarantine_ms: bytes, *words: bytes
+        self, key: bytes, _members: bytes, _nonce: bytes, size: bytes, quarantine_ms: bytes, *words: bytes
     ) -> None:
         """Be ready to vote before the first greeting: there was never a lock here, nor a fence (R12)."""
         _restart, _restart_floor, claim, *_ = words

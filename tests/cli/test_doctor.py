@@ -46,7 +46,10 @@ def brief(
 
 def left(nodes: Nodes) -> list[list[bytes]]:
     """Return the keys on every node, but for incarnation records."""
-    return [[key for key in ask(url, "KEYS", "*") if not key.endswith(b"{meta}")] for url in nodes.urls]
+    return [
+        [key for key in ask(url, "KEYS", "*") if not key.endswith((b"{meta}", b"{members}"))]
+        for url in nodes.urls
+    ]
 
 
 def doctor(capsys: pytest.CaptureFixture[str], urls: list[str], *arguments: str) -> tuple[int, str]:

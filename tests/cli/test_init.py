@@ -30,6 +30,7 @@ PATIENT = 1.0
 """Node timeout, in seconds: no node of these tests is to be too slow."""
 
 SENTINEL = "redlock:{meta}"
+MEMBERS = "redlock:{members}"
 
 HEARTBEAT = 1.0
 """Seconds within which a running manager must have noticed, and taken a lock; a heartbeat takes 0.5."""
@@ -141,7 +142,7 @@ def test_the_floor_that_a_node_takes_in_the_second_round(
     if who != "nobody":
         ask(url, "SET", SENTINEL, bytes(before))
     stored = ask(url, "GET", SENTINEL) or b""
-    _, reply = ask(url, "EVAL", _scripts.INIT.source, 1, SENTINEL, 3, 400, 9, "us", "tag")
+    _, reply = ask(url, "EVAL", _scripts.INIT.source, 2, SENTINEL, MEMBERS, 3, 400, 9, "us", "tag")
     assert (ask(url, "GET", SENTINEL) or b"") == reply
     after = parse(reply)
     if chosen is None or after is None:

@@ -15,6 +15,7 @@ from tests.conformance.tools import OURS, Asked, alike
 from tests.lua_edits import lua_number
 
 SENTINEL: Final = b"redlock:{meta}"
+MEMBERS: Final = b"redlock:{members}"
 EXPECTED: Final = b"1:somebody:0:0:5:0:0:0:use:us"
 CLAIM: Final = Claim(born_ms=5, label=b"us: 1")
 TTL: Final = 60.0
@@ -214,7 +215,9 @@ class Stage:
         lift: int = 0,
     ) -> tuple[bytes, int, bytes, bytes]:
         """Run `greet.lua`; returns the incarnation record, the time (µs), the identity and the role."""
-        return await self._greeted(_scripts.GREET, size, quarantine_ms, restart, 0, bytes(claim), lift, 0)
+        return await self._greeted(
+            _scripts.GREET, size, quarantine_ms, restart, 0, bytes(claim), lift, 0, b"", b"us"
+        )
 
     async def take_back(
         self, seen: bytes, *, size: int = 5, quarantine_ms: int = 0, claim: Claim = CLAIM
@@ -223,7 +226,7 @@ class Stage:
         return await self._greeted(_scripts.TAKE_BACK, size, quarantine_ms, seen, bytes(claim), *UNDER)
 
     async def _greeted(self, script: Script, *args: Any) -> tuple[bytes, int, bytes, bytes]:
-        reply = await self.run(script, [SENTINEL], b"nonce", *args)
+        reply = await self.run(script, [SENTINEL, MEMBERS], b"nonce", *args)
         assert isinstance(reply, list), reply
         nonce, incarnation, time_us, identity, role, refused, *_ = reply
         assert (nonce, refused) == (b"nonce", b"")
@@ -231,7 +234,7 @@ class Stage:
 
     async def init(self, size: int = 5, quarantine_ms: int = 0, floor: int = 0) -> Any:
         """Run `init.lua`."""
-        return await self.run(_scripts.INIT, [SENTINEL], size, quarantine_ms, floor, b"us")
+        return await self.run(_scripts.INIT, [SENTINEL, MEMBERS], size, quarantine_ms, floor, b"us")
 
     @staticmethod
     def _pairs(names: str) -> list[bytes]:

@@ -40,6 +40,8 @@ NO_LIMITS: Final = {
     "_admin/doctor/*": "thresholds of findings, which the page about the doctor has",
     "_core/fencing:*": "constants of the protocol, which the proof explains",
     "_core/quarantine:MARGIN_*": "a margin of the protocol, in the rules",
+    "_core/members:NOT_USED": "stands for a time",
+    "_core/members:WAITS": "stands for a time",
     "_core/quorum_view:*": "sums of others",
     "_core/slots:ANY": "stands for a slot that is not known",
     "_core/validity:*": "margins of the protocol, in the rules",

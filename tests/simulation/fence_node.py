@@ -32,6 +32,7 @@ FOREIGN: Final = -1
 """The answer of an extension where something is another owner's."""
 
 SENTINEL: Final = b"incarnation"
+MEMBERS: Final = b"members"
 
 
 def _scripts_of(prefix: str, **others: Script) -> dict[str, Script]:
@@ -155,14 +156,14 @@ class ModelNode:
 
     def greet(self, quarantine_ms: int, restart: bytes, restart_floor: int) -> tuple[bytes, int, bytes]:
         """Return the incarnation record, the node's time and its identity."""
-        words = (b"", self._size, quarantine_ms, restart, restart_floor, bytes(NO_CLAIM), 0, 0)
-        _, incarnation, now_us, identity, *_ = self._run(_scripts.GREET, [SENTINEL], *words)
+        words = (b"", self._size, quarantine_ms, restart, restart_floor, bytes(NO_CLAIM), 0, 0, b"", b"")
+        _, incarnation, now_us, identity, *_ = self._run(_scripts.GREET, [SENTINEL, MEMBERS], *words)
         return incarnation, now_us, identity
 
     def initialise(self, quarantine_ms: int, floor: int) -> bytes:
         """Return the incarnation record."""
         words = (self._size, quarantine_ms, floor, b"")
-        incarnation: bytes = self._run(_scripts.INIT, [SENTINEL], *words)[0]
+        incarnation: bytes = self._run(_scripts.INIT, [SENTINEL, MEMBERS], *words)[0]
         return incarnation
 
     def acquire(self, claim: Claim, ballot: int, expected: ExpectedIncarnation) -> tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""Searches, and wrong variants: elections (R31, R32), stray clients (R12a), first uses (R12b)."""
+"""Searches and wrong variants: elections (R31, R32), strays (R12a), first uses (R12b), lists (R12c)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from tests.simulation import (
     election_world,
     first_use_variants,
     first_use_world,
+    lists_variants,
+    lists_world,
     stray_variants,
     stray_world,
 )
@@ -36,6 +38,7 @@ WORLDS: Final = {
     "election": (election_world.World, "told"),
     "stray": (stray_world.World, "holds"),
     "first use": (first_use_world.World, "holds"),
+    "lists": (lists_world.World, "holds"),
 }
 """What is searched, and what of a run the seed decides beside its counts."""
 
@@ -43,6 +46,7 @@ VARIANTS: Final = {
     "election": election_variants.VARIANTS,
     "stray": stray_variants.VARIANTS,
     "first use": first_use_variants.VARIANTS,
+    "lists": lists_variants.VARIANTS,
 }
 
 
@@ -61,6 +65,23 @@ def test_a_few_strays() -> None:
 def test_a_few_first_uses() -> None:
     """No lock of an earlier client is forgotten, and nodes that forgot nothing are used at once."""
     assert search(first_use_world.World, range(FEW))["held"] > FEW
+
+
+def test_a_few_lists() -> None:
+    """The list that was used first goes on, and the other one has its turn when that has gone."""
+    assert search(lists_world.World, range(FEW))["first held"] > FEW
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(900)
+def test_many_lists() -> None:
+    """The same, often; and everything that is provided for does happen."""
+    counts = search(lists_world.World, range(2 * MANY))
+    kinds = (
+        "first held", "second held", "second refused", "not acquired", "leaves",
+        "freeze", "flush", "restart", "disconnect",
+    )  # fmt: skip
+    assert [what for what in kinds if not counts[what]] == []
 
 
 @pytest.mark.campaign

@@ -50,11 +50,23 @@ class Server:
         """Greet it when it has run for `age` seconds, in a first use."""
         self.now = self.started + age
         claim = Claim(born_ms=self.ms(self.now), how=BY_USE, label=b"us")
-        words = (b"n", 0 if reads else 3, quarantine_ms, b"", 0, bytes(claim), 0, dated_back_ms, b"001")
+        words = (
+            b"n",
+            0 if reads else 3,
+            quarantine_ms,
+            b"",
+            0,
+            bytes(claim),
+            0,
+            dated_back_ms,
+            b"",
+            b"us",
+            b"001",
+        )
         sent = [word if isinstance(word, bytes) else b"%d" % word for word in words]
         with self.server.clock.one_moment():
-            reply = self.server.run_script(_scripts.GREET.digest, b"1", META, *sent)
-        self.doubt, self.remembers_ms = reply[-2:]
+            reply = self.server.run_script(_scripts.GREET.digest, b"2", META, b"redlock:{members}", *sent)
+        self.doubt, self.remembers_ms = reply[7:9]
         record = parse(reply[2])
         assert record is not None
         return record

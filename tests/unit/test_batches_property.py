@@ -108,7 +108,7 @@ class Play:
                 # A counter lives from its last use, which a release by itself is, too (R11).
                 (key, master.get(key), None if b"fence:{" in key else master.ttl(key))
                 for key in master.keys
-                if not key.endswith(b"{meta}")  # it names the process
+                if not key.endswith((b"{meta}", b"{members}"))  # they name the process
             ]
             self.seen.append((found, owed, unresolved, node.status.state))
 

@@ -12,7 +12,7 @@ import pytest
 from aioredlock_ng import ManagerClosedError
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.tasks import cancelled, cycle, sim
-from tests.unit.traces import PREFIX, SCRIPTS, executed
+from tests.unit.traces import PREFIX, SCRIPTS, executed, locks
 from tests.unit.worlds import each, make, opened, world
 
 META = PREFIX + b"{meta}"
@@ -75,7 +75,7 @@ async def test_a_trial_does_on_each_node_what_locks_do():
         acquires = []
         for node in w.nodes:
             assert Counter(kind for kind, *_ in scripts(node)) == Counter(2 * TRIED.split())
-            assert node.keys == (META,)
+            assert locks(node) == ()
             acquires += [its for its in scripts(node) if its[0] == "acquire"]
         assert len({key for _, key, _ in acquires}) == len({owner for *_, owner in acquires}) == 12
 
@@ -89,7 +89,7 @@ async def test_a_trial_without_a_quarantine(fencing):
         assert checks(findings, "error") == set()
         for node in w.nodes:
             assert ("raise" in kinds(node)) is fencing
-            assert node.keys == ((META,) if fencing else ())
+            assert locks(node) == ()
 
 
 async def test_nodes_in_quarantine_are_diagnosed():
@@ -102,7 +102,7 @@ async def test_nodes_in_quarantine_are_diagnosed():
         assert "3 more will be able to, at once or after the restart quarantine" in findings[0].message
         for node in nodes:
             assert kinds(node) == WITHOUT_A_VOTE
-            assert node.keys == (META,)
+            assert locks(node) == ()
 
 
 async def test_nodes_of_no_quorum_or_of_another():

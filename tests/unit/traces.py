@@ -21,7 +21,7 @@ SCRIPTS = {script.digest: script.name.replace("_", "-") for script in _scripts.A
 SCRIPTS[_scripts.SET_ALL.digest] = "acquire"
 """What the scripts are for: for the digests that are sent."""
 
-MARKS = (b"fence:{", b"slots:{", b"leader:{", b"{meta}")
+MARKS = (b"fence:{", b"slots:{", b"leader:{", b"{meta}", b"{members}")
 """What the keys that outlive a lease have behind the prefix: counters, leaders, the record (R16)."""
 
 SOURCES = {script.source: SCRIPTS[script.digest] for script in _scripts.ALL}

@@ -20,7 +20,7 @@ def incarnation(identity: bytes) -> bytes:
 
 def answer(stored: bytes, identity: bytes) -> list[object]:
     """Return how a server answers to a greeting."""
-    return [b"", stored, 1_700_000_000_000_000, identity, b"master", b"", b"", 0]
+    return [b"", stored, 1_700_000_000_000_000, identity, b"master", b"", b"", 0, b""]
 
 
 @pytest.mark.parametrize("heard", ["nothing since", "the other server"])

@@ -1,0 +1,142 @@
+"""Which servers are the members of a quorum: lists of nodes that disagree are noticed (A4, R12c).
+
+Clients with the lists a, b, x and a, b, y do not exclude each other: x and b may grant a lock to one of them,
+and a and y the same lock to the other.  So with each greeting a client says which servers it uses, by their
+identities, and every node keeps that for as long as a lock of such a client can live.  A client counts all
+servers that it or others use.  Where they are so many that two majorities need not meet, only the first
+2Q - 1 of them count, by the time since when they have been used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, final
+
+from .quarantine import moment, shown_label
+
+ALIVE_MS: Final = 3000
+"""A server is in use while a client has said so not longer ago; clients say it twice a second."""
+
+NOT_USED: Final = 10**15
+"""Stands for the time since when a server has been used that a client lists, and may not use."""
+
+WAITS: Final = NOT_USED - 1
+"""The same for a server that has no vote so far, in the place of one that was used: before any newcomer."""
+
+_RUN_ID: Final = 40
+"""Characters at the beginning of an identity that are the server's ``run_id``."""
+
+_LINE: Final = re.compile(rb"(\S+) (\d+) (\d+) ([^\n]*)\n")
+
+
+@final
+class Member(NamedTuple):
+    """A server that some client uses, as a node has heard it."""
+
+    identity: bytes
+    since_ms: int
+    age_ms: int
+    """How long ago a client has said that it uses the server."""
+    label: bytes
+    """The holder label of that client."""
+
+
+def read_members(lines: bytes, now_ms: int) -> tuple[Member, ...]:
+    """Read what a node has answered."""
+    return tuple(
+        Member(identity, int(since), max(0, now_ms - int(seen)), label)
+        for identity, since, seen, label in _LINE.findall(lines)
+    )
+
+
+def in_its_place(other: Member) -> str:
+    """Say that other clients use another server, and which one."""
+    return (
+        f"other clients use another server in its place, {server_of(other)}: their list of nodes is another "
+        "one, or the server was replaced a moment ago"
+    )
+
+
+def server_of(member: Member) -> str:
+    """Return a server in words: which one, since when, and which client says so."""
+    run_id = member.identity[:_RUN_ID].decode(errors="replace")
+    label = shown_label(member.label)
+    return f"the one with run_id {run_id} (used since {moment(member.since_ms)}, says client {label})"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Which of a client's servers may not vote, and why."""
+
+    others: Mapping[bytes, Member] = field(default_factory=dict)
+    """For each of them: the server that others use in its place, and used first."""
+    strangers: tuple[Member, ...] = ()
+    """The servers in use that this client's list lacks, where its own came first."""
+    disputed: bool = False
+    """Whether a client uses such another server now: the lists of nodes disagree."""
+
+    @property
+    def gist(self) -> tuple[object, ...]:
+        """What of it concerns other nodes when it changes."""
+        return self.others.keys(), self.disputed, {one.identity for one in self.strangers}
+
+
+def _rank(identity: bytes, since_ms: int, foreign: bool) -> tuple[object, ...]:  # noqa: FBT001
+    """Return the place of a server among all.
+
+    Among servers that wait each client puts its own first: another client's may be one that it has not met.
+    """
+    return since_ms, since_ms >= WAITS and foreign, identity
+
+
+def membership(
+    listed: Iterable[bytes],
+    voting: Iterable[bytes],
+    heard: Iterable[Member],
+    since_ms: Mapping[bytes, int],
+    *,
+    quorum: int,
+    life_ms: int,
+) -> Membership:
+    """Decide which servers may vote for a client.
+
+    Args:
+        listed: the identities of the servers that are, or were, behind its list.
+        voting: those of them that would vote, by their incarnation records, or have been there for so long
+            that others which are heard of cannot be those before them.
+        heard: what its nodes have heard of other clients.
+        since_ms: since when each server has been used, as far as is known.
+        quorum: the size of a majority.
+        life_ms: how long a lock of a client lives at most after it was heard of.
+    """
+    own, candidates = set(listed), set(voting)
+    known: dict[bytes, Member] = {}
+    for member in heard:
+        before = known.get(member.identity)
+        if member.age_ms < life_ms and (before is None or member.age_ms < before.age_ms):
+            known[member.identity] = member
+    foreign = {identity: member for identity, member in known.items() if identity not in own}
+    # Those that had a vote, and maybe for a lock that is alive; also of this client's list, where it does not
+    # reach them.
+    used = {identity for identity in known if since_ms.get(identity, NOT_USED) < NOT_USED}
+    every = candidates | used
+    # Any two majorities of so many servers share one: whichever the lists are, they exclude each other.
+    first, late = every, list[bytes]()
+    if len(every) >= 2 * quorum:
+        ranked = sorted(every, key=lambda one: _rank(one, since_ms.get(one, NOT_USED), one in foreign))
+        first = set(ranked[: 2 * quorum - 1])
+        late = sorted(candidates - first)
+    rivals = sorted((known[one] for one in first - candidates), key=lambda member: member.age_ms)
+    others = dict.fromkeys(late, rivals[0]) if late else {}
+    # Not for one that was in a place of this list a moment ago: it was restarted or replaced.  And a shorter
+    # quarantine may end while the last words about such a server are on their way.
+    strange = (member for member in rivals if member.identity in foreign)
+    disputed = bool(late) and any(member.age_ms < ALIVE_MS <= life_ms / 2 for member in strange)
+    alive = [member for member in foreign.values() if member.age_ms < ALIVE_MS]
+    many = len(candidates) + len(alive) >= 2 * quorum and not others
+    return Membership(
+        others, tuple(one for one in alive if many and one.identity not in used & first), disputed
+    )

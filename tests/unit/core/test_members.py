@@ -1,0 +1,95 @@
+"""Which servers may vote beside those that other clients use (R12c)."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioredlock_ng._core.members import ALIVE_MS, Member, Membership, membership, read_members
+from aioredlock_ng._core.quorum import majority
+
+LIFE = 60_000
+SINCE = {b"a": 1, b"b": 1, b"c": 1, b"x": 2, b"y": 3, b"z": 4, b"w": 5}
+
+
+def member(identity: bytes, *, age_ms: int = 0) -> Member:
+    """Return a server that another client uses."""
+    return Member(identity, SINCE.get(identity, 9), age_ms, b"them")
+
+
+def judged(listed: bytes, *others: Member, voting: bytes | None = None, quorum: int = 2) -> Membership:
+    """Return what a client with the list thinks, of servers of one letter each."""
+    letters = [bytes([letter]) for letter in listed]
+    votes = letters if voting is None else [bytes([letter]) for letter in voting]
+    return membership(letters, votes, others, SINCE, quorum=quorum, life_ms=LIFE)
+
+
+@pytest.mark.parametrize(
+    ("listed", "others", "late", "strangers", "disputed"),
+    [
+        (b"abx", [member(b"y")], [], [b"y"], False),
+        (b"aby", [member(b"x")], [b"y"], [], True),
+        (b"abw", [member(b"x")], [b"w"], [], True),
+        (b"aby", [member(b"x", age_ms=ALIVE_MS)], [b"y"], [], False),
+        (b"aby", [member(b"x", age_ms=LIFE)], [], [], False),
+        (b"aby", [member(b"a"), member(b"b")], [], [], False),
+        (b"bya", [member(b"y")], [], [], False),
+    ],
+    ids=["first", "second", "by time", "has gone", "long ago", "the same servers", "in another order"],
+)
+def test_the_list_that_was_used_first_goes_on(
+    listed: bytes, others: list[Member], late: list[bytes], strangers: list[bytes], disputed: bool
+) -> None:
+    """The server of the other one may not vote until no lock can be alive that has the vote of the first."""
+    found = judged(listed, *others)
+    assert (list(found.others), [one.identity for one in found.strangers]) == (late, strangers)
+    assert found.disputed is disputed
+
+
+def test_a_server_that_is_replaced_is_no_disagreement() -> None:
+    """The new one waits for its quarantine, and the old one is heard of no more by then."""
+    assert judged(b"aby", member(b"x"), voting=b"ab") == Membership()
+    assert judged(b"aby", member(b"x", age_ms=LIFE)) == Membership()
+
+
+def test_lists_that_share_enough_need_not_be_equal() -> None:
+    """Of two nodes both are a majority, so that lists which share one exclude each other."""
+    assert judged(b"ax", member(b"y")) == Membership()
+    assert judged(b"abcx", member(b"y"), quorum=3) == Membership()
+    assert list(judged(b"abyz", member(b"c"), member(b"x"), quorum=3).others) == [b"z"]
+
+
+def test_a_server_of_the_list_that_others_use_counts_unreached() -> None:
+    """It may have voted for them a moment ago: b is cut off from this client alone."""
+    assert list(judged(b"aby", member(b"x"), member(b"b"), voting=b"ay").others) == [b"y"]
+
+
+@given(
+    st.lists(st.sets(st.sampled_from("abcdefgh"), min_size=3, max_size=3), min_size=2, max_size=4),
+    st.permutations("abcdefgh"),
+)
+def test_whatever_the_lists_two_majorities_meet(lists: list[set[str]], order: list[str]) -> None:
+    """Clients that have heard of each other's servers exclude each other, or one of them has no majority."""
+    since = {letter.encode(): position for position, letter in enumerate(order)}
+    allowed = []
+    for mine in lists:
+        listed = [letter.encode() for letter in mine]
+        heard = [
+            Member(letter.encode(), since[letter.encode()], 0, b"them") for other in lists for letter in other
+        ]
+        found = membership(listed, listed, heard, since, quorum=majority(3), life_ms=LIFE)
+        allowed.append(set(listed) - found.others.keys())
+    for one, other in itertools.combinations(allowed, 2):
+        assert len(one) < 2 or len(other) < 2 or one & other or len(one | other) < 4
+
+
+def test_lines_that_are_none_are_left_out() -> None:
+    """Another program may have written there."""
+    lines = b"one 5 900 us: a label\nnonsense\ntwo x 3 them\nthree 7 2000 \n"
+    assert read_members(lines, 1000) == (
+        Member(b"one", 5, 100, b"us: a label"),
+        Member(b"three", 7, 0, b""),
+    )

@@ -1,0 +1,177 @@
+"""Clients whose lists of nodes disagree: noticed by both, and the older one goes on (A4, R12c)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from aioredlock_ng import ConfigurationError, LockManager, LockTakenError, QuorumUnavailableError
+from aioredlock_ng.events import Hooks, Misconfigured
+from aioredlock_ng.testing import MemoryNode
+from tests.unit.worlds import LATENCY, make
+
+QUARANTINE = 6.5
+HEARTBEATS = 1.1
+"""Two of them, in seconds."""
+
+
+class Told(Hooks):
+    """Keeps what it is told of wrong lists."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def on_misconfigured(self, event: Misconfigured) -> None:
+        """Keep it."""
+        self.reasons.append(event.reason)
+
+
+def _servers(number: int) -> list[MemoryNode]:
+    return [MemoryNode(latency=LATENCY) for _ in range(number)]
+
+
+async def use(manager: LockManager, name: str = "a") -> None:
+    """Acquire and release a lock at once."""
+    async with manager.lock(name, blocking_timeout=0):
+        pass
+
+
+@contextlib.asynccontextmanager
+async def using(
+    nodes: Sequence[Any], *, label: str = "us", hooks: Told | None = None
+) -> AsyncIterator[LockManager]:
+    """Give a manager over nodes, which its first use starts."""
+    manager = make(
+        nodes, restart_quarantine=QUARANTINE, ttl=QUARANTINE, holder=label, hooks=[hooks or Told()]
+    )
+    async with contextlib.aclosing(manager):
+        yield manager
+
+
+async def test_two_lists_that_differ_in_a_node_are_both_noticed() -> None:
+    """The one that came first is told and goes on; the other one is refused, and told by whom."""
+    a, b, x, y = _servers(4)
+    first, second = Told(), Told()
+    async with using((a, b, x), label="first", hooks=first) as ours:
+        await use(ours)
+        await asyncio.sleep(3)
+        async with using((a, b, y), label="second", hooks=second) as theirs:
+            with pytest.raises(ConfigurationError, match=r"another server in its place.*says client first"):
+                await use(theirs)
+            await asyncio.sleep(HEARTBEATS)
+            await use(ours)
+            assert [reason for reason in first.reasons if "has a server that this list has not" in reason]
+            assert all(y.identity[0] in reason and "second" in reason for reason in first.reasons)
+            assert len(second.reasons) == 1
+            assert x.identity[0] in second.reasons[0]
+            # It may not vote either when the first client has gone, until no lock of that one can be alive.
+            await ours.aclose()
+            await asyncio.sleep(4)
+            await use(theirs, "b")
+            a.freeze()
+            with pytest.raises(QuorumUnavailableError, match="another server in its place"):
+                await use(theirs, "c")
+            a.thaw()
+            await asyncio.sleep(QUARANTINE)
+            a.freeze()
+            await use(theirs, "d")
+            a.thaw()
+
+
+async def test_two_clients_that_begin_together_are_both_noticed() -> None:
+    """Within two heartbeats one of them is refused."""
+    a, b, x, y = _servers(4)
+    async with using((a, b, x)) as one, using((y, b, a)) as other:
+        await asyncio.gather(use(one, "b"), use(other, "c"), return_exceptions=True)
+        await asyncio.sleep(HEARTBEATS)
+        refused = 0
+        for manager in (one, other):
+            try:
+                await use(manager)
+            except ConfigurationError:
+                refused += 1
+        assert refused == 1
+
+
+async def test_equal_lists_are_no_conflict() -> None:
+    """In another order, or the same server under another name."""
+    a, b, c = _servers(3)
+    async with using((a, b, c)) as ours, using((c.wire(), a.wire(), b.wire())) as theirs:
+        await asyncio.sleep(3)
+        await use(ours)
+        await use(theirs)
+
+
+async def test_a_server_is_replaced_behind_its_address() -> None:
+    """Nothing but a quarantine passes: no conflict, not even for clients that connect again one by one."""
+    nodes = _servers(3)
+    told = Told()
+    async with using(nodes, hooks=told) as ours, using(nodes) as theirs:
+        for manager in (ours, theirs):
+            await use(manager)
+        nodes[2].restart()  # another process, and no data: another server, as far as clients can tell
+        for _ in range(20):
+            await use(ours)
+            await use(theirs)
+            await asyncio.sleep(0.5)
+        assert told.reasons == []
+        nodes[0].crash()
+        await use(ours)
+        await use(theirs)
+
+
+async def test_a_list_is_changed_client_by_client() -> None:
+    """The old server is stopped first; then clients with either list exclude each other."""
+    a, b, x, y = _servers(4)
+    y.restart()  # not pristine: it waits
+    async with using((a, b, x)) as old:
+        await use(old)
+        x.crash()
+        async with using((a, b, y)) as new:
+            for _ in range(20):
+                async with old.lock("a", blocking_timeout=0):
+                    with pytest.raises(LockTakenError):
+                        await use(new)
+                await use(new)
+                await asyncio.sleep(0.5)
+            b.freeze()
+            await use(new)
+            with pytest.raises(QuorumUnavailableError):
+                await use(old)
+            b.thaw()
+
+
+async def test_init_ends_the_wait_for_another_list() -> None:
+    """All clients of the old list were stopped, and the operator says so."""
+    a, b, x, y = _servers(4)
+    async with using((a, b, x)) as old:
+        await use(old)
+        await asyncio.sleep(1)
+    async with using((a, b, y)) as new:
+        await new.init(force=True)
+        a.freeze()
+        try:
+            await use(new)
+        except ConfigurationError as error:
+            pytest.fail(str(error))
+
+
+async def test_a_node_that_lost_its_memory_does_not_make_the_other_list_the_first() -> None:
+    """The client that came first tells it since when its servers have been used."""
+    a, b, x, y = _servers(4)
+    async with using((a, b, x)) as ours, using((a, b, y)) as theirs:
+        await use(ours)
+        await asyncio.sleep(HEARTBEATS)
+        a.flush()
+        b.flush()
+        for _ in range(10):
+            with pytest.raises((ConfigurationError, QuorumUnavailableError)):
+                await use(theirs)
+            await asyncio.sleep(1)
+        with pytest.raises(ConfigurationError):
+            await use(theirs)
+        await use(ours)
