@@ -16,9 +16,6 @@ from typing import Final, NamedTuple, final
 
 from .quarantine import moment, shown_label
 
-ALIVE_MS: Final = 3000
-"""A server is in use while a client has said so not longer ago; clients say it twice a second."""
-
 NOT_USED: Final = 10**15
 """Stands for the time since when a server has been used that a client lists, and may not use."""
 
@@ -28,7 +25,7 @@ WAITS: Final = NOT_USED - 1
 _RUN_ID: Final = 40
 """Characters at the beginning of an identity that are the server's ``run_id``."""
 
-_LINE: Final = re.compile(rb"(\S+) (\d+) (\d+) ([^\n]*)\n")
+_LINE: Final = re.compile(rb"(\d+):(\S+) (\d+) (\d+) ([^\n]*)\n")
 
 
 @final
@@ -43,11 +40,12 @@ class Member(NamedTuple):
     """The holder label of that client."""
 
 
-def read_members(lines: bytes, now_ms: int) -> tuple[Member, ...]:
-    """Read what a node has answered."""
+def read_members(lines: bytes, now_ms: int, *, size: int) -> tuple[Member, ...]:
+    """Read what a node has answered, as far as it is of clients with so many nodes."""
     return tuple(
         Member(identity, int(since), max(0, now_ms - int(seen)), label)
-        for identity, since, seen, label in _LINE.findall(lines)
+        for nodes, identity, since, seen, label in _LINE.findall(lines)
+        if int(nodes) == size
     )
 
 
@@ -63,7 +61,8 @@ def server_of(member: Member) -> str:
     """Return a server in words: which one, since when, and which client says so."""
     run_id = member.identity[:_RUN_ID].decode(errors="replace")
     label = shown_label(member.label)
-    return f"the one with run_id {run_id} (used since {moment(member.since_ms)}, says client {label})"
+    since = f"used since {moment(member.since_ms)}" if member.since_ms < WAITS else "not used so far"
+    return f"the one with run_id {run_id} ({since}, says client {label})"
 
 
 @final
@@ -100,6 +99,7 @@ def membership(
     *,
     quorum: int,
     life_ms: int,
+    alive_ms: int,
 ) -> Membership:
     """Decide which servers may vote for a client.
 
@@ -111,6 +111,7 @@ def membership(
         since_ms: since when each server has been used, as far as is known.
         quorum: the size of a majority.
         life_ms: how long a lock of a client lives at most after it was heard of.
+        alive_ms: for how long a server counts as in use by a client that has told of it.
     """
     own, candidates = set(listed), set(voting)
     known: dict[bytes, Member] = {}
@@ -134,8 +135,8 @@ def membership(
     # Not for one that was in a place of this list a moment ago: it was restarted or replaced.  And a shorter
     # quarantine may end while the last words about such a server are on their way.
     strange = (member for member in rivals if member.identity in foreign)
-    disputed = bool(late) and any(member.age_ms < ALIVE_MS <= life_ms / 2 for member in strange)
-    alive = [member for member in foreign.values() if member.age_ms < ALIVE_MS]
+    disputed = bool(late) and any(member.age_ms < alive_ms <= life_ms / 2 for member in strange)
+    alive = [member for member in foreign.values() if member.age_ms < alive_ms]
     many = len(candidates) + len(alive) >= 2 * quorum and not others
     return Membership(
         others, tuple(one for one in alive if many and one.identity not in used & first), disputed

@@ -78,7 +78,7 @@ class Claim:
     """Which quorum a node belongs to, since when, and by which client (R12a).
 
     Every incarnation record that the clients of a quorum write has the same claim.  It ranks two quorums of
-    different size.  Two of one size share the older claim: their lists may differ unnoticed (A4).
+    different size.  Two of one size share the older claim; their members tell them apart (R12c).
     """
 
     born_ms: int = 0

@@ -23,12 +23,13 @@ floor only rises, and never beyond what the node would choose itself at that mom
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 from .fencing import FLOOR_AHEAD_MS, RAISE_AHEAD_MS, SHIFT
-from .members import ALIVE_MS, NOT_USED, WAITS, Member, Membership, membership
+from .members import NOT_USED, WAITS, Member, Membership, membership
 from .quarantine import (
     BY_INIT,
     BY_USE,
@@ -49,8 +50,12 @@ CATCHING_UP_MS: Final = FLOOR_AHEAD_MS - RAISE_AHEAD_MS
 LONGEST_CLOSED_MS: Final = wait_ms(LONGEST_TTL_MS) + TAKING_BACK_MS
 """For so long a quorum is closed at most when it takes a node back."""
 
-SETTLED: Final = 2 * ALIVE_MS / 1000
-"""Seconds after which a server that others use cannot be the one that was in this place before."""
+HEARTBEAT: Final = 0.5
+"""Seconds between two greetings of a node, if nothing else is said."""
+
+ALIVE: Final = 6
+"""Heartbeats for which a server counts as in use by a client that has told so.  A client tells of a dead one
+for as long as it keeps its connection, which is one less."""
 
 MAX_SERVERS: Final = 16
 """Servers of one name that are remembered; restarts and failovers make new ones."""
@@ -81,8 +86,6 @@ class _NodeView:
     """For how long a node without a record is known to have forgotten nothing (R12b)."""
     identity: bytes = b""
     """Of its server."""
-    members: tuple[Member, ...] = ()
-    """The servers that clients use, as the node has heard."""
     met_at: float = 0.0
     """When this server was first heard in its place."""
     closed_until: float = 0.0
@@ -118,6 +121,7 @@ class QuorumView:
         prefix: bytes = b"",
         label: bytes = b"",
         read_only: bool = False,
+        heartbeat: float = HEARTBEAT,
     ) -> None:
         self.key = key
         self.size = size
@@ -138,6 +142,13 @@ class QuorumView:
         """The servers that are, or were, behind the list, the last one that answered last."""
         self._since_ms: dict[bytes, int] = {}
         """Since when each server has been used that a node has named."""
+        self._alive_ms = math.ceil(ALIVE * heartbeat * 1000)
+        self._heard: dict[bytes, tuple[Member, float]] = {}
+        """The servers that clients have told of, and when they did so last, by this client's clock."""
+        self._initialised_ms = 0
+        """The latest `init` of a node, in Unix milliseconds by its clock."""
+        self._strange_since: dict[bytes, float] = {}
+        """Since when others have used the servers that the list lacks."""
         self.members = Membership()
         """Which servers of the list may not vote, since others use another one in their place (R12c)."""
         self.conflict = False
@@ -171,19 +182,8 @@ class QuorumView:
         """Take note of the incarnation record that a node answered with; empty where it has none."""
         incarnation, before = parse(stored), self._views.get(node)
         found = incarnation or parse_any(stored)
-        view = _NodeView(found, incarnation is not None, heard_at, time_ms, remembers_ms, identity, members)
-        for member in members:
-            since = self._since_ms.get(member.identity, member.since_ms)
-            self._since_ms[member.identity] = min(since, member.since_ms)
-        self._listed.pop(identity, None)
-        self._listed[identity] = None
-        if len(self._listed) > MAX_SERVERS * self.size:
-            del self._listed[next(iter(self._listed))]
-        same = before is not None and before.identity == identity
-        view.met_at = before.met_at if before is not None and same else heard_at
-        # A server that was restarted, or replaced, waits in the place of the one before it.
-        if before is not None and self._since_ms.get(before.identity, NOT_USED) < NOT_USED:
-            self._since_ms.setdefault(identity, WAITS)
+        view = _NodeView(found, incarnation is not None, heard_at, time_ms, remembers_ms, identity)
+        self._note_members(view, before, members)
         if stored:
             self._dated_back_ms.pop(node, None)
         # Of what was known before, three things outlive an answer: whose the node was, for a moment after it
@@ -233,22 +233,65 @@ class QuorumView:
             longest_ms = max(self.quarantine_ms, view.incarnation.quarantine_ms)
             view.closed_until = max(view.closed_until, view.heard_at + wait_ms(longest_ms) / 1000)
 
+    def _note_members(self, view: _NodeView, before: _NodeView | None, members: tuple[Member, ...]) -> None:
+        """Note which servers clients have told a node of, and which one it is itself (R12c)."""
+        # An operator's statement: no lock of any list can be alive.
+        claim = view.claim
+        if claim is not None and claim.how == BY_INIT and claim.born_ms > self._initialised_ms:
+            self._initialised_ms = claim.born_ms
+            self._heard.clear()
+        # It outlives the node that has told it.
+        for member in members:
+            seen_at, known = view.heard_at - member.age_ms / 1000, self._heard.get(member.identity)
+            self._heard[member.identity] = (member, seen_at if known is None else max(seen_at, known[1]))
+            since = self._since_ms.get(member.identity, member.since_ms)
+            self._since_ms[member.identity] = min(since, member.since_ms)
+        self._listed.pop(view.identity, None)
+        self._listed[view.identity] = None
+        if len(self._listed) > MAX_SERVERS * self.size:
+            del self._listed[next(iter(self._listed))]
+        same = before is not None and before.identity == view.identity
+        view.met_at = before.met_at if before is not None and same else view.heard_at
+        # A server that was restarted, or replaced, waits in the place of the one before it.
+        if before is not None and self._since_ms.get(before.identity, NOT_USED) < NOT_USED:
+            self._since_ms.setdefault(view.identity, WAITS)
+
     def _judge_members(self) -> None:
         """Find out which servers may vote beside those that other clients use (R12c)."""
         # Without a quarantine a server that was restarted votes beside the one that it was.
         if self.read_only or not self.quarantine_ms:
             return
-        heard = [member for view in self._reached() for member in view.members]
-        named = {*(member.identity for member in heard), *(view.identity for view in self._views.values())}
+        life_ms, now = wait_ms(self.quarantine_ms), max(view.heard_at for view in self._views.values())
+        self._heard = {
+            one: (member, seen_at)
+            for one, (member, seen_at) in self._heard.items()
+            if (now - seen_at) * 1000 < life_ms
+        }
+        heard = [
+            member._replace(age_ms=max(0, round((now - seen_at) * 1000)))
+            for member, seen_at in self._heard.values()
+        ]
+        named = {*self._heard, *(view.identity for view in self._views.values())}
         self._since_ms = {one: since for one, since in self._since_ms.items() if one in named}
-        self.members = membership(
+        found = membership(
             self._listed,
-            {*self._voting(), *self._settled()},
+            {*self._voting(), *self._settled(now)},
             heard,
             self._since_ms,
             quorum=majority(self.size),
-            life_ms=wait_ms(self.quarantine_ms),
+            life_ms=life_ms,
+            alive_ms=self._alive_ms,
         )
+        # Only those that stay: a server that was restarted is known to another client a moment earlier.
+        strange = {one.identity: self._strange_since.get(one.identity, now) for one in found.strangers}
+        self._strange_since = strange
+        stay = tuple(one for one in found.strangers if strange[one.identity] <= now - self._settles)
+        self.members = replace(found, strangers=stay)
+
+    @property
+    def _settles(self) -> float:
+        """Seconds after which a server that others use cannot be the one that was in this place before."""
+        return 2 * self._alive_ms / 1000
 
     def _voting(self) -> list[bytes]:
         """Return the servers that vote by their records."""
@@ -261,25 +304,27 @@ class QuorumView:
             and view.identity == view.incarnation.identity != UNKNOWN_IDENTITY
         ]
 
-    def _settled(self) -> list[bytes]:
+    def _settled(self, now: float) -> list[bytes]:
         """Return the servers of the list that had been met before those others came that are in use now."""
-        before = max((view.heard_at for view in self._views.values()), default=0.0) - SETTLED
+        before = now - self._settles
         return [v.identity for v in self._reached() if v.met_at <= before and v.identity != UNKNOWN_IDENTITY]
 
     def used(self) -> bytes:
         """Return the servers that the client uses, for its greetings: what other clients are told."""
-        if self.read_only or not self.quarantine_ms:
+        # A client of another size is none of this quorum (R12a).
+        if self.read_only or not self.quarantine_ms or self.belongs_elsewhere:
             return b""
         listed = {view.identity for view in self._reached()} - {UNKNOWN_IDENTITY}
         voting = set(self._voting())
         # The servers that may not vote are told as well, so that other clients notice.
         told = [(one, self._used_since(one, voting)) for one in sorted(listed)]
-        return b" ".join(b"%b %d" % pair for pair in told)
+        return b" ".join(b"%d:%b %d" % (self.size, *pair) for pair in told)
 
     def _used_since(self, identity: bytes, voting: Container[bytes]) -> int:
         """Return since when a server of the list has been used; 0: since now."""
         since = self._since_ms.get(identity, NOT_USED)
-        if identity in self.members.others:
+        # It may not vote; or none may, of a client that is refused.
+        if identity in self.members.others or (self.members.disputed and since >= WAITS):
             return NOT_USED
         if identity not in voting:
             return since if since == WAITS else NOT_USED
@@ -297,9 +342,8 @@ class QuorumView:
     def _needed(self) -> int:
         """How many nodes have to be read before a record is written."""
         # No node has a record so far: perhaps the first use of all, which need not wait then (R12b).
-        if self._claim is None and self.starting and self.quarantine_ms:
-            return self.size
-        return majority(self.size)
+        may_date_back = self.quarantine_ms and all(view.remembers_ms for view in self._reached())
+        return self.size if self._claim is None and self.starting and may_date_back else majority(self.size)
 
     def _reached(self) -> Iterator[_NodeView]:
         return (view for view in self._views.values() if view.reached)
@@ -364,7 +408,8 @@ class QuorumView:
             reached = list(self._reached())
             born_ms = max((view.time_ms for view in reached), default=0)
             self._claim = Claim(born_ms=born_ms, how=BY_USE, label=self.label)
-            if len(reached) == self.size:
+            # One node alone may have the place of one that has voted.
+            if len(reached) == self.size > 1:
                 least = min(view.remembers_ms for view in reached)
                 self._dated_back_ms = dict.fromkeys(self._views, least)
         return self._claim

@@ -216,8 +216,10 @@ class Greeting:
 
     def read_only(self, nonce: bytes) -> Command:
         """Build a greeting that writes no record."""
-        told = (self._view.used(), self._view.label)
-        return self._built(_scripts.GREET, (nonce, b"0", b"0", b"", b"0", b"", b"0", b"0", *told))
+        view = self._view
+        told = (view.used(), view.label)
+        args = (nonce, b"0", b"%d" % view.quarantine_ms, b"", b"0", b"", b"0", b"0", *told)
+        return self._built(_scripts.GREET, args)
 
     def still_matches(self, expected: ExpectedIncarnation, reply: list[object]) -> bool:
         """Whether a greeting was answered by the same server, with the incarnation record that was expected.
@@ -277,7 +279,7 @@ class Greeting:
             time_ms=time_us // 1000,
             remembers_ms=remembers_ms,
             identity=identity,
-            members=read_members(members, time_us // 1000),
+            members=read_members(members, time_us // 1000, size=self._view.size),
         )
         changed = changed or before != self._view.members.gist
         # A stray node that was emptied meanwhile still belongs to the other quorum.

@@ -1,6 +1,6 @@
 -- The older quorum takes a node back that a stray client has used, and grants nothing for as long as a lock of the
 -- other quorum may live (R12a).
--- KEYS[1]  the incarnation record
+-- KEYS[1]  the incarnation record; KEYS[2] is not used
 -- ARGV[1]  a nonce, as in greet.lua
 -- ARGV[2]  how many nodes the client has
 -- ARGV[3]  its quarantine, milliseconds

@@ -13,7 +13,7 @@ from .._core.command import milliseconds
 from .._core.fencing import floor_at
 from .._core.members import Member, server_of
 from .._core.quorum import majority
-from .._core.quorum_view import QuorumView
+from .._core.quorum_view import HEARTBEAT, QuorumView
 from .._local.runner import current_runners
 from .._log import report
 from .._node import Node, NodeEnv, NodeState, TimeSample
@@ -362,4 +362,5 @@ def quorum_view_of(session: Session, *, read_only: bool) -> QuorumView | None:
         prefix=options.prefix,
         label=session.holder.encode(),
         read_only=read_only,
+        heartbeat=max(HEARTBEAT, session.node_timeout),
     )

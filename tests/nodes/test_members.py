@@ -30,7 +30,7 @@ def nodes4() -> Iterator[LocalNodes]:
 def using(urls: Sequence[str], label: str) -> LockManager:
     """Return a manager over these servers."""
     return LockManager(
-        urls, prefix="lists:", restart_quarantine=QUARANTINE, ttl=QUARANTINE, node_timeout=2, holder=label
+        urls, prefix="lists:", restart_quarantine=QUARANTINE, ttl=QUARANTINE, node_timeout=0.5, holder=label
     )
 
 

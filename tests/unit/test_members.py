@@ -17,6 +17,8 @@ from tests.unit.worlds import LATENCY, make
 QUARANTINE = 6.5
 HEARTBEATS = 1.1
 """Two of them, in seconds."""
+SETTLED = 7.0
+"""Seconds after which a server that others use cannot be one that was in this list before."""
 
 
 class Told(Hooks):
@@ -62,7 +64,7 @@ async def test_two_lists_that_differ_in_a_node_are_both_noticed() -> None:
         async with using((a, b, y), label="second", hooks=second) as theirs:
             with pytest.raises(ConfigurationError, match=r"another server in its place.*says client first"):
                 await use(theirs)
-            await asyncio.sleep(HEARTBEATS)
+            await asyncio.sleep(SETTLED)
             await use(ours)
             assert [reason for reason in first.reasons if "has a server that this list has not" in reason]
             assert all(y.identity[0] in reason and "second" in reason for reason in first.reasons)
@@ -175,3 +177,53 @@ async def test_a_node_that_lost_its_memory_does_not_make_the_other_list_the_firs
         with pytest.raises(ConfigurationError):
             await use(theirs)
         await use(ours)
+
+
+async def test_a_refused_list_does_not_come_first_when_a_server_of_the_other_returns() -> None:
+    """Of its servers none is told as used while it is refused, although some of them are not late."""
+    a, b, x, y, z = _servers(5)
+    async with using((a, b, x)) as ours, using((a, y, z)) as theirs:
+        await use(ours)
+        x.crash()
+        await asyncio.sleep(2)
+        with pytest.raises(ConfigurationError):
+            await use(theirs)
+        x.restart()
+        for _ in range(10):
+            await asyncio.sleep(1.5)
+            await use(ours)
+            with pytest.raises(ConfigurationError):
+                await use(theirs)
+
+
+async def test_what_a_node_has_told_outlives_it() -> None:
+    """The first client holds by x and b, of which the second one reaches none; a has told of x, and ends."""
+    a, b, x, y = _servers(4)
+    wires = [a.wire(), b.wire(), x.wire()]
+    async with using(wires) as ours, using((a, b, y)) as theirs:
+        await use(ours)
+        await asyncio.sleep(HEARTBEATS)
+        wires[1].cut()
+        lease = await ours.lock("held").acquire()
+        with pytest.raises(ConfigurationError):
+            await use(theirs)
+        a.crash()
+        for _ in range(20):
+            with pytest.raises((ConfigurationError, QuorumUnavailableError)):
+                await use(theirs, "held")
+            await asyncio.sleep(0.1)
+        wires[1].mend()
+        await lease.release()
+
+
+async def test_a_clock_that_goes_back_keeps_no_server_alive() -> None:
+    """What a node has noted in its future counts from now on."""
+    nodes = _servers(3)
+    async with using(nodes) as ours:
+        await use(ours)
+        nodes[2].restart()
+        await asyncio.sleep(QUARANTINE + HEARTBEATS)
+        nodes[1].step_clock(-60)
+        await asyncio.sleep(QUARANTINE + HEARTBEATS)
+        async with using(nodes) as fresh:
+            await use(fresh)

@@ -1,6 +1,6 @@
 -- What this server says of itself, to prove that it has forgotten nothing since it was started (R12b).
 -- The commands after which locks may be missing, or that hide the calls of such a command.  Of CONFIG it is RESETSTAT;
--- old servers count all of CONFIG together.  A server that was asked for its data may have become the master by a failover.
+-- old servers count all of CONFIG together.  PSYNC and SYNC: it has, or had, a replica, and FAILOVER may have made it the master.
 local FORGETFUL = {flushall = true, flushdb = true, swapdb = true, debug = true, replicaof = true, slaveof = true,
   failover = true, psync = true, sync = true, config = 'resetstat'}
 -- For how long nothing it was told is missing, in ms: 0, and why, where it cannot tell.

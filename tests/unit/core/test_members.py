@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioredlock_ng._core.members import ALIVE_MS, Member, Membership, membership, read_members
+from aioredlock_ng._core.members import Member, Membership, membership, read_members
 from aioredlock_ng._core.quorum import majority
 
 LIFE = 60_000
+ALIVE_MS = 3_000
 SINCE = {b"a": 1, b"b": 1, b"c": 1, b"x": 2, b"y": 3, b"z": 4, b"w": 5}
 
 
@@ -24,7 +25,7 @@ def judged(listed: bytes, *others: Member, voting: bytes | None = None, quorum: 
     """Return what a client with the list thinks, of servers of one letter each."""
     letters = [bytes([letter]) for letter in listed]
     votes = letters if voting is None else [bytes([letter]) for letter in voting]
-    return membership(letters, votes, others, SINCE, quorum=quorum, life_ms=LIFE)
+    return membership(letters, votes, others, SINCE, quorum=quorum, life_ms=LIFE, alive_ms=ALIVE_MS)
 
 
 @pytest.mark.parametrize(
@@ -80,16 +81,16 @@ def test_whatever_the_lists_two_majorities_meet(lists: list[set[str]], order: li
         heard = [
             Member(letter.encode(), since[letter.encode()], 0, b"them") for other in lists for letter in other
         ]
-        found = membership(listed, listed, heard, since, quorum=majority(3), life_ms=LIFE)
+        found = membership(listed, listed, heard, since, quorum=majority(3), life_ms=LIFE, alive_ms=ALIVE_MS)
         allowed.append(set(listed) - found.others.keys())
     for one, other in itertools.combinations(allowed, 2):
         assert len(one) < 2 or len(other) < 2 or one & other or len(one | other) < 4
 
 
 def test_lines_that_are_none_are_left_out() -> None:
-    """Another program may have written there."""
-    lines = b"one 5 900 us: a label\nnonsense\ntwo x 3 them\nthree 7 2000 \n"
-    assert read_members(lines, 1000) == (
+    """Another program may have written there; and clients of another size are not of this quorum."""
+    lines = b"3:one 5 900 us: a label\nnonsense\n3:two x 3 them\n5:four 1 2 them\n3:three 7 2000 \n"
+    assert read_members(lines, 1000, size=3) == (
         Member(b"one", 5, 100, b"us: a label"),
         Member(b"three", 7, 0, b""),
     )
