@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, final
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection, parse_url
 from redis.exceptions import RedisError
@@ -51,13 +51,27 @@ def names_redis_sentinels(url: str) -> bool:
     return url.partition("://")[0].endswith(REDIS_SENTINEL_MARK)
 
 
+def _split(url: str) -> SplitResult:
+    """Split a URL into its parts; raises `ValueError` for an address that is none.
+
+    Newer Pythons refuse the address of several hosts if an IPv6 address is among them.
+    """
+    if not names_redis_sentinels(url):
+        return urlsplit(url)
+    scheme, _, rest = url.partition("://")
+    address = re.split("[/?#]", rest, maxsplit=1)[0]
+    for host in address.rpartition("@")[2].split(","):
+        urlsplit(f"//{host}")
+    return urlsplit(f"{scheme}://{rest[len(address) :]}")._replace(netloc=address)
+
+
 def masked(url: str) -> str:
     """Return `url` without user, password and query; parts that may hold a secret are left out."""
     scheme, separator, _ = url.partition("://")
     if not separator or not _SCHEME.fullmatch(scheme):
         return "<not a URL>" if "@" in url or "?" in url else ascii(url)
     try:
-        parts = urlsplit(url)
+        parts = _split(url)
     except ValueError:
         return f"{scheme}://<not an address>"
     # Where an unescaped '?', '/' or '#' of a password ends the address too early, its '@' comes later.
@@ -169,7 +183,7 @@ class NodeUrl:
 
 def _service(url: str) -> tuple[Service, str]:
     """Split a Redis Sentinel URL into its service, and the URL of a master of unknown address."""
-    parts = urlsplit(url)
+    parts = _split(url)
     login, at, hosts = parts.netloc.rpartition("@")
     name, _, database = parts.path.lstrip("/").partition("/")
     options = parse_qsl(parts.query)
