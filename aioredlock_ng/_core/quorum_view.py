@@ -330,6 +330,17 @@ class QuorumView:
             return since if since == WAITS else NOT_USED
         return since if since < WAITS else 0
 
+    def strangers(self) -> list[Member]:
+        """Return the servers that clients use now and the list lacks, as soon as all its own are known."""
+        if sum(1 for _ in self._reached()) < self.size:
+            return []
+        since = max(view.heard_at for view in self._views.values()) - self._alive_ms / 1000
+        return [
+            member
+            for member, seen_at in self._heard.values()
+            if seen_at > since and member.since_ms < WAITS and member.identity not in self._listed
+        ]
+
     def other_than(self, identity: bytes) -> Member | None:
         """Return the server that others use in place of this one; None if it may vote."""
         return self.members.others.get(identity)

@@ -231,6 +231,7 @@ class BaseNode(Node):
             doubt="" if self._greeting is None else self._greeting.eligibility.doubt,
             conflict="" if self._greeting is None else self._greeting.conflict,
             belongs_elsewhere=self._belongs_elsewhere,
+            strangers=() if self._greeting is None else self._greeting.strangers,
             unusable=self._unusable,
         )
 

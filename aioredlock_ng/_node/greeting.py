@@ -13,7 +13,7 @@ from typing import Final, cast, final
 from .. import _scripts
 from .._core.command import Command, Purpose, Reply, Script, Silence
 from .._core.keyspace import MARKS, marks_begin, members_key
-from .._core.members import in_its_place, read_members
+from .._core.members import in_its_place, read_members, server_of
 from .._core.quarantine import (
     NO_INCARNATION,
     UNKNOWN_IDENTITY,
@@ -129,6 +129,11 @@ class Greeting:
             return ""
         other = self._view.other_than(self._identity)
         return self._other_quorum if self._view.is_stray(self) else in_its_place(other) if other else ""
+
+    @property
+    def strangers(self) -> tuple[str, ...]:
+        """The servers that clients use and the list lacks, in words; for reports."""
+        return tuple(map(server_of, self._view.strangers()))
 
     def belongs_elsewhere(self, now: float) -> bool:
         """Whether a node of the quorum belongs to another one, or did a moment ago."""

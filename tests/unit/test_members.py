@@ -227,3 +227,17 @@ async def test_a_clock_that_goes_back_keeps_no_server_alive() -> None:
         await asyncio.sleep(QUARANTINE + HEARTBEATS)
         async with using(nodes) as fresh:
             await use(fresh)
+
+
+@pytest.mark.parametrize("list_", ["first", "second"])
+async def test_a_diagnosis_names_the_server_that_the_list_lacks(list_: str) -> None:
+    """Of the list that differs from that of the clients; without one of its own it finds nothing."""
+    a, b, x, y = _servers(4)
+    async with using((a, b, x), label="first") as ours:
+        await use(ours)
+        await asyncio.sleep(HEARTBEATS)
+        async with using((a, b, x if list_ == "first" else y)) as doctor:
+            findings = [one for one in await doctor.diagnose() if one.check == "identity"]
+            wrong = [one.message for one in findings if one.level == "error"]
+            assert len(wrong) == (list_ == "second")
+            assert all(x.identity[0] in message and "says client first" in message for message in wrong)

@@ -91,6 +91,8 @@ class NodeFacts:
     """Seconds until its restart quarantine ends; None when there is none."""
     belongs_elsewhere: bool = False
     """Whether it or another node is another quorum's, or was a moment ago (R12a)."""
+    strangers: tuple[str, ...] = ()
+    """The servers that clients use and this list lacks, in words (R12c)."""
     without_vote: bool = False
     """Whether it has no vote for now: only what needs none was tried."""
     failures: tuple[tuple[str, str], ...] = ()

@@ -87,6 +87,7 @@ async def _gather(session: Session, number: int) -> NodeFacts:
         incarnation=incarnation,
         votes_in=status.votes_in,
         belongs_elsewhere=status.belongs_elsewhere,
+        strangers=status.strangers,
         without_vote=not voting,
         failures=trial.failures,
         lacking=trial.lacking,

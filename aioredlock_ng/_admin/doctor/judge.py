@@ -104,6 +104,9 @@ def _identity(facts: Facts) -> Iterator[Finding]:
     for node in facts.nodes:
         if node.other_run_ids:
             yield bad(node, "identity", "error", SEVERAL_SERVERS, ONE_SERVER_EACH)
+    for stranger in sorted({stranger for node in facts.nodes for stranger in node.strangers}):
+        message = f"clients use a server that is not in this list, {stranger}: their lists differ (A4)"
+        yield bad(None, "identity", "error", message, _COMPARE)
     unknown = [node.name for node in facts.nodes if node.run_id is None and not node.down]
     if unknown:
         message = f"could not be checked: whether {', '.join(unknown)} are different servers"
