@@ -259,7 +259,7 @@ class QuorumView:
     def _judge_members(self) -> None:
         """Find out which servers may vote beside those that other clients use (R12c)."""
         # Without a quarantine a server that was restarted votes beside the one that it was.
-        if self.read_only or not self.quarantine_ms:
+        if self.read_only or not self.quarantine_ms or not self._views:
             return
         life_ms, now = wait_ms(self.quarantine_ms), max(view.heard_at for view in self._views.values())
         self._heard = {

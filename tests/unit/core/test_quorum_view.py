@@ -169,6 +169,13 @@ def test_a_record_is_dated_back_once(event: str) -> None:
     assert view.dated_back_ms(1) == (70_000 if event == "none" else 0)
 
 
+def test_a_view_that_has_heard_no_node_judges_none() -> None:
+    """A manager that only read so far takes part before a node has answered."""
+    view = QuorumView(b"{meta}", 3, 60_000, read_only=True)
+    view.take_part()
+    assert not view.may_write
+
+
 # -- one floor for nodes that forgot together ------------------------------------------------------------
 
 
