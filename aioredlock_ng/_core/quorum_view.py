@@ -51,7 +51,8 @@ LONGEST_CLOSED_MS: Final = wait_ms(LONGEST_TTL_MS) + TAKING_BACK_MS
 """For so long a quorum is closed at most when it takes a node back."""
 
 HEARTBEAT: Final = 0.5
-"""Seconds between two greetings of a node, if nothing else is said."""
+"""Seconds between checks of a connection, which greet the node, or a `node_timeout` where that is longer.  A
+node that answered nothing since the last check, although something was asked, is SUSPECT."""
 
 ALIVE: Final = 6
 """Heartbeats for which a server counts as in use by a client that has told so.  A client tells of a dead one

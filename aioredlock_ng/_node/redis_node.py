@@ -12,6 +12,7 @@ from typing import Final, final
 from .._core.command import Command, Proof, Purpose, Receiver, Reply, Silence
 from .._core.keyspace import hash_tag, no_tag
 from .._core.policy import RetryPolicy
+from .._core.quorum_view import HEARTBEAT
 from .._core.rights import NOTICE_RIGHTS, channel_rule
 from .._log import report
 from . import NodeState
@@ -26,10 +27,6 @@ from .probe import Probe, WriteProbe, write_probe
 
 RECONNECT: Final = RetryPolicy(base=0.05, cap=0.5)
 """Seconds between attempts to reach a node that is down: jittered, so that clients do not march in step."""
-
-HEARTBEAT: Final = 0.5
-"""Seconds between checks of a connection, or a `node_timeout` where that is longer.  A node that answered
-nothing since the last check, although something was asked, is SUSPECT."""
 
 GIVE_UP_AFTER: Final = 5
 """Heartbeats without any answer after which a connection is given up and made again."""

@@ -25,9 +25,8 @@ local function answer(record)
   if record == '' then
     age = remembers_for()
   elseif server == me and tonumber(ready) > ms then
-    age, doubt = remembers_for()
-    doubt = doubt or age < wait(tonumber(span)) and 'it has run for less than its quarantine' or ''
-    age = 0
+    local run, why = remembers_for()
+    doubt = why or run < wait(tonumber(span)) and 'it has run for less than its quarantine' or ''
   end
   local used = members(KEYS[2], ARGV[9], ARGV[10], ms, math.max(wait(tonumber(span or 0)), wait(quarantine), 3000))
   return {ARGV[11], ARGV[1], record, us, me, role, refused, doubt, age, used}

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,7 +20,7 @@ from typing import Any, Final
 from aioredlock_ng import ConfigurationError, ExtensionPolicy, LockError, LockManager
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from tests.simulation import searching
-from tests.simulation.searching import ViolationError
+from tests.simulation.searching import ViolationError, judge_exclusion
 
 NAME: Final = "a"
 
@@ -95,7 +94,7 @@ class World(searching.World):
             for node in nodes:
                 for wire in node.wires:
                     wire.mend()
-        self._judge()
+        judge_exclusion(self.holds, Rule.EXCLUSION)
 
     async def _come(
         self,
@@ -165,9 +164,3 @@ class World(searching.World):
         if kind == "delete":
             await asyncio.sleep(NOTICED)
         await asyncio.sleep(draw.choice((draw.uniform(0, 1), draw.uniform(0, 1.3 * self.quarantine))))
-
-    def _judge(self) -> None:
-        holds = sorted(self.holds, key=lambda hold: hold.began)
-        for one, other in itertools.pairwise(holds):
-            if other.began < one.ended:
-                raise ViolationError(Rule.EXCLUSION, f"{one}, {other}")

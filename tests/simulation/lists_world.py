@@ -19,8 +19,9 @@ from typing import Final
 
 from aioredlock_ng import ConfigurationError, ExtensionPolicy, LockError, LockManager
 from aioredlock_ng.testing import MemoryNode, SimLoop
+from aioredlock_ng.testing._memory_wire import Wire
 from tests.simulation import searching
-from tests.simulation.searching import ViolationError
+from tests.simulation.searching import ViolationError, judge_exclusion
 
 NAME: Final = "a"
 
@@ -59,6 +60,7 @@ class World(searching.World):
         self.quarantine = self.draw.choice((6.5, 9.0))
         self.holds: list[Hold] = []
         self._gone: set[str] = set()
+        self._wires: dict[str, list[Wire]] = {}
 
     def __str__(self) -> str:
         return f"{self.size} nodes, {self.others} others, {self.quarantine} s; {dict(self.counts)}"
@@ -82,13 +84,10 @@ class World(searching.World):
             await asyncio.sleep(CALM)
             self._over = True
             await asyncio.sleep(3 * self.quarantine)
-            for wire in itertools.chain.from_iterable(node.wires for node in pool):
-                if not leaves:
-                    wire.mend()
             await self._judge_end(ours, theirs, leaves=leaves)
             for wire in itertools.chain.from_iterable(node.wires for node in pool):
                 wire.mend()
-        self._judge_holds()
+        judge_exclusion(self.holds, Rule.EXCLUSION)
 
     async def _client(
         self,
@@ -98,7 +97,7 @@ class World(searching.World):
         nodes: list[MemoryNode],
     ) -> LockManager:
         wires = [node.wire() for node in self.draw.sample(nodes, len(nodes))]
-        self._wires = getattr(self, "_wires", {}) | {name: wires}
+        self._wires[name] = wires
         manager = LockManager(
             wires,
             clock=SimLoop.running().clock,
@@ -148,12 +147,6 @@ class World(searching.World):
         while not self._over:
             await asyncio.sleep(draw.uniform(0.5, 3))
             await self._strike(draw.choice(self.nodes), draw.choice(kinds), 1.0)
-
-    def _judge_holds(self) -> None:
-        holds = sorted(self.holds, key=lambda hold: hold.began)
-        for one, other in itertools.pairwise(holds):
-            if other.began < one.ended:
-                raise ViolationError(Rule.EXCLUSION, f"{one}, {other}")
 
     async def _judge_end(self, ours: list[LockManager], theirs: list[LockManager], *, leaves: bool) -> None:
         for manager in () if leaves else ours:

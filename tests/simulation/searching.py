@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import random
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from aioredlock_ng import LockManager
 from aioredlock_ng.testing import MemoryNode, SimLoop
@@ -23,6 +24,25 @@ class ViolationError(AssertionError):
     def __init__(self, rule: StrEnum, text: str) -> None:
         super().__init__(f"{rule}: {text}")
         self.rule = rule
+
+
+class Held(Protocol):
+    """A body that ran under the lock."""
+
+    @property
+    def began(self) -> float:
+        """When it began."""
+
+    @property
+    def ended(self) -> float:
+        """When it ended."""
+
+
+def judge_exclusion(holds: Iterable[Held], rule: StrEnum) -> None:
+    """Raise if two bodies ran at once."""
+    for one, other in itertools.pairwise(sorted(holds, key=lambda hold: hold.began)):
+        if other.began < one.ended:
+            raise ViolationError(rule, f"{one}, {other}")
 
 
 class World(ABC):

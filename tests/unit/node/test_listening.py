@@ -12,13 +12,12 @@ import fakeredis
 import pytest
 
 from aioredlock_ng._core.command import Reply
-from aioredlock_ng._core.quorum_view import QuorumView
+from aioredlock_ng._core.quorum_view import HEARTBEAT, QuorumView
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node import Node, NodeEnv, NodeState
 from aioredlock_ng._node.client_node import ClientNode
 from aioredlock_ng._node.pipe import MAX_IN_FLIGHT
-from aioredlock_ng._node.redis_node import HEARTBEAT
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.tasks import sim
 

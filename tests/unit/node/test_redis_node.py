@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from aioredlock_ng._core.command import Command, Silence
-from aioredlock_ng._core.quorum_view import QuorumView
+from aioredlock_ng._core.quorum_view import HEARTBEAT, QuorumView
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node import NodeEnv, NodeState, base
 from aioredlock_ng._node.handshake import Identity
 from aioredlock_ng._node.link import Link
 from aioredlock_ng._node.pipe import MAX_IN_FLIGHT
-from aioredlock_ng._node.redis_node import GIVE_UP_AFTER, HEARTBEAT, RECONNECT, RESP3_LOOK, RedisNode
+from aioredlock_ng._node.redis_node import GIVE_UP_AFTER, RECONNECT, RESP3_LOOK, RedisNode
 from aioredlock_ng.testing import MemoryNode, _memory_server, memory_node
 from tests.unit.node.test_ledger import owner
 from tests.unit.node.test_pipe import Recorder
