@@ -139,7 +139,7 @@ class Acquisition(Deadline):
             # Cancelled before the verdict, or a hook has failed: no other code will undo this attempt.
             if (attempt := self._asking) is not None:
                 try:
-                    attempt.abandon()
+                    attempt.undo()
                 finally:
                     attempt.end()
         finally:
@@ -401,18 +401,19 @@ class Acquisition(Deadline):
         block = self._primitive.block if session.queue.entries[self.names[0]].queue else 1
         # The quiet release before this contender has kept a place for this attempt.
         if contender.notice_pending:
-            contender.notice_pending, block = False, self._primitive.block
+            block = self._primitive.block
         self._attempts += 1
+        # If the time was used up before the first attempt, that is made all the same, with a `node_timeout`.
+        timeout = self.for_answers() or self.node_timeout
         attempt = Attempt(
-            session, self._primitive, self._request, seen=self._seen, block=block, seat=self._seat
+            session, self._primitive, self._request, timeout, seen=self._seen, block=block, seat=self._seat
         )
         contender.acquire_round = attempt.round
         if self._waiting is not None:
             attempt.slot = self._waiting.asks()
         # From here on the place is the attempt's.
-        self._asking, self._has_place = attempt, False
-        # If the time was used up before the first attempt, that is made all the same, with a `node_timeout`.
-        attempt.ask(self.for_answers() or self.node_timeout)
+        self._asking, self._has_place, contender.notice_pending = attempt, False, False
+        attempt.ask()
         return attempt
 
     def _hold(self, won: Won, attempt: Attempt | None = None) -> Holding | None:

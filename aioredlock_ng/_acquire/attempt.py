@@ -7,7 +7,7 @@ from operator import attrgetter
 from random import Random
 from typing import Final, final
 
-from .._core.command import ABOVE_FENCE, GRANTED, Answer, Command
+from .._core.command import ABOVE_FENCE, GRANTED, Answer
 from .._core.fencing import agreeable, ballot, certified, unchanged
 from .._core.keyspace import SEATS, mark_key
 from .._core.owner import signed
@@ -109,17 +109,8 @@ class Attempt:
     _raising: Round | None = None
     fence = 0
     """The fence, once it has a certificate (R10); the last one of a fence range; 0 without fencing."""
-    asked_at = 0.0
-    since = 0.0
-    """As `asked_at`: when the lock was asked for."""
-    valid_until = 0.0
-    """The end of the validity, if it is won (R3)."""
     unsent: Sequence[int] = ()
     """The nodes that were never sent it, as its verdict was known."""
-    owner = b""
-    """New for every attempt, and known before the first byte (R5)."""
-    _timeout = 0.0
-    _suspicions = 0  # of nodes' clocks, when the nodes were asked
     slot: int | None = None  # for a semaphore, after a lost attempt: the slot said to be free, or `ANY`
 
     def __init__(
@@ -127,6 +118,7 @@ class Attempt:
         session: TrySession,
         primitive: Primitive,
         request: Request,
+        timeout: float,
         *,
         seen: int,
         block: int = 1,
@@ -135,57 +127,65 @@ class Attempt:
         self._session = session
         self.primitive = primitive  # after a win: of a semaphore, with the slot that was won
         self._request = request
+        self._timeout = timeout
         self._seat = seat
         self.seen = seen
         self.fences_left = block - 1
         """Number of fences in the range that are left for other tasks, below `fence`."""
+        outbox = session.outbox
+        # The first acquire of this turn reads the clocks; the others use its values.
+        if (tick := outbox.tick) is None:
+            tick = session.read_clocks()
+        self._tick = tick
+        self.asked_at = self.since = asked_at = tick.asked_at
+        """When the lock was asked for."""
+        self.valid_until = asked_at + request.validity
+        """The end of the validity, if it is won (R3)."""
+        self._suspicions = session.clocks.suspicions  # of nodes' clocks, before the nodes are asked
+        # Above every counter that this call has seen: a node's clock may be far ahead of the ballot.
+        self._ballot = ballot = max(seen + 1, tick.ballot) if primitive.fenced else 0
+        self.owner = owner = session.owners.new() + tick.owner_ends
+        """New for every attempt, and known before the first byte (R5)."""
         self._batched: AcquireRound | None = None
         self._single: GrantRound | None = None
         self.round: Round
         # A mutex with one name: its acquire leaves in a batch with those of the same turn.
         if primitive.batchable:
-            self.round = self._batched = AcquireRound(session.outbox, primitive, request.ttl, block=block)
+            self.round = self._batched = AcquireRound(
+                outbox, primitive, owner, request.ttl, ballot=ballot, block=block
+            )
         # Every other lock: a command of its own.
         else:
-            self.round = self._single = grant_round(session.outbox, primitive)
+            self.owner = signed(owner, primitive.kind.letter, request.holder)
+            self.round = self._single = grant_round(outbox, primitive)
 
-    def ask(self, timeout: float) -> None:
-        """Send the acquire to all nodes in this turn of the event loop; they have `timeout` seconds.
+    def ask(self) -> None:
+        """Send the acquire to all nodes, in the turn of the event loop in which the attempt was made.
 
         The caller has taken a place for it (`AttemptLimiter`), and calls `end` once there is a verdict; if an
-        exception comes before that, it calls `abandon`, too.
+        exception comes before that, it calls `undo`, too.
         """
-        session, primitive, batched = self._session, self.primitive, self._batched
-        self._timeout = timeout
-        outbox = session.outbox
-        # The first acquire of this turn reads the clocks; the others use its values.
-        if (tick := outbox.tick) is None:
-            tick = session.read_clocks()
-        self.asked_at = self.since = tick.asked_at
-        self.valid_until = tick.asked_at + self._request.validity
-        self.owner = owner = session.owners.new() + tick.owner_ends
-        # Above every counter that this call has seen: a node's clock may be far ahead of the ballot.
-        proposed = max(self.seen + 1, tick.ballot) if primitive.fenced else 0
-        self._suspicions = session.clocks.suspicions
+        session, batched, timeout = self._session, self._batched, self._timeout
         session.in_flight.add(self)
         # A command of its own.
         if batched is None:
-            self.owner = owner = signed(owner, primitive.kind.letter, self._request.holder)
-            self.round.ask(self._question(proposed), timeout)
+            command = self.primitive.acquire(
+                self.owner,
+                self._request.ttl,
+                self._ballot,
+                self.fences_left + 1,
+                seat=self._seat,
+                named=self.slot,
+                chance=session.random.random,
+            )
+            self.round.ask(command, timeout)
             return
         # In a batch, of its own or with others.
-        batched.propose(owner, proposed)
-        outbox.acquire(batched, tick)
+        outbox = session.outbox
+        outbox.acquire(batched, self._tick)
         # The outbox gives its batches a `node_timeout`: the caller has less time left.
         if timeout < outbox.node_timeout:
             batched.limit(timeout)
-
-    def _question(self, proposed: int) -> Command:
-        """Return the acquire as a command of its own."""
-        ttl, block, chance = self._request.ttl, self.fences_left + 1, self._session.random.random
-        return self.primitive.acquire(
-            self.owner, ttl, proposed, block, seat=self._seat, named=self.slot, chance=chance
-        )
 
     # -- the fence -----------------------------------------------------------------------------
 
@@ -296,16 +296,12 @@ class Attempt:
         if self._single is not None:
             self._single.fence, self.primitive = self.fence, self._single.won(self.primitive)
 
-    def abandon(self) -> None:
-        """Undo it, since its call ends before the verdict."""
-        # Without an owner value nothing was sent: reading the clock has failed.
-        if self.owner:
-            self.undo(self._timeout)
-
     # -- undone --------------------------------------------------------------------------------
 
-    def undo(self, timeout: float) -> Round:
+    def undo(self, timeout: float | None = None) -> Round:
         """Release on every node that was asked; a second call returns the same round (R5).
+
+        The nodes have `timeout` seconds to answer, by default as long as for the attempt.
 
         The releases are queued before anything is awaited, so that a cancellation cannot prevent them.
         """
@@ -319,7 +315,7 @@ class Attempt:
                 keeps=self._request.ttl,
                 fence=0,
                 unsent=self.round.unsent,
-                timeout=timeout,
+                timeout=self._timeout if timeout is None else timeout,
                 seat=self.primitive.kind.seat_of_try(self.seat),
             )
         return self._undone

@@ -156,29 +156,26 @@ class Asked(Packed, Round):
 class AcquireRound(Asked, Granting):
     """The acquire of one name."""
 
-    owner = b""
-    ballot = 0
-    """The proposed fence, or the first of the proposed fence range; 0 without fencing."""
     agreed = 0
     """Number of nodes that granted the proposed fences and count for their certificate (R10)."""
-    proposed = 0
-    """The last fence of the proposed range, which is what nodes store; 0 without fencing."""
 
-    def __init__(self, outbox: Asks, primitive: Primitive, ttl: float, *, block: int) -> None:
+    def __init__(
+        self, outbox: Asks, primitive: Primitive, owner: bytes, ttl: float, *, ballot: int, block: int
+    ) -> None:
         self._begin(outbox)
         self.primitive = primitive
+        self.owner = owner
         self.ttl = ttl
+        self.ballot = ballot
+        """The proposed fence, or the first of the proposed fence range; 0 without fencing."""
         self.block = block
+        self.proposed = range_end(ballot, block) if ballot else 0
+        """The last fence of the proposed range, which is what nodes store; 0 without fencing."""
 
     def thin_out(self) -> None:
         """As in `Round`."""
         super().thin_out()
         self.packed = b""
-
-    def propose(self, owner: bytes, ballot: int) -> None:
-        """Set what it asks with, in the turn of the event loop in which it is sent."""
-        self.owner, self.ballot = owner, ballot
-        self.proposed = range_end(ballot, self.block) if ballot else 0
 
     def read(self, reply: Reply) -> Answer:
         """Read the reply to `command`."""

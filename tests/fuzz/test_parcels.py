@@ -235,8 +235,8 @@ class Talk:
         elif group.kind == "extend":
             question = ExtendRound(self._stub, primitive, owner, TTL, fence=number, on_answer=lambda *_: None)
         else:
-            question = AcquireRound(self._stub, primitive, TTL, block=1)
-            question.propose(owner, number - 1 if counters else 0)  # every other number is the proposed fence
+            ballot = number - 1 if counters else 0  # every other number is the proposed fence
+            question = AcquireRound(self._stub, primitive, owner, TTL, ballot=ballot, block=1)
         said = of_kind(group.kind, choice, number)
         lock = Lock(question, said, said.means)
         if group.awaited:

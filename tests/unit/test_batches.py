@@ -76,13 +76,11 @@ class Stage:
         self, names: str = NAMES, *, fenced: bool = True, block: int = 1, incarnation: bool = True
     ) -> list[AcquireRound]:
         """Return the rounds of some names."""
-        rounds = [
-            AcquireRound(self.outbox, lock(name, fenced=fenced, incarnation=incarnation), TTL, block=block)
-            for name in names
+        locks = {name: lock(name, fenced=fenced, incarnation=incarnation) for name in names}
+        return [
+            AcquireRound(self.outbox, locked, owner(name), TTL, ballot=BALLOT * fenced, block=block)
+            for name, locked in locks.items()
         ]
-        for asked, name in zip(rounds, names, strict=True):
-            asked.propose(owner(name), BALLOT * fenced)
-        return rounds
 
     def fenced(self, rounds: Sequence[AcquireRound]) -> FencedAcquires:
         """Return the batch of fenced acquires."""

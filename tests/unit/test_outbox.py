@@ -73,7 +73,7 @@ async def answered() -> None:
 def attempt(w: World, name: str) -> Attempt:
     """Return a try to acquire a lock."""
     lock = w.manager.lock(name)
-    return Attempt(session_of(w), lock._primitive, lock._request, seen=0)
+    return Attempt(session_of(w), lock._primitive, lock._request, TIMEOUT, seen=0)
 
 
 def primitive(w: World, name: str) -> Primitive:
@@ -90,8 +90,7 @@ def acquire(
     w: World, name: str, *, ttl: float = TTL, ballot: int = 7_000, block: int = 1, by: str = ""
 ) -> AcquireRound:
     """Put an acquire into the outbox; the owner is named as the lock, if not otherwise."""
-    asked = AcquireRound(outbox_of(w), primitive(w, name), ttl, block=block)
-    asked.propose(owner(by or name), ballot)
+    asked = AcquireRound(outbox_of(w), primitive(w, name), owner(by or name), ttl, ballot=ballot, block=block)
     outbox_of(w).acquire(asked, TickContext(sim().clock.now(), ballot, b""))
     return asked
 
@@ -153,7 +152,7 @@ async def test_what_is_undone_in_its_own_turn_leaves_first():
     """The release of a try that waits in the outbox comes behind it, and leaves no key (R5)."""
     async with world() as w:
         tried = attempt(w, "a")
-        tried.ask(TIMEOUT)
+        tried.ask()
         assert all(node.executed == [] for node in w.nodes)
         undone = tried.undo(TIMEOUT)
         await answered()
@@ -612,13 +611,14 @@ async def test_a_turns_reading_of_the_clock_is_used_for_no_other():
 async def test_what_has_left_within_a_turn_ends_its_reading_of_the_clock():
     """A try behind it reads the clock again: what it says could be older than the turn of the loop."""
     async with world() as w:
-        tries = [attempt(w, name) for name in "abc"]
-        tries[0].ask(TIMEOUT)
+        tries = [attempt(w, "a")]
+        tries[0].ask()
         began = sim().clock.now()
         outbox_of(w).drain()
         sim().advance(0.02)
-        for tried in tries[1:]:
-            tried.ask(TIMEOUT)
+        for name in "bc":
+            tries.append(attempt(w, name))
+            tries[-1].ask()
         assert [tried.asked_at - began for tried in tries] == pytest.approx([0, 0.02, 0.02])
         assert len({tried.owner for tried in tries}) == 3
         for tried in tries:
