@@ -305,6 +305,7 @@ class Attempt:
 
         The releases are queued before anything is awaited, so that a cancellation cannot prevent them.
         """
+        timeout = self._timeout if timeout is None else timeout
         # The close of the manager undoes attempts in flight; their own tasks come here afterwards.
         if self._undone is None:
             # The acquire may still wait in the outbox, and releases leave it before acquires.
@@ -315,7 +316,7 @@ class Attempt:
                 keeps=self._request.ttl,
                 fence=0,
                 unsent=self.round.unsent,
-                timeout=self._timeout if timeout is None else timeout,
+                timeout=timeout,
                 seat=self.primitive.kind.seat_of_try(self.seat),
             )
         return self._undone
