@@ -19,8 +19,6 @@ The steps of a quiet release, which notifies no other process:
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Final, final
 
 from .._round.round import Round
@@ -38,37 +36,44 @@ YIELD_WITHOUT_LISTENERS: Final = 0.001
 """Seconds that it waits when no other process listens: there may still be one that polls."""
 
 MAX_WINDOWS: Final = 1024
-"""Names whose windows are remembered after their last release; beyond that the oldest is forgotten."""
+"""Names whose windows are remembered after their last release; beyond that the oldest are forgotten."""
+
+SPARE_WINDOWS: Final = 64
+"""Windows that are kept in excess of two for each that says something, before the others are forgotten."""
 
 
 @final
-@dataclass(slots=True, eq=False)
 class HandoffWindow:
     """A period in which this process has had a name again and again, with short gaps at most."""
 
-    began: float
-    used: float
+    # Defaults on the class: most names are used once.
+    used = 0.0
     """When the name was last released."""
-    count: int = 0
+    count = 0
     """Number of releases."""
-    ended: bool = False
-    fence: int = 0
+    ended = False
+    fence = 0
     """Where the counter stands since the last release: the next acquire proposes a greater fence (R10)."""
     release: Round | None = None
     """The release that ended the window; set by the holding that made it."""
-    listened: bool = False
+    listened = False
     """Whether this process itself was subscribed when that release was sent."""
+
+    def __init__(self, began: float) -> None:
+        self.began = began
 
 
 @final
 class HandoffWindows:
     """The windows of one process, by name.  Times are from the manager's clock."""
 
-    __slots__ = ("windows",)
+    __slots__ = ("_room", "windows")
 
     def __init__(self) -> None:
-        self.windows: OrderedDict[str, HandoffWindow] = OrderedDict()
-        """By name.  Callers may skip `take` for a name without a window, or with one that has not ended."""
+        self.windows: dict[str, HandoffWindow] = {}
+        """By name, in the order in which they began.  Callers may skip `take` for a name without a window, or
+        with one that has not ended."""
+        self._room = min(SPARE_WINDOWS, MAX_WINDOWS)
 
     def take(self, name: str, now: float) -> HandoffWindow | None:
         """Return the window of `name` if it has ended and others are to ask first; forget it then.
@@ -89,26 +94,33 @@ class HandoffWindows:
 
         Returns its window if this release ends it.
         """
-        window = self.windows.get(name)
+        windows = self.windows
+        window = windows.get(name)
         # A new window: the first release, or a gap before the acquire in which other processes could ask.
         # Example: released at 10.000 s.  Asked for again at 10.001 s, the window goes on; at 10.030 s, a new
         # one begins.
         if window is None or asked - window.used >= YIELD:
-            window = self.windows[name] = HandoffWindow(asked, now)
-            self.windows.move_to_end(name)
-            # Forget the oldest ones, since most names are used once; two for each new one, so that the table
-            # shrinks again after a burst.  Not sooner than this: the name may be held since before, and a
-            # new window for it has to end with its first release.
-            for _ in range(2):
-                oldest = next(iter(self.windows))
-                if len(self.windows) <= MAX_WINDOWS and now - self.windows[oldest].used < YIELD + WINDOW:
-                    break
-                del self.windows[oldest]
+            if window is not None:
+                del windows[name]
+            elif len(windows) >= self._room:
+                self._forget(now)
+            window = windows[name] = HandoffWindow(asked)
         window.used = now
         window.fence = fence
         window.count += 1
         window.ended = now - window.began >= WINDOW or window.count >= MAX_HAND_OFFS
         return window if window.ended else None
+
+    def _forget(self, now: float) -> None:
+        """Forget windows that say nothing any more, and of too many the oldest."""
+        excess = len(self.windows) - MAX_WINDOWS * 7 // 8
+        for number, (name, window) in enumerate(list(self.windows.items())):
+            # Not sooner than this: the name may be held since before, and a new window for it has to end with
+            # its first release.
+            if number >= excess and now - window.used < YIELD + WINDOW:
+                break
+            del self.windows[name]
+        self._room = min(2 * len(self.windows) + SPARE_WINDOWS, MAX_WINDOWS)
 
     def end(self, name: str) -> None:
         """Forget the window of `name`: another process has had the lock."""

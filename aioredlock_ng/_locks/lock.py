@@ -186,9 +186,9 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         The current task's last entry; else, since fixtures leave in another task than they entered,
         one whose task has ended; else the oldest.
         """
-        current, entries = asyncio.current_task(), self._entries
-        # Nearly always the task that entered last leaves first.
-        if entries[-1][0] is current:
+        entries = self._entries
+        # One task is inside, the usual case; or the one that entered last leaves first.
+        if len(entries) == 1 or entries[-1][0] is (current := asyncio.current_task()):
             return entries.pop()[1]
         own = [i for i, (task, _) in enumerate(entries) if task is current]
         orphaned = [i for i, (task, _) in enumerate(entries) if task is not None and task.done()]

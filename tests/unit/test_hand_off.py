@@ -896,13 +896,25 @@ async def test_other_names_do_not_make_a_process_keep_one():
         assert had > 20, "in each second it may have the lock ten times and more"
 
 
+def test_the_window_of_a_name_that_is_held_is_remembered():
+    """It may be held for a whole window and longer until its next release, which then ends the turn (R13)."""
+    turns_of = handoff.HandoffWindows()
+    turns_of.give_back(NAME, 0.0, 0.0, 0)
+    for number in range(2 * handoff.SPARE_WINDOWS):
+        turns_of.give_back(f"{number}", YIELD + WINDOW - 0.001, YIELD + WINDOW - 0.001, 0)
+    ended = turns_of.give_back(NAME, YIELD - 0.001, YIELD + WINDOW - 0.001, 0)
+    assert ended is not None, "remembered since 0"
+    assert (ended.began, ended.count) == (0.0, 2)
+
+
 async def test_the_memory_of_turns_is_bounded(monkeypatch):
     """Names are many: only the last of them are remembered, and not for longer than they say something."""
     monkeypatch.setattr(handoff, "MAX_WINDOWS", 10)
     async with world(1) as w:
         windows = w.manager._life.session.queue.handoff.windows
         await asyncio.gather(*(cycle(w.manager.lock(f"{number}")) for number in range(25)))
-        assert list(windows) == [f"{n}" for n in range(15, 25)]
+        assert 8 < len(windows) <= 10
+        assert list(windows) == [f"{n}" for n in range(25 - len(windows), 25)]
         await asyncio.sleep(YIELD + WINDOW)
         for number in range(25, 30):
             await cycle(w.manager.lock(f"{number}"))
