@@ -198,12 +198,10 @@ class Wanted(Protocol):
 
 
 @final
-@dataclass(slots=True, eq=False)
 class Contender:
     """A call of `acquire` in the queues of its names; `leave` lets the next waiter in."""
 
-    queue: LocalQueue
-    primitive: Primitive
+    # Defaults on the class: most contenders never set these, which saves their memory and time.
     names: tuple[str, ...] = ()
     """The names that it is inside of."""
     acquire_round: Round | None = None
@@ -217,6 +215,10 @@ class Contender:
     """The mark of its call at the nodes while it waits, if the kind gives each call its own (R22)."""
     returns: bool = False
     """Whether it has been inside before: it is then queued before calls that came later."""
+
+    def __init__(self, queue: LocalQueue, primitive: Primitive) -> None:
+        self.queue = queue
+        self.primitive = primitive
 
     def now_held(self, held: Held, taken: Callable[[], LockNotAcquiredError]) -> None:
         """Store the lock that was won, and let the tasks behind this one know."""
@@ -358,11 +360,10 @@ class QueueEntry:
 
 
 @final
-@dataclass(slots=True, eq=False)
 class NameQueue:
     """One name: the contenders inside, and the queue of those that wait."""
 
-    inside: list[Contender]
+    # Defaults on the class, as of a contender.
     queue: OrderedDict[QueueEntry, None] | None = None
     """The waiters in their order; None until the first one comes, since most names never have any."""
     refusal: LockNotAcquiredError | None = None
@@ -375,6 +376,9 @@ class NameQueue:
     """Whether this process is subscribed to releases of the name."""
     representative: Contender | None = None
     """The contender that was refused and waits at the nodes on behalf of this process."""
+
+    def __init__(self, inside: list[Contender]) -> None:
+        self.inside = inside
 
     @property
     def held(self) -> Held | None:

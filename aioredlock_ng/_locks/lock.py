@@ -113,12 +113,15 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         except LockTakenError:
             return None
 
-    async def _acquire(self, given: float | None) -> Lease[Fence_co, Slot_co]:
-        """Acquire within `given` seconds; None: without an end, 0: by a single attempt."""
+    async def _acquire(self, given: float | None, *, enters: bool = False) -> Lease[Fence_co, Slot_co]:
+        """Acquire within `given` seconds; None: without an end, 0: by a single attempt.
+
+        With `enters` a block of the current task begins under the lease.
+        """
         life, request = self._life, self._request
         # The task is inside of the lock already: one more lease of it, without I/O (R27).
-        if request.reentrant and (lease := self._reenter()) is not None:
-            return lease
+        if request.reentrant and (again := self._reenter()) is not None:
+            return self._enter(again) if enters else again
         if (override := lifecycle.override) is not None:
             given = override.blocking_timeout(given, self._primitive.kind)
         began = life.clock.now()
@@ -144,7 +147,15 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
             session, self._primitive, request, given, began, since=self._since, place=place
         )
         holding = await acquisition.run()
-        return Lease(session, outermost(holding, session.releases) if request.reentrant else holding)
+        lease: Lease[Fence_co, Slot_co] = Lease(
+            session, outermost(holding, session.releases) if request.reentrant else holding
+        )
+        return self._enter(lease) if enters else lease
+
+    def _enter(self, lease: Lease[Fence_co, Slot_co]) -> Lease[Fence_co, Slot_co]:
+        """Begin a block under the lease: no await since the win was judged (R7)."""
+        self._entries.append((lease._bind(), lease))  # noqa: SLF001 (a lock and its leases are one subject)
+        return lease
 
     def _reenter(self) -> Lease[Fence_co, Slot_co] | None:
         """Return a further lease of the lock that the calling task is inside of already (R27); else None."""
@@ -165,12 +176,9 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
             lease._bind_or_release()  # noqa: SLF001 (no await since the win was judged, R7)
         return lease
 
-    async def __aenter__(self) -> Lease[Fence_co, Slot_co]:
+    def __aenter__(self) -> Coroutine[Any, Any, Lease[Fence_co, Slot_co]]:
         """Acquire, and run the block under the lease; raises as `acquire` does."""
-        lease = await self._acquire(self._request.blocking_timeout)
-        task = lease._bind()  # noqa: SLF001 (no await since the win was judged, R7)
-        self._entries.append((task, lease))
-        return lease
+        return self._acquire(self._request.blocking_timeout, enters=True)
 
     def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None

@@ -34,7 +34,7 @@ from .._kinds.answers import (
 )
 from .._kinds.primitive import Primitive, bulk, packed_ms, packed_number
 from .._node.pipe import Fail, Question
-from .round import Asks, Granting, Round
+from .round import Asks, Granting, Round, grant
 
 MAX_BATCH: Final = 32
 """Most locks in one script: it blocks a server for less than half a millisecond."""
@@ -222,7 +222,7 @@ class AcquireRound(Asked, Granting):
         # Plain.
         if self.script is None:
             if reply == _SET:
-                self.grant(node, GRANTED)
+                grant((self,), node, GRANTED)
                 return True
         # With a fence: granted with the one that was proposed.
         elif (
@@ -236,7 +236,7 @@ class AcquireRound(Asked, Granting):
             # As in `FencedAcquires`: the node's clock has not jumped (R14).
             if time - outbox.now() <= outbox.clocks.limits[node]:
                 self.agreed += self.answers[node] is None
-                self.grant(node, granted_at(self.proposed, time))
+                grant((self,), node, granted_at(self.proposed, time))
                 return True
         return super().hear(node, reply, request_id, fail)
 
@@ -288,7 +288,7 @@ class ReleaseRound(Asked):
         """As in `Parcel`, when it is its own batch."""
         # It was held, and no process listens: the usual case.
         if reply == [request_id, _RELEASED]:
-            self.grant(node, RELEASED)
+            grant((self,), node, RELEASED)
             return True
         return super().hear(node, reply, request_id, fail)
 
@@ -365,12 +365,12 @@ class Batch(Packed, ABC):
             yield Question(round_.command, round_, node)
 
     @property
-    def done(self) -> bool:
-        """Whether every node has answered to every round, or was counted as silent."""
+    def pending(self) -> bool:
+        """Whether a node has not answered to a round, nor was counted as silent."""
         for round_ in self.rounds:  # noqa: SIM110 (a generator would be the slowest part of it)
             if round_.pending:
-                return False
-        return True
+                return True
+        return False
 
 
 @final
@@ -420,8 +420,7 @@ class PlainAcquires(Batch):
                 round_.on_reply(node, why)
         # Every lock was free: the usual case.
         elif got.count(_SET) == len(got):
-            for round_ in self.rounds:
-                round_.grant(node, GRANTED)
+            grant(self.rounds, node, GRANTED)
         # Each lock has its own reply.  Example: "a" was free, "b" is taken, and "c" met a full memory.
         else:
             for round_, said in zip(self.rounds, got, strict=True):
@@ -495,11 +494,10 @@ class FencedAcquires(ScriptBatch):
         counts = time - now <= self._clocks.limits[node] or self._clocks.believes(node, now, time)
         # Every lock was granted with the fence that was proposed: by far the most frequent case.
         if counts and answers == self._all_granted:
-            answer = granted_at(self._proposed, time)
             for round_ in asked:
                 # A late answer does not count: the node's vote in this round is silence.
                 round_.agreed += round_.answers[node] is None
-                round_.grant(node, answer)
+            grant(asked, node, granted_at(self._proposed, time))
             return True
         # The node has no vote: it is in quarantine, or has lost its memory.
         if not answers:
@@ -534,8 +532,7 @@ class OneAnswerEach(ScriptBatch):
         answers = reply[1:]
         # Every lock was held, and is extended or released now: the usual case.
         if answers == self._usual_reply:
-            for round_ in self.rounds:
-                round_.grant(node, self._usual_answer)
+            grant(self.rounds, node, self._usual_answer)
             return True
         # No reply to this script: replies and commands are out of step, and the node is reconnected (R15).
         if not self._fit(answers):

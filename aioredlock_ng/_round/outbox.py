@@ -276,7 +276,7 @@ class Outbox:
     def _begin_their_time(self) -> None:
         under_way = self._under_way
         # Forget batches at the head that every node has answered: nearly all are done by the next turn.
-        while under_way and under_way[0][1].done:
+        while under_way and not under_way[0][1].pending:
             under_way.popleft()
         # Every batch has the same limit, so appending keeps the queue sorted by the end of the limit.
         ends = self.loop.time() + self.node_timeout
@@ -293,9 +293,9 @@ class Outbox:
         under_way, now = self._under_way, self.loop.time()
         try:
             # Two cases at the head: its time is up, or it is done and only takes up room.
-            while under_way and (under_way[0][0] <= now or under_way[0][1].done):
+            while under_way and (under_way[0][0] <= now or not under_way[0][1].pending):
                 for round_ in under_way[0][1].rounds:
-                    if not round_.done:
+                    if round_.pending:
                         round_.time_out()
                 # Only now: if a time-out raises, its batch stays, and the other rounds of it end next time.
                 under_way.popleft()
@@ -308,7 +308,7 @@ class Outbox:
         """Return the rounds that are still waiting for the answer of a node."""
         batches = [*(batch for _, batch in self._under_way), *self._sent]
         waiting = [*self._extensions, *self._releases, *self._acquires]
-        return [r for r in (*waiting, *(r for batch in batches for r in batch.rounds)) if not r.done]
+        return [r for r in (*waiting, *(r for batch in batches for r in batch.rounds)) if r.pending]
 
     def for_node(self, node: Node) -> Outbox:
         """Return an outbox for one node, for operations that concern no other node."""

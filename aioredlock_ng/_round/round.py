@@ -160,31 +160,6 @@ class Round(Tally):
         self.cast(answer.vote)
         self.tell()
 
-    def grant(self, node: int, answer: Answer) -> None:
-        """Take a node's grant: `take`, inlined for the by far most frequent answer."""
-        answers = self.answers
-        # Late: the node was counted as silent.  `take` knows what to do with that.
-        if answers[node] is not None:
-            self.take(node, answer)
-            return
-        # What `Tally.cast` does for a grant.  `on_answer` learns nothing from one.
-        answers[node] = answer
-        self.pending = pending = self.pending - 1
-        self.granted = granted = self.granted + 1
-        # Exactly the quorum: the verdict changes with this grant, and with no later one.
-        if granted == self.quorum:
-            self.verdict = Verdict.WON
-            alarm = self._alarm
-            # No need to evaluate its condition: `alarm` accepts only conditions that a quorum of grants
-            # makes true.
-            if alarm is not None and not alarm.done():
-                alarm.set_result(True)
-        # The usual case: all answers so far are grants, and the alarm is the only waiter.  Otherwise fewer
-        # grants than a quorum may decide a condition.  Example: of five nodes the first has refused.  The
-        # second grant is the third answer, and `majority_answered` becomes true.
-        if granted + pending < self.size or self._waiting or self._then is not None:
-            self.tell()
-
     def tell(self) -> None:
         """Wake every waiting task for which the tally is decided now."""
         # The task that acquires: nearly every round has this one waiter and no other.
@@ -276,6 +251,33 @@ class Round(Tally):
             NodeVote(node.name, answer.vote, answer.reason, answer.wait)
             for node, answer in zip(self._outbox.nodes, (b or silent for b in self.answers), strict=True)
         )
+
+
+def grant(rounds: Sequence[Round], node: int, answer: Answer) -> None:
+    """Take a node's grant in each of these rounds: `Round.take`, inlined for the most frequent answer."""
+    for round_ in rounds:
+        answers = round_.answers
+        # Late: the node was counted as silent.  `take` knows what to do with that.
+        if answers[node] is not None:
+            round_.take(node, answer)
+            continue
+        # What `Tally.cast` does for a grant.  `on_answer` learns nothing from one.
+        answers[node] = answer
+        round_.pending = pending = round_.pending - 1
+        round_.granted = granted = round_.granted + 1
+        # Exactly the quorum: the verdict changes with this grant, and with no later one.
+        if granted == round_.quorum:
+            round_.verdict = Verdict.WON
+            alarm = round_._alarm  # noqa: SLF001 (a method of many rounds)
+            # No need to evaluate its condition: `alarm` accepts only conditions that a quorum of grants
+            # makes true.
+            if alarm is not None and not alarm.done():
+                alarm.set_result(True)
+        # The usual case: all answers so far are grants, and the alarm is the only waiter.  Otherwise fewer
+        # grants than a quorum may decide a condition.  Example: of five nodes the first has refused.  The
+        # second grant is the third answer, and `majority_answered` becomes true.
+        if granted + pending < round_.size or round_._waiting or round_._then is not None:  # noqa: SLF001
+            round_.tell()
 
 
 # -- rounds that acquire -----------------------------------------------------------------------------

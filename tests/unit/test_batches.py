@@ -243,14 +243,14 @@ async def test_all_granted_at_the_ballot():
     alarms = [one.alarm(lambda tally: tally.verdict is not Verdict.PENDING) for one in rounds]
     alarms[2].cancel()
     for node, rung in enumerate((False, True, True)):
-        assert not batch.done
+        assert batch.pending
         assert stage.take(batch, node, [TAG, MICROSECONDS, *[BALLOT + 4] * 3]) == [True]
         assert [one.answers[node] for one in rounds] == [Answer(GRANTED, fence=BALLOT + 4, time=TIME)] * 3
         assert [(one.granted, one.pending, one.agreed) for one in rounds] == [
             (node + 1, 2 - node, node + 1)
         ] * 3
         assert [alarm.done() for alarm in alarms] == [rung, rung, True]
-    assert batch.done
+    assert not batch.pending
     assert all(one.verdict is Verdict.WON and not one.fences_may_differ for one in rounds)
 
 
@@ -325,7 +325,7 @@ async def test_a_grant_after_the_time_counts_for_nothing():
             assert stage.take(batch, node, [TAG, MICROSECONDS, *late]) == [True]
             assert votes(rounds, node) == [SILENT] * 3
         assert [(one.granted, one.silent, one.agreed) for one in rounds] == [(0, 3, 0)] * 3
-        assert batch.done
+        assert not batch.pending
 
 
 @pytest.mark.parametrize(("stands_at", "behind"), [(BALLOT, False), (BALLOT + 5, True)])
