@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, final
 
+from ._core.members import COMPARE, not_in_list
 from ._core.quorum import majority
 from ._node import NodeState, NodeStatus
 
@@ -31,7 +32,8 @@ class NodeStatistics:
     votes_in: float | None
     """Seconds until a quarantined node may vote; None when it may, or when waiting does not help."""
     belongs_elsewhere: bool = False
-    """Whether a node of the list is another quorum's, or was a moment ago: `init` is no way out."""
+    """Whether a node of the list is another quorum's, or was a moment ago, or clients with another list came
+    first: `init` is no way out."""
     clock: float | None
     """Seconds that its clock is ahead of this machine's (R14); None when unknown."""
 
@@ -110,14 +112,23 @@ class ManagerStatistics:
     """Jumps of nodes' clocks that were noticed."""
     conflict: str | None
     """Why nothing can be locked, whatever the nodes answer: see `ConfigurationError`."""
+    strangers: tuple[str, ...] = ()
+    """The servers that other clients use and this manager's list of nodes lacks: which, since when, and which
+    client says so (R12c)."""
+
+    @property
+    def disagreement(self) -> tuple[str, ...]:
+        """Sentences about clients with another list of nodes: the `strangers`, and what to do; else empty."""
+        return (*map(not_in_list, self.strangers), COMPARE) if self.strangers else ()
 
     @property
     def quorum_margin(self) -> int:
         """How many of the nodes that may vote now can fail until nothing can be locked any more.
 
-        Less than 0: so many are missing.
+        Less than 0: so many are missing.  None may vote while there is a `conflict`.
         """
-        return sum(node.state is NodeState.UP for node in self.nodes) - majority(len(self.nodes))
+        voting = 0 if self.conflict else sum(node.state is NodeState.UP for node in self.nodes)
+        return voting - majority(len(self.nodes))
 
 
 @final

@@ -248,6 +248,7 @@ def _notes(overview: Overview) -> list[Line]:
     elif overview.answered < overview.quorum:
         text = f"{overview.answered} of {len(overview.nodes)} nodes answered, {overview.quorum} are needed"
         notes.append(Line(f"{text} for a complete list: there may be more locks", "error"))
+    notes += [Line(printable(text), "error") for text in overview.disagreement]
     if overview.up < overview.quorum and overview.unavailable_for == 0:
         notes.append(
             Line("these nodes have not been used so far: the first lock can be acquired at once", "ok")

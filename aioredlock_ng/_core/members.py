@@ -22,6 +22,12 @@ NOT_USED: Final = 10**15
 WAITS: Final = NOT_USED - 1
 """The same for a server that has no vote so far, in the place of one that was used: before any newcomer."""
 
+COMPARE: Final = (
+    "give all clients the same nodes: compare their lists "
+    "(docs/how-to/operating.md#changing-the-list-of-nodes says how to change them)"
+)
+"""What to do about lists that disagree."""
+
 _RUN_ID: Final = 40
 """Characters at the beginning of an identity that are the server's ``run_id``."""
 
@@ -65,6 +71,11 @@ def server_of(member: Member) -> str:
     return f"the one with run_id {run_id} ({since}, says client {label})"
 
 
+def not_in_list(server: str) -> str:
+    """Say that a server is in another client's list and not in this one; see `COMPARE`."""
+    return f"another client's list of nodes has a server that this list lacks, {server}"
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Membership:
@@ -73,14 +84,14 @@ class Membership:
     others: Mapping[bytes, Member] = field(default_factory=dict)
     """For each of them: the server that others use in its place, and used first."""
     strangers: tuple[Member, ...] = ()
-    """The servers in use that this client's list lacks, where its own came first."""
+    """The servers in use that this client's list lacks: the lists of nodes disagree."""
     disputed: bool = False
-    """Whether a client uses such another server now: the lists of nodes disagree."""
+    """Whether one of them came first: this client is refused."""
 
     @property
     def gist(self) -> tuple[object, ...]:
         """What of it concerns other nodes when it changes."""
-        return self.others.keys(), self.disputed, {one.identity for one in self.strangers}
+        return self.others.keys(), self.disputed, {(one.identity, one.since_ms) for one in self.strangers}
 
 
 def _rank(identity: bytes, since_ms: int, foreign: bool) -> tuple[object, ...]:  # noqa: FBT001
@@ -136,8 +147,5 @@ def membership(
     # quarantine may end while the last words about such a server are on their way.
     strange = (member for member in rivals if member.identity in foreign)
     disputed = bool(late) and any(member.age_ms < alive_ms <= life_ms / 2 for member in strange)
-    alive = [member for member in foreign.values() if member.age_ms < alive_ms]
-    many = len(candidates) + len(alive) >= 2 * quorum and not others
-    return Membership(
-        others, tuple(one for one in alive if many and one.identity not in used & first), disputed
-    )
+    alive = tuple(member for member in foreign.values() if member.age_ms < alive_ms)
+    return Membership(others, alive if len(candidates) + len(alive) >= 2 * quorum else (), disputed)

@@ -260,7 +260,7 @@ class QuorumView:
     def _judge_members(self) -> None:
         """Find out which servers may vote beside those that other clients use (R12c)."""
         # Without a quarantine a server that was restarted votes beside the one that it was.
-        if self.read_only or not self.quarantine_ms or not self._views:
+        if not self.quarantine_ms or not self._views:
             return
         life_ms, now = wait_ms(self.quarantine_ms), max(view.heard_at for view in self._views.values())
         self._heard = {
@@ -285,8 +285,9 @@ class QuorumView:
         )
         # Only those that stay: a server that was restarted is known to another client a moment earlier.
         strange = {one.identity: self._strange_since.get(one.identity, now) for one in found.strangers}
-        self._strange_since = strange
-        stay = tuple(one for one in found.strangers if strange[one.identity] <= now - self._settles)
+        self._strange_since, before = strange, now - self._settles
+        at_once = found.disputed or self.read_only
+        stay = tuple(one for one in found.strangers if at_once or strange[one.identity] <= before)
         self.members = replace(found, strangers=stay)
 
     @property
@@ -307,7 +308,9 @@ class QuorumView:
 
     def _settled(self, now: float) -> list[bytes]:
         """Return the servers of the list that had been met before those others came that are in use now."""
-        before = now - self._settles
+        # A client that only reads may look but once: as soon as all of its servers have answered.
+        complete = self.read_only and sum(1 for _ in self._reached()) == self.size
+        before = now if complete else now - self._settles
         return [v.identity for v in self._reached() if v.met_at <= before and v.identity != UNKNOWN_IDENTITY]
 
     def used(self) -> bytes:
@@ -330,17 +333,6 @@ class QuorumView:
         if identity not in voting:
             return since if since == WAITS else NOT_USED
         return since if since < WAITS else 0
-
-    def strangers(self) -> list[Member]:
-        """Return the servers that clients use now and the list lacks, as soon as all its own are known."""
-        if sum(1 for _ in self._reached()) < self.size:
-            return []
-        since = max(view.heard_at for view in self._views.values()) - self._alive_ms / 1000
-        return [
-            member
-            for member, seen_at in self._heard.values()
-            if seen_at > since and member.since_ms < WAITS and member.identity not in self._listed
-        ]
 
     def other_than(self, identity: bytes) -> Member | None:
         """Return the server that others use in place of this one; None if it may vote."""

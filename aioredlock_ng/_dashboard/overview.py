@@ -32,6 +32,10 @@ class Overview:
     """Why not."""
     unavailable_for: float = 0.0
     """Seconds until a majority could grant a lock; `math.inf` when no moment is known."""
+    strangers: tuple[str, ...] = ()
+    """The servers that other clients use and the list of nodes lacks."""
+    disagreement: tuple[str, ...] = ()
+    """Sentences about them."""
     queues: Mapping[str, QueueInspection] = dataclasses.field(default_factory=dict)
     """The lines for the locks that were named, where they were looked at."""
 
@@ -79,8 +83,15 @@ async def look(
             nodes=manager.statistics().nodes, survey=None, problem=str(error), unavailable_for=math.inf
         )
     wait = unavailable_for(manager, quarantine)
-    nodes = manager.statistics().nodes
-    return Overview(nodes=nodes, survey=survey, unavailable_for=wait, queues=lines)
+    statistics = manager.statistics()
+    return Overview(
+        nodes=statistics.nodes,
+        survey=survey,
+        unavailable_for=wait,
+        strangers=statistics.strangers,
+        disagreement=statistics.disagreement,
+        queues=lines,
+    )
 
 
 def unavailable_for(manager: LockManager, quarantine: float | None) -> float:

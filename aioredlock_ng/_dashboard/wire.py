@@ -38,6 +38,7 @@ def as_json(overview: Overview) -> dict[str, Any]:
         "margin": overview.margin,
         "answered": overview.answered,
         "nodes": [_node(node) for node in overview.nodes],
+        "strangers": overview.strangers,
         "locks": [
             {**lock_as_json(lock), "queue": queue_as_json(overview.queues.get(lock.name))}
             for lock in survey.locks
@@ -190,6 +191,7 @@ def head(
         "answered": overview.answered,
         "margin": overview.margin,
         "nodes": [{**_node(node), "clock": node.clock} for node in overview.nodes],
+        "disagreement": overview.disagreement,
         "silent": [dataclasses.asdict(silent) for silent in survey.silent],
         "truncated": truncated,
         "total": total,

@@ -69,9 +69,8 @@ class NodeStatus:
     conflict: str = ""
     """Why the node cannot be in this quorum at all (A4); waiting does not change that."""
     belongs_elsewhere: bool = False
-    """Whether a node of the list belongs to another quorum, or did so lately: `init` does not help (R12a)."""
-    strangers: tuple[str, ...] = ()
-    """The servers that clients use and the list lacks, in words (R12c)."""
+    """Whether a node of the list belongs to another quorum, or did so lately, or clients with another list
+    came first: `init` does not help (R12a, R12c)."""
 
 
 @final

@@ -211,8 +211,9 @@ class BaseNode(Node):
             return None
         closed = self._closed_for
         # It has no wait of its own: it waits with the whole quorum (R12a), or for something else than time.
-        if self._votes_at is None:
-            return closed if closed and not self._greeting.eligibility.reason else None
+        found = self._greeting.eligibility
+        if self._votes_at is None or found.wait is None:
+            return closed if closed and not found.reason else None
         return max(closed, self._votes_at - self.env.clock.now())
 
     @property
@@ -231,7 +232,6 @@ class BaseNode(Node):
             doubt="" if self._greeting is None else self._greeting.eligibility.doubt,
             conflict="" if self._greeting is None else self._greeting.conflict,
             belongs_elsewhere=self._belongs_elsewhere,
-            strangers=() if self._greeting is None else self._greeting.strangers,
             unusable=self._unusable,
         )
 

@@ -13,7 +13,7 @@ from typing import Final, cast, final
 from .. import _scripts
 from .._core.command import Command, Purpose, Reply, Script, Silence
 from .._core.keyspace import MARKS, marks_begin, members_key
-from .._core.members import in_its_place, read_members, server_of
+from .._core.members import in_its_place, read_members
 from .._core.quarantine import (
     NO_INCARNATION,
     UNKNOWN_IDENTITY,
@@ -111,16 +111,16 @@ class Greeting:
         # Suspected of a jump; or it jumped, and the greeting that begins its quarantine is not answered.
         if self.distrusted or self._restart_of:
             return Eligibility(reason="its clock has jumped: its votes do not count until this is resolved")
-        if self._view.conflict:
-            # Another quorum may grant what we hold: no vote, not for extensions either (R12a, R12c).
-            return replace(self._eligibility, expected=NO_INCARNATION)
         # Others have used another server in its place, and a lock may have that one's vote (R12c).
-        found = self._eligibility
-        if not found.reason and (other := self._view.other_than(self._identity)) is not None:
-            wait, doubt = self._view.waits_for(other), in_its_place(other)
-            reason = f"no vote for another {wait:.1f} s: {doubt}"
+        found, disputed = self._eligibility, self._view.members.disputed
+        other = self._view.other_than(self._identity)
+        if other is not None and (disputed or not found.reason):
+            # While they use it, no time is enough.
+            wait, doubt = None if disputed else self._view.waits_for(other), in_its_place(other)
+            reason = f"no vote: {doubt}" if wait is None else f"no vote for another {wait:.1f} s: {doubt}"
             return Eligibility(reason=reason, doubt=doubt, wait=wait, quarantine_ms=found.quarantine_ms)
-        return found
+        # Another quorum may grant what we hold: no vote, not for extensions either (R12a, R12c).
+        return replace(found, expected=NO_INCARNATION) if self._view.conflict else found
 
     @property
     def conflict(self) -> str:
@@ -130,14 +130,10 @@ class Greeting:
         other = self._view.other_than(self._identity)
         return self._other_quorum if self._view.is_stray(self) else in_its_place(other) if other else ""
 
-    @property
-    def strangers(self) -> tuple[str, ...]:
-        """The servers that clients use and the list lacks, in words; for reports."""
-        return tuple(map(server_of, self._view.strangers()))
-
     def belongs_elsewhere(self, now: float) -> bool:
-        """Whether a node of the quorum belongs to another one, or did a moment ago."""
-        return self._view.belongs_elsewhere or self._view.closed_for(now) > 0
+        """Whether a node of the quorum belongs to another one, or did a moment ago; or lists disagree."""
+        view = self._view
+        return view.belongs_elsewhere or view.members.disputed or view.closed_for(now) > 0
 
     def closed_for(self, now: float) -> float:
         """Return for how many seconds no new lock may be taken, here or on any other node (R12a)."""

@@ -11,7 +11,7 @@ import anyio
 
 from .._core.command import milliseconds
 from .._core.fencing import floor_at
-from .._core.members import Member, server_of
+from .._core.members import COMPARE, Membership, not_in_list, server_of
 from .._core.quorum import majority
 from .._core.quorum_view import HEARTBEAT, QuorumView
 from .._local.runner import current_runners
@@ -21,11 +21,6 @@ from ..errors import LossReason
 from ..events import ClockStepped, Misconfigured, NodeChanged
 from .quarantine_log import QuarantineLog
 from .session import Session
-
-_COMPARE: Final = (
-    "every client must be given the same nodes: compare their lists "
-    "(docs/how-to/operating.md#changing-the-list-of-nodes says how to change them)"
-)
 
 MAX_STRANGERS: Final = 32
 """Servers of other clients' lists that are reported, each once."""
@@ -200,17 +195,20 @@ class Background:
             report(logging.ERROR, "%s", conflict)
             self._session.hooks.tell(Misconfigured(reason=conflict))
         self._session.availability.conflict = conflict
-        for stranger in self._view.members.strangers if self._view is not None else ():
-            self._report_stranger(stranger)
+        if self._view is not None:
+            self._note_strangers(self._view.members, quiet=self._view.read_only)
 
-    def _report_stranger(self, stranger: Member) -> None:
-        """Report once that another client's list of nodes differs: that client is refused."""
-        if stranger.identity in self._strangers or len(self._strangers) >= MAX_STRANGERS:
-            return
-        self._strangers.add(stranger.identity)
-        reason = f"another client's list of nodes has a server that this list has not: {server_of(stranger)}"
-        report(logging.ERROR, "%s; %s", reason, _COMPARE)
-        self._session.hooks.tell(Misconfigured(reason=reason))
+    def _note_strangers(self, members: Membership, *, quiet: bool) -> None:
+        """Note the servers of other clients' lists; report each once, if those clients are refused."""
+        strangers = sorted(members.strangers)[:MAX_STRANGERS]
+        self._session.availability.strangers = tuple(map(server_of, strangers))
+        # If this client is refused, it has said so.
+        for stranger in () if quiet or members.disputed else strangers:
+            if stranger.identity not in self._strangers and len(self._strangers) < MAX_STRANGERS:
+                self._strangers.add(stranger.identity)
+                reason = not_in_list(server_of(stranger))
+                report(logging.ERROR, "%s; %s", reason, COMPARE)
+                self._session.hooks.tell(Misconfigured(reason=reason))
 
     def _greeted(self, _node: Node) -> None:
         self._reconsider()
@@ -231,7 +229,7 @@ class Background:
         reason = (
             f"node {node.name} was in use by clients with another number of nodes; reclaimed: {taken_from}"
         )
-        report(logging.ERROR, "%s; %s", reason, _COMPARE)
+        report(logging.ERROR, "%s; %s", reason, COMPARE)
         self._session.hooks.tell(Misconfigured(reason=reason))
 
     def _node_changed(self, node: Node) -> None:
@@ -346,7 +344,7 @@ def _other_quorum(nodes: Sequence[Node]) -> str | None:
     """Return a message about a node that belongs to a quorum of another size (A4)."""
     for node in nodes:
         if conflict := node.status.conflict:
-            return f"node {node.name}: {conflict}; {_COMPARE}"
+            return f"node {node.name}: {conflict}; {COMPARE}"
     return None
 
 

@@ -14,10 +14,10 @@ a lease that was lost is an error.  Both are children of the span that called `a
 **Metrics.** Their meaning is that of `contrib.prometheus`: ``redlock.acquire.duration``,
 ``redlock.hold.duration`` (seconds), ``redlock.tries.refused``, ``redlock.waits``, ``redlock.handed_off``,
 ``redlock.extensions``, ``redlock.losses``, ``redlock.clock.steps``, ``redlock.loop.stalls`` (counters),
-``redlock.held``, ``redlock.waiting``, ``redlock.quorum.margin``, ``redlock.node.up``,
-``redlock.node.quarantined``, ``redlock.node.round_trip``, ``redlock.node.clock_offset`` (as they are when
-they are read).  Attributes: ``redlock.label``, ``redlock.kind``, ``redlock.outcome``, ``redlock.reason``,
-``redlock.behind``, ``redlock.node``.
+``redlock.held``, ``redlock.waiting``, ``redlock.quorum.margin``, ``redlock.conflict``,
+``redlock.strangers``, ``redlock.node.up``, ``redlock.node.quarantined``, ``redlock.node.round_trip``,
+``redlock.node.clock_offset`` (as they are when they are read).  Attributes: ``redlock.label``,
+``redlock.kind``, ``redlock.outcome``, ``redlock.reason``, ``redlock.behind``, ``redlock.node``.
 """
 
 from __future__ import annotations
@@ -105,6 +105,18 @@ class OpenTelemetryHooks(Hooks):
                 "{node}",
                 "How many more nodes may fail before no lock can be acquired",
                 self._margin,
+            ),
+            (
+                "redlock.conflict",
+                "1",
+                "Whether the nodes cannot be one quorum: no lock can be acquired",
+                self._conflict,
+            ),
+            (
+                "redlock.strangers",
+                "{server}",
+                "Servers that other clients use and the list of nodes lacks",
+                self._strangers,
             ),
         ):
             meter.create_observable_gauge(name, [read], unit, what)
@@ -222,6 +234,12 @@ class OpenTelemetryHooks(Hooks):
     def _margin(self, _: CallbackOptions) -> Iterable[Observation]:
         margins = [told.quorum_margin for told in self._managers]
         return [Observation(min(margins))] if margins else []
+
+    def _conflict(self, _: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(int(any(told.conflict for told in self._managers)))]
+
+    def _strangers(self, _: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(max((len(told.strangers) for told in self._managers), default=0))]
 
     def _reading(
         self, read: Callable[[NodeStatistics], float | None]

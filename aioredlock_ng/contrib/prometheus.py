@@ -29,6 +29,11 @@ metric, each with the namespace        labels     what it counts
 `clock_steps_total`                    n          jumps of its clock; ``""``: of our own
 `quorum_margin`                        –          nodes that may fail until nothing can be locked; less
                                                   than 0: so many are missing; of several managers the least
+`conflict`                             –          1 while nothing can be locked, whatever the nodes answer:
+                                                  `ManagerStatistics.conflict` says why
+`strangers`                            –          servers that other clients use and the list of nodes
+                                                  lacks (R12c): `ManagerStatistics.strangers`; of several
+                                                  managers the most, as with `conflict`
 `loop_stalls_total`                    –          times that the event loop stood still
 =====================================  =========  ====================================================
 
@@ -246,6 +251,12 @@ class _Now(Collector):
         if told:
             margin.add_metric((), min(each.quorum_margin for each in told))
         yield margin
+        conflict = gauge("conflict", "Whether the nodes cannot be one quorum: no lock can be acquired")
+        conflict.add_metric((), any(each.conflict for each in told))
+        yield conflict
+        strangers = gauge("strangers", "Servers that other clients use and the list of nodes lacks")
+        strangers.add_metric((), max((len(each.strangers) for each in told), default=0))
+        yield strangers
         # Of several managers over the same nodes the last one speaks.
         nodes = {node.name: node for each in told for node in each.nodes}
         for name, what, read in _OF_NODES:

@@ -47,6 +47,15 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
             Panel(
                 "Nodes without a vote", "none", (("max by (node) (redlock_node_quarantined)", "{{node}}"),)
             ),
+            Panel(
+                "Clients with another list of nodes",
+                "none",
+                (
+                    ("max(redlock_strangers)", "servers that a list lacks"),
+                    ("max(redlock_conflict)", "refused"),
+                ),
+                why="0: all clients have the same nodes. Else compare their lists: `aioredlock-ng status`.",
+            ),
             _lines("Nodes that are up", "none", "min by (node) (redlock_node_up)", "{{node}}"),
             _lines("Round trip", "s", "max by (node) (redlock_node_round_trip_seconds)", "{{node}}"),
             _lines("Clocks", "s", "max by (node) (redlock_node_clock_offset_seconds)", "{{node}}"),

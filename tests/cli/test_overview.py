@@ -314,6 +314,17 @@ def test_a_narrow_screen_cuts_names_and_keeps_the_ttl(width: int, row: str) -> N
     assert shown.text == row
 
 
+def test_a_list_that_lacks_servers_to_the_letter() -> None:
+    """Each server that other clients use, escaped, and what to do about it."""
+    seen = dataclasses.replace(overview(UP), strangers=("1", "2"), disagreement=("one\x1b", "two", "compare"))
+    assert as_lines(seen)[5:] == [
+        Line(repr("one\x1b"), "error"),
+        Line("two", "error"),
+        Line("compare", "error"),
+    ]
+    assert as_json(seen)["strangers"] == seen.strangers
+
+
 @pytest.mark.parametrize(("up", "says"), [(5, ", 2 may fail"), (3, ", none may fail"), (2, "")])
 def test_how_many_nodes_may_fail(up: int, says: str) -> None:
     """Of those that are up; where too few are, a note says what follows."""

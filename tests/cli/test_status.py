@@ -18,6 +18,7 @@ import pytest
 from aioredlock_ng import LockManager
 from aioredlock_ng._settings.options import QUARANTINE_VARIABLE
 from aioredlock_ng.testing import LocalNodes
+from aioredlock_ng.testing.local_nodes import initialise
 from tests.cli.runs import environment
 from tests.servers import Nodes, ask, eventually, with_rights
 
@@ -74,8 +75,8 @@ async def test_it_shows_each_locks_holder_and_since_when(shared_nodes: Nodes) ->
 
 
 KEYS = {
-    "": "version command error available unavailable_for at quorum margin answered nodes locks truncated "
-    "silent",
+    "": "version command error available unavailable_for at quorum margin answered nodes strangers locks "
+    "truncated silent",
     "node": "node state reason votes_in round_trip",
     "lock": "name state kind holder since ttl held_by shared readers more_readers permits highest_fence "
     "queue nodes",
@@ -215,6 +216,31 @@ async def test_quarantined_nodes_are_shown(shared_nodes: Nodes) -> None:
     assert (shown["available"], 30 < shown["unavailable_for"] < float(told[1])) == (False, True)
     for node in shown["nodes"]:
         assert (node["state"], 30 < node["votes_in"] < float(told[1])) == ("quarantined", True)
+
+
+@pytest.mark.heavy
+async def test_lists_of_nodes_that_differ_are_shown(shared_nodes: Nodes) -> None:
+    """The other list's server, which client says so, and what to do; the second list cannot lock."""
+    *shared, first, second = shared_nodes.urls[:4]
+    initialise([*shared, first], "lists:")
+
+    def manager(last: str, holder: str) -> LockManager:
+        urls = [*shared, last]
+        return LockManager(urls, holder=holder, prefix="lists:", node_timeout=0.5, restart_quarantine=60)
+
+    async with manager(first, "old"), manager(second, "new"):
+        await asyncio.sleep(1.1)  # two heartbeats
+        for lacks, last, says in ((second, first, "new"), (first, second, "old")):
+            urls = {"REDLOCK_URLS": ",".join([*shared, last]), QUARANTINE_VARIABLE: "60"}
+            done = await run(shared_nodes, "--prefix", "lists:", **urls)
+            machine = json.loads((await run(shared_nodes, "--prefix", "lists:", "--json", **urls)).stdout)
+            assert (done.returncode, done.stderr) == (69 if last == second else 0, ""), done.stdout
+            run_id = ask(lacks, "INFO", "server")["run_id"]
+            told = rf"that this list lacks, the one with run_id {run_id} \(.*, says client {says}\)$"
+            assert re.search(told, done.stdout, re.MULTILINE), done.stdout
+            assert "give all clients the same nodes: compare their lists" in done.stdout
+            assert len(machine["strangers"]) == 1
+            assert (machine["available"], run_id in machine["strangers"][0]) == (last == first, True)
 
 
 @pytest.mark.heavy

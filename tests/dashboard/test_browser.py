@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib.util
 import shutil
@@ -15,6 +16,7 @@ from aiohttp import web
 from aioredlock_ng import LockManager
 from aioredlock_ng.contrib.aiohttp import add_locks_page
 from aioredlock_ng.testing import LocalNodes
+from aioredlock_ng.testing.local_nodes import initialise
 from tests.dashboard.serving import TOKEN, by_aiohttp
 from tests.servers import ask, required
 
@@ -229,28 +231,59 @@ async def test_a_lock_is_released_after_a_question(manager, complaints):
     complaints.heard[:] = [each for each in complaints.heard if "status of 4" not in each]  # asked for above
 
 
+async def test_a_list_that_differs_is_told(shared_nodes, complaints):
+    """The server that another client uses, and what to do; in the window's title, too."""
+    *shared, first, second = shared_nodes.urls[:4]
+    initialise([*shared, first], "lists:")
+    options = {"prefix": "lists:", "restart_quarantine": 60}
+    async with LockManager([*shared, first], holder="the shop", **options):
+        await asyncio.sleep(1.1)  # two heartbeats
+        looking = LockManager([*shared, second], **options)
+        async with (
+            contextlib.aclosing(looking),
+            serving(looking) as (_, url),
+            browser() as chromium,
+            window(chromium, complaints, url) as page,
+        ):
+            await shows(page.locator("#banner-lists"), "says client the shop")
+            await shows(page.locator("#banner-lists"), "give all clients the same nodes")
+            await page.locator("#availability[data-state=unavailable]").wait_for()
+            assert (await page.title()).startswith("(!)")
+
+
+@contextlib.asynccontextmanager
+async def serving(manager: LockManager) -> AsyncIterator[tuple[web.AppRunner, str]]:
+    """Serve the page of a manager that the application does not start; also gives what ends it."""
+    app = web.Application()
+    add_locks_page(app, manager=manager, interval=0.2)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield runner, f"http://127.0.0.1:{runner.addresses[0][1]}/locks/"
+    finally:
+        await runner.cleanup()
+
+
 async def test_trouble_is_told(make_nodes, complaints):
     """A node that is down, no quorum, a server that is gone: in words, and in the window's title."""
     nodes: LocalNodes = make_nodes(3)
-    async with LockManager(nodes.urls, ttl=30) as manager, browser() as chromium:
-        app = web.Application()
-        add_locks_page(app, manager=manager, interval=0.2)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        url = f"http://127.0.0.1:{runner.addresses[0][1]}/locks/"
-        async with window(chromium, complaints, url) as page:
-            await shows(page.locator("#margin"), "1 more node may fail")
-            assert not (await page.title()).startswith("(!)")
-            nodes.kill(0)
-            await page.locator("#nodes > li:not([data-state=up])").first.wait_for()
-            await shows(page.locator("#nodes > li[data-state=down]"), "Connection refused")
-            await page.locator("#margin[data-level=warning]").wait_for()
-            assert (await page.title()).startswith("(!)")
-            nodes.kill(1)
-            await page.locator("#availability[data-state=unavailable]").wait_for()
-            await shows(page.locator("#locks-empty"), "Too few nodes answered")
-            await runner.cleanup()
-            await page.locator("#banner-stream").wait_for()
+    async with (
+        LockManager(nodes.urls, ttl=30) as manager,
+        serving(manager) as (runner, url),
+        browser() as chromium,
+        window(chromium, complaints, url) as page,
+    ):
+        await shows(page.locator("#margin"), "1 more node may fail")
+        assert not (await page.title()).startswith("(!)")
+        nodes.kill(0)
+        await page.locator("#nodes > li:not([data-state=up])").first.wait_for()
+        await shows(page.locator("#nodes > li[data-state=down]"), "Connection refused")
+        await page.locator("#margin[data-level=warning]").wait_for()
+        assert (await page.title()).startswith("(!)")
+        nodes.kill(1)
+        await page.locator("#availability[data-state=unavailable]").wait_for()
+        await shows(page.locator("#locks-empty"), "Too few nodes answered")
+        await runner.cleanup()
+        await page.locator("#banner-stream").wait_for()
     complaints.heard[:] = [each for each in complaints.heard if "net::ERR" not in each]  # the server is gone

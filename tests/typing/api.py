@@ -446,6 +446,8 @@ async def fresh_nodes(manager: ng.LockManager) -> None:
     assert_type((statistics.certified, statistics.raised, statistics.uncertified), tuple[int, int, int])
     assert_type((statistics.topped_up, statistics.quarantined, statistics.steps), tuple[int, int, int])
     assert_type(statistics.conflict, str | None)
+    assert_type(statistics.strangers, tuple[str, ...])
+    assert_type(statistics.disagreement, tuple[str, ...])
     assert_type((manager.available, manager.unavailable_for), tuple[bool, float])
     node = statistics.nodes[0]
     assert_type((node.votes_in, node.clock, node.mismatched), tuple[float | None, float | None, int])

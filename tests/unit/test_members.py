@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 
 from aioredlock_ng import ConfigurationError, LockManager, LockTakenError, QuorumUnavailableError
+from aioredlock_ng._cli._overview import as_lines
+from aioredlock_ng._dashboard.overview import look
+from aioredlock_ng._dashboard.wire import as_json
 from aioredlock_ng.events import Hooks, Misconfigured
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import LATENCY, make
@@ -66,14 +70,26 @@ async def test_two_lists_that_differ_in_a_node_are_both_noticed() -> None:
                 await use(theirs)
             await asyncio.sleep(SETTLED)
             await use(ours)
-            assert [reason for reason in first.reasons if "has a server that this list has not" in reason]
+            assert [reason for reason in first.reasons if "has a server that this list lacks" in reason]
             assert all(y.identity[0] in reason and "second" in reason for reason in first.reasons)
             assert len(second.reasons) == 1
             assert x.identity[0] in second.reasons[0]
+            # Both name the server that they lack, and the second one has no vote anywhere.
+            for manager, server, says in ((ours, y, "not used so far, says client second"),
+                                          (theirs, x, "says client first")):  # fmt: skip
+                (stranger,) = manager.statistics().strangers
+                assert server.identity[0] in stranger
+                assert says in stranger
+            assert (ours.statistics().quorum_margin, theirs.statistics().quorum_margin) == (1, -2)
+            *shared, late = theirs.statistics().nodes
+            assert {node.state for node in shared} == {"up"}
+            assert (late.state, late.votes_in) == ("quarantined", None)
+            assert "another server in its place" in late.reason
             # It may not vote either when the first client has gone, until no lock of that one can be alive.
             await ours.aclose()
             await asyncio.sleep(4)
             await use(theirs, "b")
+            assert theirs.statistics().strangers == ()
             a.freeze()
             with pytest.raises(QuorumUnavailableError, match="another server in its place"):
                 await use(theirs, "c")
@@ -121,6 +137,7 @@ async def test_a_server_is_replaced_behind_its_address() -> None:
             await use(theirs)
             await asyncio.sleep(0.5)
         assert told.reasons == []
+        assert ours.statistics().strangers == theirs.statistics().strangers == ()
         nodes[0].crash()
         await use(ours)
         await use(theirs)
@@ -227,6 +244,34 @@ async def test_a_clock_that_goes_back_keeps_no_server_alive() -> None:
         await asyncio.sleep(QUARANTINE + HEARTBEATS)
         async with using(nodes) as fresh:
             await use(fresh)
+
+
+@pytest.mark.parametrize("list_", ["first", "second"])
+async def test_a_look_shows_which_servers_the_list_lacks(list_: str) -> None:
+    """With either list; with the one that came second nothing can be locked, and `init` would be wrong."""
+    a, b, x, y = _servers(4)
+    async with using((a, b, x), label="first") as ours, using((a, b, y), label="second") as theirs:
+        await use(ours)
+        await asyncio.sleep(HEARTBEATS)
+        with pytest.raises(ConfigurationError):
+            await use(theirs)
+        await asyncio.sleep(HEARTBEATS)
+        came_first = list_ == "first"
+        async with using((a, b, x if came_first else y)) as reader:
+            overview = await look(reader)
+            assert (overview.unavailable_for, overview.up) == ((0, 3) if came_first else (math.inf, 2))
+            lines = [line.text for line in as_lines(overview) if line.style == "error"]
+            assert len(lines) == (2 if came_first else 4)
+            stranger, does, *more = lines if came_first else lines[1:]
+            assert (y if came_first else x).identity[0] in stranger
+            assert f"says client {'second' if came_first else 'first'}" in stranger
+            assert does.startswith("give all clients the same nodes")
+            assert all(text == "2 of 3 nodes are up: no lock can be acquired" for text in more)
+            assert as_json(overview)["strangers"] == reader.statistics().strangers
+            assert stranger.endswith(as_json(overview)["strangers"][0])
+            if not came_first:
+                with pytest.raises(ConfigurationError, match="nothing was changed"):
+                    await reader.init()
 
 
 @pytest.mark.parametrize("list_", ["first", "second"])

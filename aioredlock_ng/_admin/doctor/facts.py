@@ -90,9 +90,7 @@ class NodeFacts:
     votes_in: float | None = None
     """Seconds until its restart quarantine ends; None when there is none."""
     belongs_elsewhere: bool = False
-    """Whether it or another node is another quorum's, or was a moment ago (R12a)."""
-    strangers: tuple[str, ...] = ()
-    """The servers that clients use and this list lacks, in words (R12c)."""
+    """Whether it or another node is another quorum's, or was a moment ago, or lists disagree (R12a, R12c)."""
     without_vote: bool = False
     """Whether it has no vote for now: only what needs none was tried."""
     failures: tuple[tuple[str, str], ...] = ()
@@ -151,3 +149,5 @@ class Facts:
     """Whether locks have fences."""
     quarantine: float | None = None
     """The restart quarantine that this client asks for, in seconds; None when that was not looked at."""
+    strangers: tuple[str, ...] = ()
+    """The servers that clients use and this list lacks, in words (R12c)."""

@@ -48,6 +48,7 @@ async def gather(session: Session) -> Facts:
         node_timeout=session.node_timeout,
         fencing=options.fencing,
         quarantine=options.restart_quarantine,
+        strangers=session.availability.strangers,
     )
 
 
@@ -87,7 +88,6 @@ async def _gather(session: Session, number: int) -> NodeFacts:
         incarnation=incarnation,
         votes_in=status.votes_in,
         belongs_elsewhere=status.belongs_elsewhere,
-        strangers=status.strangers,
         without_vote=not voting,
         failures=trial.failures,
         lacking=trial.lacking,

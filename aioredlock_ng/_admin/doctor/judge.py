@@ -8,6 +8,7 @@ from typing import Final
 
 from ..._core.command import Silence
 from ..._core.fencing import RAISE_AHEAD_MS
+from ..._core.members import COMPARE, not_in_list
 from ..._core.quarantine import UNKNOWN_IDENTITY
 from ..._core.quorum import majority
 from ..._core.quorum_view import ONE_SERVER_EACH, SEVERAL_SERVERS
@@ -28,12 +29,6 @@ _SLEW: Final = "synchronise the clocks of all nodes with NTP, by slewing instead
 
 _INIT: Final = "wait until it ends; if no lock can be alive, `aioredlock-ng init` ends it at once"
 """The advice on a quarantine that goes on."""
-
-_COMPARE: Final = (
-    "give all clients the same nodes: compare their lists "
-    "(docs/how-to/operating.md#changing-the-list-of-nodes says how to change them)"
-)
-"""The advice where a node is known by another size, and an `init` would stop the clients that know it so."""
 
 _FIRST_USE: Final = "once used, it has no vote for the restart quarantine, if one is set"
 
@@ -104,9 +99,8 @@ def _identity(facts: Facts) -> Iterator[Finding]:
     for node in facts.nodes:
         if node.other_run_ids:
             yield bad(node, "identity", "error", SEVERAL_SERVERS, ONE_SERVER_EACH)
-    for stranger in sorted({stranger for node in facts.nodes for stranger in node.strangers}):
-        message = f"clients use a server that is not in this list, {stranger}: their lists differ (A4)"
-        yield bad(None, "identity", "error", message, _COMPARE)
+    for stranger in facts.strangers:
+        yield bad(None, "identity", "error", not_in_list(stranger), COMPARE)
     unknown = [node.name for node in facts.nodes if node.run_id is None and not node.down]
     if unknown:
         message = f"could not be checked: whether {', '.join(unknown)} are different servers"
@@ -147,8 +141,8 @@ def _quarantine(facts: Facts) -> Iterator[Finding]:
 
 
 def _advice_on_waiting(facts: Facts) -> str:
-    """Return what to do about nodes that have no vote yet."""
-    return _COMPARE if _strays(facts) or any(node.belongs_elsewhere for node in facts.nodes) else _INIT
+    """Return what to do about nodes that have no vote yet: an `init` may stop the clients of another list."""
+    return COMPARE if _strays(facts) or any(node.belongs_elsewhere for node in facts.nodes) else _INIT
 
 
 def _strays(facts: Facts) -> bool:

@@ -2,15 +2,18 @@
 
 import { byId, setAttribute, setIcon, setText, show } from "./dom.js";
 import { countDown } from "./clock.js";
-import { count, counted } from "./text.js";
+import { count, counted, visible } from "./text.js";
 
 // Whether something is so wrong that the title says it, too.
-export const trouble = (head) => head !== null && (!head.available || head.margin <= 0);
+export const trouble = (head) => 
+  head !== null && (!head.available || head.margin <= 0 || head.disagreement.length > 0);
 
 export function renderStatus(head) {
   show(byId("status"), head !== null);
   if (head === null) return;
   renderAvailability(head);
+  setText(byId("banner-lists"), visible(head.disagreement.join("; ")));
+  show(byId("banner-lists"), head.disagreement.length > 0);
   setText(byId("margin"), marginText(head));
   setAttribute(
     byId("margin"),

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from aioredlock_ng import LockTakenError, QuorumUnavailableError
+from aioredlock_ng import ConfigurationError, LockTakenError, QuorumUnavailableError
 from aioredlock_ng.contrib.prometheus import PrometheusHooks
-from aioredlock_ng.testing import lose
+from aioredlock_ng.testing import MemoryNode, lose
 from tests.unit.tasks import virtual
-from tests.unit.worlds import TTL, opened, world
+from tests.unit.worlds import LATENCY, TTL, make, opened, world
 
 
 def read(registry: CollectorRegistry) -> dict[str, dict[tuple[str, ...], float]]:
@@ -142,6 +143,27 @@ async def test_nodes_and_the_margin_of_the_quorum() -> None:
         assert read(registry)["redlock_quorum_margin"][()] == -2
         for node in w.nodes[1:4]:
             node.start()
+
+
+@virtual
+async def test_lists_of_nodes_that_differ() -> None:
+    """The client that came first is told of a server that it lacks; the other one is refused as well."""
+    nodes = [MemoryNode(latency=LATENCY) for _ in range(4)]
+    first, second = CollectorRegistry(), CollectorRegistry()
+    lists = (nodes[:3], first), ([*nodes[:2], nodes[3]], second)
+    ours, theirs = (
+        make(servers, restart_quarantine=60, hooks=[PrometheusHooks(registry)]) for servers, registry in lists
+    )
+    async with contextlib.aclosing(ours), contextlib.aclosing(theirs):
+        async with ours.lock("a"):
+            await asyncio.sleep(TTL)
+        assert {read(first)[f"redlock_{name}"][()] for name in ("conflict", "strangers")} == {0}
+        with pytest.raises(ConfigurationError):
+            await theirs.lock("a").acquire()
+        await asyncio.sleep(TTL)
+        names = ("redlock_conflict", "redlock_strangers", "redlock_quorum_margin")
+        assert [read(first)[name][()] for name in names] == [0, 1, 1]
+        assert [read(second)[name][()] for name in names] == [1, 1, -2]
 
 
 @virtual

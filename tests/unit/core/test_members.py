@@ -32,8 +32,8 @@ def judged(listed: bytes, *others: Member, voting: bytes | None = None, quorum: 
     ("listed", "others", "late", "strangers", "disputed"),
     [
         (b"abx", [member(b"y")], [], [b"y"], False),
-        (b"aby", [member(b"x")], [b"y"], [], True),
-        (b"abw", [member(b"x")], [b"w"], [], True),
+        (b"aby", [member(b"x")], [b"y"], [b"x"], True),
+        (b"abw", [member(b"x")], [b"w"], [b"x"], True),
         (b"aby", [member(b"x", age_ms=ALIVE_MS)], [b"y"], [], False),
         (b"aby", [member(b"x", age_ms=LIFE)], [], [], False),
         (b"aby", [member(b"a"), member(b"b")], [], [], False),
