@@ -236,11 +236,12 @@ class QuorumView:
 
     def _note_members(self, view: _NodeView, before: _NodeView | None, members: tuple[Member, ...]) -> None:
         """Note which servers clients have told a node of, and which one it is itself (R12c)."""
-        # An operator's statement: no lock of any list can be alive.
+        # An operator's statement: no lock of any list was alive then.
         claim = view.claim
         if claim is not None and claim.how == BY_INIT and claim.born_ms > self._initialised_ms:
             self._initialised_ms = claim.born_ms
-            self._heard.clear()
+            stated_at = view.heard_at - (view.time_ms - claim.born_ms) / 1000
+            self._heard = {one: heard for one, heard in self._heard.items() if heard[1] > stated_at}
         # It outlives the node that has told it.
         for member in members:
             seen_at, known = view.heard_at - member.age_ms / 1000, self._heard.get(member.identity)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng._core.fencing import at
+from aioredlock_ng._core.members import Member
 from aioredlock_ng._core.quarantine import (
     BY_INIT,
     BY_USE,
@@ -258,3 +259,14 @@ def test_an_init_ends_what_a_lost_node_has_said(reached: bool, moment: int, ends
         view.lose(0)
     hear(view, 1, stored(5, age_ms=-moment, how=BY_INIT), 0.005)
     assert view.conflict is not ends
+
+
+@pytest.mark.parametrize(("age_ms", "forgotten"), [(3000, False), (4500, True)], ids=["since", "before"])
+def test_an_init_forgets_the_servers_that_were_told_of_before_it(age_ms: int, forgotten: bool) -> None:
+    """Of three nodes the last one that answers was initialised a second after the others (R12c)."""
+    view = QuorumView(b"{meta}", 3, QUARANTINE_MS, read_only=True, heartbeat=1.0)
+    other = Member(b"another server", 1, age_ms, b"another client")
+    for node, born_ms, members in ((b"a", 5000, (other,)), (b"b", 5000, (other,)), (b"c", 4000, ())):
+        record = stored(3, age_ms=born_ms, how=BY_INIT)
+        view.hear(node, record, heard_at=9.0, time_ms=NOW_MS, identity=node, members=members)
+    assert view.members.strangers == (() if forgotten else (other,))
