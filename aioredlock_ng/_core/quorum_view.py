@@ -24,7 +24,7 @@ floor only rises, and never beyond what the node would choose itself at that mom
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, final
 
@@ -325,13 +325,15 @@ class QuorumView:
         told = [(one, self._used_since(one, voting)) for one in sorted(listed)]
         return b" ".join(b"%d:%b %d" % (self.size, *pair) for pair in told)
 
-    def _used_since(self, identity: bytes, voting: Container[bytes]) -> int:
+    def _used_since(self, identity: bytes, voting: Collection[bytes]) -> int:
         """Return since when a server of the list has been used; 0: since now."""
         since = self._since_ms.get(identity, NOT_USED)
         # It may not vote; or none may, of a client that is refused.
         if identity in self.members.others or (self.members.disputed and since >= WAITS):
             return NOT_USED
-        if identity not in voting:
+        # Without a vote, or a majority of votes, no lock had it.  And a client that has not heard a majority
+        # may not know so far which servers others use.
+        if identity not in voting or (since >= WAITS and len(voting) < majority(self.size)):
             return since if since == WAITS else NOT_USED
         return since if since < WAITS else 0
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng._core.fencing import at
-from aioredlock_ng._core.members import Member
+from aioredlock_ng._core.members import NOT_USED, Member
 from aioredlock_ng._core.quarantine import (
     BY_INIT,
     BY_USE,
@@ -27,12 +27,19 @@ WAIT = wait_ms(QUARANTINE_MS) / 1000
 NOW_MS = 1_700_000_000_000
 
 
-def stored(size: int, *, age_ms: int = 1000, how: bytes = BY_USE, closed_ms: int = 0) -> bytes:
+def stored(
+    size: int,
+    *,
+    age_ms: int = 1000,
+    how: bytes = BY_USE,
+    closed_ms: int = 0,
+    identity: bytes = b"server",
+) -> bytes:
     """Return the incarnation record of a quorum of some size that is so old."""
     claim = Claim(born_ms=NOW_MS - age_ms, how=how, label=b"another")
     return bytes(
         Incarnation(
-            identity=b"server", floor=1, ready_ms=0, size=size, quarantine_ms=QUARANTINE_MS,
+            identity=identity, floor=1, ready_ms=0, size=size, quarantine_ms=QUARANTINE_MS,
             closed_ms=closed_ms, claim=claim,
         )
     )  # fmt: skip
@@ -270,3 +277,13 @@ def test_an_init_forgets_the_servers_that_were_told_of_before_it(age_ms: int, fo
         record = stored(3, age_ms=born_ms, how=BY_INIT)
         view.hear(node, record, heard_at=9.0, time_ms=NOW_MS, identity=node, members=members)
     assert view.members.strangers == (() if forgotten else (other,))
+
+
+def test_a_client_uses_no_server_before_a_majority_has_answered() -> None:
+    """It has acquired no lock, and may not know so far of the servers that others use (R12c)."""
+    view = QuorumView(b"{meta}", 5, QUARANTINE_MS, heartbeat=1.0)
+    told = []
+    for node in (b"a", b"b", b"c"):
+        view.hear(node, stored(5, identity=node), heard_at=1.0, time_ms=NOW_MS, identity=node)
+        told.append(view.used())
+    assert told == [b"5:a %d" % NOT_USED, b"5:a %d 5:b %d" % (NOT_USED, NOT_USED), b"5:a 0 5:b 0 5:c 0"]
