@@ -1,0 +1,82 @@
+"""The models: what TLC checks of each, how large it is, and its wrong variants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from .tlc import Outcome, check
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A rule that is broken on purpose, by a constant of the model."""
+
+    rule: str
+    """The number of the rule in RULES.md."""
+    breaks: str
+    """The invariant or property that TLC must find violated."""
+    constants: Mapping[str, str] = field(default_factory=dict)
+    """What the counterexample needs beside the constant of the variant: more clients, say."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A specification in this folder, checked exhaustively within bounds."""
+
+    constants: Mapping[str, str]
+    """The bounds of the small check, of seconds: CI runs it."""
+    large: Mapping[str, str]
+    """What is different in the large check, of minutes or hours: it is run by hand."""
+    invariants: tuple[str, ...]
+    variants: Mapping[str, Variant]
+    """By the constant, which is FALSE in what ships."""
+    properties: tuple[str, ...] = ()
+    symmetric: tuple[str, ...] = ("Nodes", "Clients")
+
+
+NODES: Final = "{n1, n2, n3}"
+TWO: Final = "{a, b}"
+THREE: Final = "{a, b, c}"
+
+MODELS: Final[Mapping[str, Model]] = {
+    "Semaphore": Model(
+        constants={"Nodes": NODES, "Clients": TWO, "Permits": "[c \\in Clients |-> 2]", "Attempts": "1"},
+        large={"Clients": THREE, "Permits": "[c \\in Clients |-> 2]"},
+        invariants=("Exclusion", "AtMost", "OneSlot", "NoLeak"),
+        variants={
+            "AnySlotCounts": Variant("R24", "Exclusion"),
+            "KeepsOrphans": Variant("R25", "NoLeak"),
+            "KeepsBoth": Variant("R25", "OneSlot"),
+            "ExtendsTooLong": Variant("R3", "Exclusion"),
+        },
+    ),
+}
+
+
+def run(
+    name: str, *, variant: str | None = None, large: bool = False, folder: Path, workers: int = 1
+) -> Outcome:
+    """Check a model, or one of its wrong variants, in a folder for TLC's files."""
+    model = MODELS[name]
+    constants = dict(model.constants) | dict.fromkeys(model.variants, "FALSE")
+    properties, symmetric = model.properties, model.symmetric
+    if large:
+        constants |= model.large
+    if variant is not None:
+        constants |= {**model.variants[variant].constants, variant: "TRUE"}
+    # TLC does not combine symmetry with temporal properties.
+    if properties:
+        symmetric = ()
+    return check(
+        name,
+        constants,
+        invariants=model.invariants,
+        properties=properties,
+        symmetric=symmetric,
+        folder=folder,
+        workers=workers,
+        timeout=6 * 3600.0 if large else 900.0,
+    )

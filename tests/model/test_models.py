@@ -1,0 +1,48 @@
+"""TLC goes through every state of the models, and finds the counterexample of each wrong variant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.model.models import MODELS, run
+from tests.model.tlc import FOLDER, missing
+from tests.references import rules
+from tests.servers import required
+
+VARIANTS = [(name, variant) for name, model in MODELS.items() for variant in model.variants]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder for TLC; skips where it cannot run, and fails if ``REDLOCK_REQUIRE`` names ``tlc``."""
+    if why := missing():
+        give_up = pytest.fail if "tlc" in required() else pytest.skip
+        give_up(why)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_state_keeps_the_rules(name: str, folder: Path) -> None:
+    """No invariant is violated in any state within the bounds, and each action is taken in some state."""
+    found = run(name, folder=folder)
+    assert found.broken is None, found.text
+    assert found.states > 1_000
+    assert found.untaken == frozenset()
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(("name", "variant"), VARIANTS)
+def test_a_wrong_variant_is_found(name: str, variant: str, folder: Path) -> None:
+    """A rule that is left out, or is another one, breaks what it is for."""
+    found = run(name, variant=variant, folder=folder)
+    assert found.broken == MODELS[name].variants[variant].breaks, found.text[-2000:]
+
+
+def test_each_model_is_in_the_table() -> None:
+    """Modules, table and rules belong together."""
+    assert {path.stem for path in FOLDER.glob("*.tla")} == set(MODELS)
+    known = rules()
+    for model in MODELS.values():
+        assert {variant.rule for variant in model.variants.values()} <= set(known)
