@@ -84,7 +84,9 @@ def check(
         symmetric=symmetric,
     )
     (folder / "MC.cfg").write_text(configuration)
-    command = ["java", "-XX:+UseParallelGC", f"-Xmx{HEAP}", "-cp", str(_jar()), "tlc2.TLC"]
+    # It unpacks the standard modules there: runs beside each other must not share the place.
+    command = ["java", f"-Djava.io.tmpdir={folder}", "-XX:+UseParallelGC", f"-Xmx{HEAP}"]
+    command += ["-cp", str(_jar()), "tlc2.TLC"]
     command += ["-deadlock", "-coverage", "60", "-workers", f"{workers}", "-config", "MC.cfg", "MC.tla"]
     done = subprocess.run(
         command,
