@@ -42,6 +42,21 @@ TWO: Final = "{a, b}"
 THREE: Final = "{a, b, c}"
 
 MODELS: Final[Mapping[str, Model]] = {
+    "ReadWrite": Model(
+        constants={"Nodes": NODES, "Clients": TWO, "Attempts": "1"},
+        large={"Attempts": "2"},
+        invariants=("Exclusion", "InOrder", "Unique", "NoLeak"),
+        variants={
+            "ReadsFromOne": Variant("R20", "Exclusion"),
+            "ExtendsTooLong": Variant("R3", "Exclusion"),
+            "DowngradeFrees": Variant("R23", "Exclusion"),
+            "RaisesNobody": Variant("R21", "InOrder", {"Clients": THREE}),
+            "TakesTheLeast": Variant("R21", "InOrder", {"Clients": THREE}),
+            "WritersMayBeOdd": Variant("R21", "Unique", {"Clients": THREE}),
+            "ReadersKeepFence": Variant("R21", "Unique"),
+            "RaisesOthers": Variant("R10", "Unique", {"Attempts": "2"}),
+        },
+    ),
     "Semaphore": Model(
         constants={"Nodes": NODES, "Clients": TWO, "Permits": "[c \\in Clients |-> 2]", "Attempts": "1"},
         large={"Clients": THREE, "Permits": "[c \\in Clients |-> 2]"},
