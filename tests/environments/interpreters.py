@@ -22,16 +22,19 @@ class InstallationError(Exception):
     """An environment could not be made; the text is the end of the output."""
 
 
-def make_environment(python: Path, folder: Path, requirements: Sequence[str]) -> Path:
+def make_environment(
+    python: Path, folder: Path, requirements: Sequence[str], *, package: str | None = None
+) -> Path:
     """Return the interpreter of a virtual environment that has the checkout (editable) and `requirements`.
 
-    One made before is used again unless the interpreter, the requirements or `pyproject.toml` changed.
+    With `package`, a wheel or a source distribution, it has that in place of the checkout.  An environment
+    that was made before is used again, unless the interpreter, the requirements or `pyproject.toml` changed.
 
     Raises:
         InstallationError: venv or pip failed, for instance because there is no network.
     """
     key = hashlib.sha256()
-    for part in (str(python), *requirements):
+    for part in (str(python), package or "", *requirements):
         key.update(part.encode() + b"\0")
     key.update((ROOT / "pyproject.toml").read_bytes())
     ready = folder / "ready"
@@ -43,7 +46,7 @@ def make_environment(python: Path, folder: Path, requirements: Sequence[str]) ->
         pip = (sys.executable, "-m", "pip", "--python", inside, "install", "--quiet", "--no-compile")
         try:
             _output(python, "-m", "venv", "--without-pip", folder)
-            _output(*pip, "-e", ROOT, *requirements)
+            _output(*pip, *(("-e", ROOT) if package is None else (package,)), *requirements)
         except subprocess.CalledProcessError as error:
             raise InstallationError(f"{error}\n{error.stderr[-2000:]}") from None
         except (OSError, subprocess.TimeoutExpired) as error:

