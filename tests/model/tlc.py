@@ -72,6 +72,33 @@ def check(
     TLC writes into `folder`.  Members of a set in braces are model values: names that are equal to
     themselves alone.
     """
+    text = output(
+        module,
+        constants,
+        folder,
+        invariants=invariants,
+        properties=properties,
+        symmetric=symmetric,
+        workers=workers,
+        timeout=timeout,
+        options=("-coverage", "60"),
+    )
+    return _read(text)
+
+
+def output(
+    module: str,
+    constants: Mapping[str, str],
+    folder: Path,
+    *,
+    invariants: Iterable[str] = (),
+    properties: Iterable[str] = (),
+    symmetric: Iterable[str] = (),
+    workers: int = 1,
+    timeout: float = 600.0,
+    options: Iterable[str] = (),
+) -> str:
+    """Run TLC as `check` does, and return what it prints."""
     why = missing()
     assert not why, why
     shutil.copy(FOLDER / f"{module}.tla", folder)
@@ -86,18 +113,10 @@ def check(
     (folder / "MC.cfg").write_text(configuration)
     # It unpacks the standard modules there: runs beside each other must not share the place.
     command = ["java", f"-Djava.io.tmpdir={folder}", "-XX:+UseParallelGC", f"-Xmx{HEAP}"]
-    command += ["-cp", str(_jar()), "tlc2.TLC"]
-    command += ["-deadlock", "-coverage", "60", "-workers", f"{workers}", "-config", "MC.cfg", "MC.tla"]
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
-    return _read(done.stdout + done.stderr)
+    command += ["-cp", str(_jar()), "tlc2.TLC", "-deadlock", *options]
+    command += ["-workers", f"{workers}", "-config", "MC.cfg", "MC.tla"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False)
+    return done.stdout + done.stderr
 
 
 def _values(constants: Mapping[str, str]) -> list[str]:

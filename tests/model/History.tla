@@ -1,0 +1,75 @@
+------------------------------- MODULE History -------------------------------
+(* Whether histories of one lock can be explained by a lock that is a single
+   thing in a single place: the question that checkers of linearizability ask.
+
+   A history is what an observer with the right time has seen of the leases of
+   one name, or of one slot of a semaphore: when each was asked for ("ask"),
+   when its client was told that it has it ("won"), and when the client ceased
+   to believe so ("end").  Some moment between the first two is that at which
+   the lease takes the lock (Take).  TLC tries all of them.  A history is
+   explained if there is a choice with which all of its events happen in their
+   order: no two have the lock at once, except readers (R20), and fences grow
+   in the order in which the lock is taken (R10, R21).
+
+   A writer that becomes a reader is two leases with one fence (R23): `from`
+   names the first one.  A fence of 0 stands for none.  *)
+
+EXTENDS Integers, Sequences, TLC
+
+CONSTANT
+    Histories  \* a sequence of [events |-> <<<<kind, lease>>, ...>>, leases |-> <<[fence, alone, from], ...>>]
+
+VARIABLES
+    h,        \* the number of the history
+    at,       \* the number of the next event
+    wanting,  \* leases that were asked for and have not taken the lock
+    inside,   \* leases that have it
+    written,  \* the greatest fence so far of a lease that was alone
+    read      \* the greatest fence so far of a reader
+
+vars == <<h, at, wanting, inside, written, read>>
+
+Lease(i) == Histories[h].leases[i]
+Largest(a, b) == IF a > b THEN a ELSE b
+
+Init ==
+    /\ h \in 1..Len(Histories)
+    /\ at = 1
+    /\ wanting = {}
+    /\ inside = {}
+    /\ written = 0
+    /\ read = 0
+
+(* R10, R21, R23 *)
+InOrder(i) ==
+    \/ Lease(i).fence = 0
+    \/ Lease(i).from /= 0 /\ Lease(i).fence = Lease(Lease(i).from).fence
+    \/ Lease(i).fence > written /\ (IF Lease(i).alone THEN Lease(i).fence > read ELSE Lease(i).fence >= read)
+
+Take(i) ==
+    (* The least fence first: with another one the order could not hold. *)
+    /\ \A other \in wanting : Lease(i).fence <= Lease(other).fence
+    /\ \A other \in inside : ~Lease(i).alone /\ ~Lease(other).alone
+    /\ InOrder(i)
+    /\ wanting' = wanting \ {i}
+    /\ inside' = inside \cup {i}
+    /\ written' = IF Lease(i).alone THEN Largest(written, Lease(i).fence) ELSE written
+    /\ read' = IF Lease(i).alone THEN read ELSE Largest(read, Lease(i).fence)
+    /\ UNCHANGED <<h, at>>
+
+Happen ==
+    /\ at <= Len(Histories[h].events)
+    /\ LET event == Histories[h].events[at]
+           i == event[2]
+       IN CASE event[1] = "ask" -> wanting' = wanting \cup {i} /\ UNCHANGED inside
+            [] event[1] = "won" -> i \in inside /\ UNCHANGED <<wanting, inside>>
+            [] OTHER -> i \in inside /\ inside' = inside \ {i} /\ UNCHANGED wanting
+    /\ at' = at + 1
+    /\ IF at = Len(Histories[h].events) THEN PrintT(<<"explained", h>>) ELSE TRUE
+    /\ UNCHANGED <<h, written, read>>
+
+Next == Happen \/ \E i \in wanting : Take(i)
+
+Spec == Init /\ [][Next]_vars
+
+==============================================================================

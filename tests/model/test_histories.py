@@ -1,0 +1,78 @@
+"""TLC explains the histories of simulated runs, and does not explain what a lock must never do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.model.histories import Told, told, unexplained
+from tests.model.tlc import missing
+from tests.servers import required
+from tests.simulation.history import Claim
+
+SEEDS = 24
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder for TLC; skips where it cannot run, and fails if ``REDLOCK_REQUIRE`` names ``tlc``."""
+    if why := missing():
+        give_up = pytest.fail if "tlc" in required() else pytest.skip
+        give_up(why)
+    return tmp_path
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("crowded", [False, True])
+def test_what_was_simulated_is_explained(folder: Path, crowded: bool) -> None:
+    """By a lock that is a single thing: exclusion, and fences in the order in which it was taken."""
+    histories = list(told(range(SEEDS // (4 if crowded else 1)), crowded=crowded))
+    assert sum(len(one.claims) for one in histories) > 10 * SEEDS
+    assert [one.origin for one in unexplained(histories, folder)] == []
+
+
+def claim(asked: float, since: float, until: float, fence: int | None, **others: object) -> Claim:
+    """Return a lease that was asked for, won and left at these moments."""
+    lease = Claim(
+        client=0,
+        task=0,
+        names=("a",),
+        owner=b"%f" % asked,
+        fence=fence,
+        asked=asked,
+        since=since,
+        until=until,
+        stopped=until,
+    )
+    return replace(lease, **others)  # type: ignore[arg-type]
+
+
+FIRST, SECOND = claim(0, 1, 2, 10), claim(1, 3, 4, 20)
+WRITER = claim(0, 1, 2, 10, mode="write", owner=b"w")
+WEAKER = claim(0, 2, 5, 10, mode="read", owner=b"w")
+READER = claim(2, 3, 6, 11, mode="read")
+
+
+CASES: dict[str, tuple[bool, tuple[Claim, ...]]] = {
+    "one after the other": (True, (FIRST, SECOND)),
+    "the next one when it ends": (True, (FIRST, replace(SECOND, since=2, asked=0.5))),
+    "two at once": (False, (FIRST, replace(SECOND, since=1.9))),
+    "a fence that falls": (False, (FIRST, replace(SECOND, fence=9))),
+    "a fence that is given twice": (False, (FIRST, replace(SECOND, fence=10))),
+    "without fences": (True, (replace(FIRST, fence=None), replace(SECOND, fence=None))),
+    "a writer that becomes a reader": (True, (WRITER, WEAKER, READER)),
+    "a reader with a writer's fence": (False, (WRITER, WEAKER, replace(READER, fence=10))),
+    "a writer beside a reader": (False, (WRITER, WEAKER, replace(READER, mode="write", fence=12))),
+    "readers with one fence": (True, (READER, claim(2.5, 4, 5, 11, mode="read"))),
+    "readers whose fences fall": (False, (READER, claim(3.5, 4, 5, 9, mode="read"))),
+}
+
+
+def test_what_can_be_explained(folder: Path) -> None:
+    """Two at once, a fence that does not grow or is given twice: a lock does no such thing."""
+    histories = [Told(name, claims) for name, (_, claims) in CASES.items()]
+    wrong = [name for name, (explained, _) in CASES.items() if not explained]
+    assert [one.origin for one in unexplained(histories, folder)] == wrong
