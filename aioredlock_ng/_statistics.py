@@ -112,6 +112,8 @@ class ManagerStatistics:
     """Jumps of nodes' clocks that were noticed."""
     conflict: str | None
     """Why nothing can be locked, whatever the nodes answer: see `ConfigurationError`."""
+    closed: bool = False
+    """Whether it is closed, or being closed: nothing can be locked until it is used in another loop."""
     strangers: tuple[str, ...] = ()
     """The servers that other clients use and this manager's list of nodes lacks: which, since when, and which
     client says so (R12c)."""

@@ -188,7 +188,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
 
     ttl = max(arguments.ttl, arguments.at_least) if arguments.ttl > 0 else arguments.ttl
     kill_after = arguments.ttl * KILL_AFTER_SHARE if arguments.kill_after is None else arguments.kill_after
-    if not arguments.child:
+    if not arguments.child or not arguments.child[0]:
         raise UsageError("run: no command: give it after --, as in: aioredlock-ng run NAME -- COMMAND")
     if ttl > 0 and kill_after >= ttl / 2:
         raise UsageError(

@@ -254,6 +254,7 @@ def statistics_of(nodes: Sequence[Node], counters: Counters, session: Session | 
         waiting=len(session.sleeps) + len(session.attempt_limiter) if session else 0,
         **asdict(counters),
         conflict=session.availability.conflict if session else None,
+        closed=session.availability.closing if session else False,
         strangers=session.availability.strangers if session else (),
     )
 

@@ -59,9 +59,9 @@ class Managers:
         self._attached.append(statistics)
 
     def __iter__(self) -> Iterator[ManagerStatistics]:
-        """Return what each tells of itself now."""
+        """Return what each tells of itself now, but for those that are closed."""
         for statistics in self._attached:
-            if (told := statistics()) is not None:
+            if (told := statistics()) is not None and not told.closed:
                 yield told
 
 

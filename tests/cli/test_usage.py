@@ -26,6 +26,7 @@ INTERVAL = "between 0.05 and 60 seconds"
             for line, says in (
                 ("job", "no command"),
                 ("job --", "no command"),
+                ("job -- ''", "no command"),
                 ("-- true", "NAME"),
                 ("job true", "unrecognized"),
                 ("'' -- true", "name"),

@@ -447,6 +447,7 @@ async def fresh_nodes(manager: ng.LockManager) -> None:
     assert_type((statistics.topped_up, statistics.quarantined, statistics.steps), tuple[int, int, int])
     assert_type(statistics.conflict, str | None)
     assert_type(statistics.strangers, tuple[str, ...])
+    assert_type(statistics.closed, bool)
     assert_type(statistics.disagreement, tuple[str, ...])
     assert_type((manager.available, manager.unavailable_for), tuple[bool, float])
     node = statistics.nodes[0]
