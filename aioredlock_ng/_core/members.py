@@ -142,10 +142,10 @@ def membership(
         first = set(ranked[: 2 * quorum - 1])
         late = sorted(candidates - first)
     rivals = sorted((known[one] for one in first - candidates), key=lambda member: member.age_ms)
-    others = dict.fromkeys(late, rivals[0]) if late else {}
+    strangers = [member for member in rivals if member.identity in foreign]
+    others = dict.fromkeys(late, (strangers or rivals)[0]) if late else {}
     # Not for one that was in a place of this list a moment ago: it was restarted or replaced.  And a shorter
     # quarantine may end while the last words about such a server are on their way.
-    strange = (member for member in rivals if member.identity in foreign)
-    disputed = bool(late) and any(member.age_ms < alive_ms <= life_ms / 2 for member in strange)
+    disputed = bool(late) and any(member.age_ms < alive_ms <= life_ms / 2 for member in strangers)
     alive = tuple(member for member in foreign.values() if member.age_ms < alive_ms)
     return Membership(others, alive if len(candidates) + len(alive) >= 2 * quorum else (), disputed)

@@ -24,7 +24,7 @@ floor only rises, and never beyond what the node would choose itself at that mom
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, final
 
@@ -148,6 +148,8 @@ class QuorumView:
         """The servers that clients have told of, and when they did so last, by this client's clock."""
         self._initialised_ms = 0
         """The latest `init` of a node, in Unix milliseconds by its clock."""
+        self._could_lock = False
+        """Whether a majority has had a vote, now or earlier: the client may have locks."""
         self._strange_since: dict[bytes, float] = {}
         """Since when others have used the servers that the list lacks."""
         self.members = Membership()
@@ -225,6 +227,7 @@ class QuorumView:
             not self._may_be_ours(view) for view in self._views.values() if self._strays(view)
         )
         self._judge_members()
+        self._could_lock = self._could_lock or len(self._voting()) >= majority(self.size)
         self.conflict = self.conflict or self.members.disputed
         enough = len(reached) >= self._needed
         self.may_write = enough and not (self.read_only or self.conflict or any(map(self._strays, reached)))
@@ -240,7 +243,8 @@ class QuorumView:
         claim = view.claim
         if claim is not None and claim.how == BY_INIT and claim.born_ms > self._initialised_ms:
             self._initialised_ms = claim.born_ms
-            stated_at = view.heard_at - (view.time_ms - claim.born_ms) / 1000
+            # Not what was told while the answer was on its way.
+            stated_at = view.heard_at - (view.time_ms - claim.born_ms) / 1000 - self._alive_ms / 1000 / ALIVE
             self._heard = {one: heard for one, heard in self._heard.items() if heard[1] > stated_at}
         # It outlives the node that has told it.
         for member in members:
@@ -287,7 +291,7 @@ class QuorumView:
         # Only those that stay: a server that was restarted is known to another client a moment earlier.
         strange = {one.identity: self._strange_since.get(one.identity, now) for one in found.strangers}
         self._strange_since, before = strange, now - self._settles
-        at_once = found.disputed or self.read_only
+        at_once = found.disputed or self._sees_all
         stay = tuple(one for one in found.strangers if at_once or strange[one.identity] <= before)
         self.members = replace(found, strangers=stay)
 
@@ -307,12 +311,30 @@ class QuorumView:
             and view.identity == view.incarnation.identity != UNKNOWN_IDENTITY
         ]
 
+    @property
+    def _sees_all(self) -> bool:
+        """Whether this client may look but once, and all servers of its list have answered."""
+        return self.read_only and sum(1 for _ in self._reached()) == self.size
+
     def _settled(self, now: float) -> list[bytes]:
         """Return the servers of the list that had been met before those others came that are in use now."""
-        # A client that only reads may look but once: as soon as all of its servers have answered.
-        complete = self.read_only and sum(1 for _ in self._reached()) == self.size
-        before = now if complete else now - self._settles
-        return [v.identity for v in self._reached() if v.met_at <= before and v.identity != UNKNOWN_IDENTITY]
+        # A client that only reads goes by what the servers say: one that was restarted a moment ago is still
+        # spoken of by its former identity.
+        before, at_once = now - self._settles, self._sees_all
+        return [
+            view.identity
+            for view in self._reached()
+            if view.identity != UNKNOWN_IDENTITY
+            and (self._age_ms(view) >= self._alive_ms if at_once else view.met_at <= before)
+        ]
+
+    @staticmethod
+    def _age_ms(view: _NodeView) -> int:
+        """Return for how long a server has had its record, or without one has remembered all."""
+        record = view.incarnation
+        if record is None:
+            return view.remembers_ms
+        return view.time_ms - record.ready_ms + wait_ms(record.quarantine_ms)
 
     def used(self) -> bytes:
         """Return the servers that the client uses, for its greetings: what other clients are told."""
@@ -325,15 +347,15 @@ class QuorumView:
         told = [(one, self._used_since(one, voting)) for one in sorted(listed)]
         return b" ".join(b"%d:%b %d" % (self.size, *pair) for pair in told)
 
-    def _used_since(self, identity: bytes, voting: Collection[bytes]) -> int:
+    def _used_since(self, identity: bytes, voting: Container[bytes]) -> int:
         """Return since when a server of the list has been used; 0: since now."""
         since = self._since_ms.get(identity, NOT_USED)
         # It may not vote; or none may, of a client that is refused.
         if identity in self.members.others or (self.members.disputed and since >= WAITS):
             return NOT_USED
-        # Without a vote, or a majority of votes, no lock had it.  And a client that has not heard a majority
-        # may not know so far which servers others use.
-        if identity not in voting or (since >= WAITS and len(voting) < majority(self.size)):
+        # Before a majority has voted no lock had its vote, and the client may not know so far which servers
+        # others use.
+        if identity not in voting or (since >= WAITS and not self._could_lock):
             return since if since == WAITS else NOT_USED
         return since if since < WAITS else 0
 

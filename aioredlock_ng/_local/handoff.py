@@ -39,14 +39,14 @@ MAX_WINDOWS: Final = 1024
 """Names whose windows are remembered after their last release; beyond that the oldest are forgotten."""
 
 SPARE_WINDOWS: Final = 64
-"""Windows that are kept in excess of two for each that says something, before the others are forgotten."""
+"""Windows that may say nothing any more, beside two for each that does, before they are forgotten."""
 
 
 @final
 class HandoffWindow:
     """A period in which this process has had a name again and again, with short gaps at most."""
 
-    # Defaults on the class: most names are used once.
+    # Defaults on the class: most names are used once, and a window is made for each.
     used = 0.0
     """When the name was last released."""
     count = 0

@@ -201,7 +201,7 @@ class Wanted(Protocol):
 class Contender:
     """A call of `acquire` in the queues of its names; `leave` lets the next waiter in."""
 
-    # Defaults on the class: most contenders never set these, which saves their memory and time.
+    # Defaults on the class: most contenders never set these, which saves time in each cycle.
     names: tuple[str, ...] = ()
     """The names that it is inside of."""
     acquire_round: Round | None = None

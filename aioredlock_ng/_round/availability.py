@@ -16,7 +16,7 @@ from ..errors import ConfigurationError, ManagerClosedError
 class Availability:
     """The state of one manager, without asking a node."""
 
-    __slots__ = ("_nodes", "closing", "conflict", "failure", "strangers")
+    __slots__ = ("_nodes", "closing", "conflict", "disputed", "failure", "strangers")
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
@@ -24,6 +24,9 @@ class Availability:
         """Whether the manager accepts no more acquires."""
         self.conflict: str | None = None
         """Why no lock can be trusted: two nodes are the same server, or one is in another quorum (A4)."""
+        self.disputed = False
+        """Whether clients with this list are refused, since others came first: also known to a manager that
+        only reads, which has no conflict of its own (R12c)."""
         self.strangers: tuple[str, ...] = ()
         """The servers that other clients use and this list of nodes lacks, in words (R12c)."""
         self.failure: BaseException | None = None
@@ -51,12 +54,9 @@ class Availability:
     def seconds(self) -> float:
         """Return the seconds until a majority may vote, as `LockManager.unavailable_for` describes."""
         # No amount of waiting helps.
-        if self.closing or self.conflict is not None:
+        if self.closing or self.disputed or self.conflict is not None:
             return math.inf
         statuses = [node.status for node in self._nodes]
-        # A manager that only reads has no conflict of its own, but all clients with this list have.
-        if any(status.conflict for status in statuses):
-            return math.inf
         # Example of five nodes: two are up, one may vote in 10 s, one in 60 s, and one is down.  A majority
         # may vote in 10 s.
         waits = [0.0 if s.state is NodeState.UP else s.votes_in for s in statuses]

@@ -201,7 +201,8 @@ class Background:
     def _note_strangers(self, members: Membership, *, quiet: bool) -> None:
         """Note the servers of other clients' lists; report each once, if those clients are refused."""
         strangers = sorted(members.strangers)[:MAX_STRANGERS]
-        self._session.availability.strangers = tuple(map(server_of, strangers))
+        availability = self._session.availability
+        availability.disputed, availability.strangers = members.disputed, tuple(map(server_of, strangers))
         # If this client is refused, it has said so.
         for stranger in () if quiet or members.disputed else strangers:
             if stranger.identity not in self._strangers and len(self._strangers) < MAX_STRANGERS:

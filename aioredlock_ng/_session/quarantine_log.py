@@ -81,7 +81,7 @@ def told(nodes: Sequence[Node], waiting: Collection[Node], unavailable_for: floa
     else:
         locks = "no lock can be acquired, because too few of the others are up"
     if any(status.belongs_elsewhere for status in statuses):
-        why = "a node of this quorum was in use by clients with another number of nodes"
+        why = "a node of this quorum was in use by clients with another list of nodes"
     else:
         # Where no server says why, such as after a jump of a clock, it may be any of the causes.
         doubts = sorted({status.doubt for status in statuses} - {""})

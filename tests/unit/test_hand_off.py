@@ -27,9 +27,11 @@ from aioredlock_ng import (
     RetryPolicy,
     Vote,
 )
+from aioredlock_ng._acquire.attempt import TrySession
 from aioredlock_ng._core.fencing import MAX_BLOCK
 from aioredlock_ng._local import handoff
 from aioredlock_ng._local.handoff import WINDOW, YIELD
+from aioredlock_ng._round.outbox import TickContext
 from aioredlock_ng.events import Acquired, GaveUp, Lost, Released
 from aioredlock_ng.testing import MemoryNode, lose
 from tests.listening import Listener, listen_in_memory
@@ -894,6 +896,31 @@ async def test_other_names_do_not_make_a_process_keep_one():
 
         await asyncio.gather(*(hold() for _ in range(3)), *(churn(of) for of in range(3)), rival())
         assert had > 20, "in each second it may have the lock ten times and more"
+
+
+async def test_an_attempt_that_cannot_be_made_gives_up_its_place_and_its_duty(monkeypatch):
+    """The release before it was quiet: the place that it kept is free again, others are notified (R13)."""
+    async with world() as w, w.process() as other:
+        lease = await w.manager.lock(NAME).acquire()
+        elsewhere = asyncio.create_task(other.lock(NAME).acquire())
+        behind = asyncio.create_task(w.manager.lock(NAME, ttl=TTL / 2).acquire())  # no heir: another ttl
+        await asyncio.sleep(0.01)
+
+        session, reads = w.manager._life.session, TrySession.read_clocks
+
+        def fail(asked: TrySession) -> TickContext:
+            if asked is session:
+                raise OSError("no clock")
+            return reads(asked)
+
+        monkeypatch.setattr(TrySession, "read_clocks", fail)
+        began = sim().time()
+        await lease.release()
+        with pytest.raises(OSError, match="no clock"):
+            await behind
+        assert session.attempt_limiter.in_flight == 0
+        await (await elsewhere).release()
+        assert sim().time() - began < 0.02, "notified: it need not poll"
 
 
 def test_the_window_of_a_name_that_is_held_is_remembered():

@@ -280,9 +280,26 @@ async def test_a_diagnosis_names_the_server_that_the_list_lacks(list_: str) -> N
     a, b, x, y = _servers(4)
     async with using((a, b, x), label="first") as ours:
         await use(ours)
-        await asyncio.sleep(HEARTBEATS)
+        await asyncio.sleep(SETTLED)  # else y may be the one that x was a moment ago
         async with using((a, b, x if list_ == "first" else y)) as doctor:
             findings = [one for one in await doctor.diagnose() if one.check == "identity"]
             wrong = [one.message for one in findings if one.level == "error"]
             assert len(wrong) == (list_ == "second")
             assert all(x.identity[0] in message and "says client first" in message for message in wrong)
+
+
+@pytest.mark.parametrize("after", [0.3, 2.0, 4.0])
+async def test_a_reader_takes_a_restarted_server_for_no_other(after: float) -> None:
+    """Clients have spoken of it by its former identity until a moment ago: that is no other list."""
+    servers = _servers(3)
+    async with using(servers) as ours:
+        await use(ours)
+        await asyncio.sleep(SETTLED)
+        servers[2].restart()
+        await asyncio.sleep(after)
+        await use(ours)
+        async with using(servers, label="reader") as reader:
+            overview = await look(reader)
+            assert (overview.unavailable_for, overview.up, overview.disagreement) == (0, 2, ())
+            assert [one for one in await reader.diagnose() if one.level == "error"] == []
+            await reader.init()

@@ -96,7 +96,7 @@ async def test_a_stray_use_is_not_answered_by_an_init(lines):
         async with make(w.nodes[:1], seed=99):
             await asyncio.sleep(FOUND)
         (line,) = [line for line in lines(logging.WARNING) if line.startswith("quarantine: ")]
-        assert line.endswith("a node of this quorum was in use by clients with another number of nodes")
+        assert line.endswith("a node of this quorum was in use by clients with another list of nodes")
         assert "no lock can be acquired for another 6" in line
         await asyncio.sleep(QUARANTINE * 1.01 + 2 + FOUND)
         assert "the quarantine is over: 3 of 3 nodes may vote" in lines(logging.INFO)

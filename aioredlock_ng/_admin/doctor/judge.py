@@ -182,7 +182,7 @@ def _incarnation(node: NodeFacts, facts: Facts) -> Finding | None:
         )
     elif node.votes_in is not None:
         closed = node.belongs_elsewhere and not _strays(facts)
-        which = "a node of this quorum was in use by clients with another number of nodes: no new lock"
+        which = "a node of this quorum was in use by clients with another list of nodes: no new lock"
         what = which if closed else "restart quarantine: the node has no vote"
         message = f"{what} for another {node.votes_in:.1f} s"
     elif incarnation.identity == UNKNOWN_IDENTITY or isinstance(node.info, Silence):
