@@ -17,6 +17,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(MODELS)}; default all")
     parser.add_argument("--large", action="store_true", help="within the large bounds: minutes to hours")
+    parser.add_argument("--temporal", action="store_true", help="the temporal properties, not the invariants")
     parser.add_argument("--variant", help="a wrong variant of one model: prints its counterexample")
     given = parser.parse_args()
     for name in given.names:
@@ -25,16 +26,20 @@ def main() -> None:
     print("| model | bounds | states | depth | seconds | violated |\n| --- | --- | --- | --- | --- | --- |")
     failed = False
     for name in given.names or MODELS:
+        if given.temporal and not MODELS[name].properties:
+            continue
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="model-") as folder:
             found = run(
                 name,
                 variant=given.variant,
                 large=given.large,
+                temporal=given.temporal,
                 folder=Path(folder),
                 workers=os.cpu_count() or 1,
             )
-        took, bounds = time.monotonic() - began, "large" if given.large else "small"
+        took = time.monotonic() - began
+        bounds = "large" if given.large else "tiny" if given.temporal else "small"
         print(
             f"| {name} | {bounds} | {found.states:,} | {found.depth} | {took:.0f} | {found.broken or '–'} |"
         )

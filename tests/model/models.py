@@ -34,6 +34,9 @@ class Model:
     variants: Mapping[str, Variant]
     """By the constant, which is FALSE in what ships."""
     properties: tuple[str, ...] = ()
+    """Temporal properties: checked by themselves, since TLC does not combine them with symmetry."""
+    tiny: Mapping[str, str] = field(default_factory=dict)
+    """What is different in the check of the properties, which takes longer for each state."""
     symmetric: tuple[str, ...] = ("Nodes", "Clients")
 
 
@@ -68,29 +71,64 @@ MODELS: Final[Mapping[str, Model]] = {
             "ExtendsTooLong": Variant("R3", "Exclusion"),
         },
     ),
+    "Redlock": Model(
+        constants={
+            "Nodes": NODES,
+            "Clients": TWO,
+            "Attempts": "2",
+            "Extensions": "1",
+            "Faults": "1",
+        },
+        large={"Clients": THREE, "Attempts": "3", "Faults": "2"},
+        invariants=("Exclusion", "Undone", "NoLeak"),
+        variants={
+            "AnswersDecide": Variant("R1", "Exclusion"),
+            "ExtendsTooLong": Variant("R3", "Exclusion"),
+            "UndoesGrantsOnly": Variant("R5", "Undone"),
+            "UndoOvertakes": Variant("R5", "Undone"),
+            "LedgerForgets": Variant("R5", "Undone"),
+            "LedgerTrusts": Variant("R5", "Undone"),
+            "DeletionSettles": Variant("R5", "Undone", {"Attempts": "1", "Faults": "2"}),
+            "ReleasesAny": Variant("R6", "Exclusion", {"Attempts": "3", "Extensions": "0"}),
+            "RepairsReleased": Variant("R6", "Undone"),
+            "ExtensionCreates": Variant("R8", "Undone"),
+            "FewExtend": Variant("R8", "Exclusion"),
+            "NoQuarantine": Variant("R12", "Exclusion"),
+            "ShortQuarantine": Variant("R12", "Exclusion"),
+        },
+        properties=("Settles",),
+        tiny={"Attempts": "1"},
+    ),
 }
 
 
 def run(
-    name: str, *, variant: str | None = None, large: bool = False, folder: Path, workers: int = 1
+    name: str,
+    *,
+    variant: str | None = None,
+    large: bool = False,
+    temporal: bool = False,
+    folder: Path,
+    workers: int = 1,
 ) -> Outcome:
-    """Check a model, or one of its wrong variants, in a folder for TLC's files."""
+    """Check a model, or one of its wrong variants, in a folder for TLC's files.
+
+    The invariants are checked, or with `temporal` the properties.
+    """
     model = MODELS[name]
     constants = dict(model.constants) | dict.fromkeys(model.variants, "FALSE")
-    properties, symmetric = model.properties, model.symmetric
+    if temporal:
+        constants |= model.tiny
     if large:
         constants |= model.large
     if variant is not None:
         constants |= {**model.variants[variant].constants, variant: "TRUE"}
-    # TLC does not combine symmetry with temporal properties.
-    if properties:
-        symmetric = ()
     return check(
         name,
         constants,
-        invariants=model.invariants,
-        properties=properties,
-        symmetric=symmetric,
+        invariants=() if temporal else model.invariants,
+        properties=model.properties if temporal else (),
+        symmetric=() if temporal else model.symmetric,
         folder=folder,
         workers=workers,
         timeout=6 * 3600.0 if large else 900.0,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.model.models import MODELS, run
-from tests.model.tlc import FOLDER, missing
+from tests.model.tlc import FOLDER, LIVENESS, missing
 from tests.references import rules
 from tests.servers import required
 
@@ -30,6 +30,21 @@ def test_every_state_keeps_the_rules(name: str, folder: Path) -> None:
     assert found.broken is None, found.text
     assert found.states > 1_000
     assert found.untaken == frozenset()
+
+
+@pytest.mark.parametrize("name", [name for name, model in MODELS.items() if model.properties])
+def test_all_comes_to_its_end(name: str, folder: Path) -> None:
+    """The temporal properties hold, within bounds that are smaller still."""
+    found = run(name, temporal=True, folder=folder)
+    assert found.broken is None, found.text
+    assert found.states > 1_000
+
+
+@pytest.mark.campaign
+def test_a_ledger_that_forgets_leaves_keys(folder: Path) -> None:
+    """The check of the properties finds what they are for."""
+    found = run("Redlock", variant="LedgerForgets", temporal=True, folder=folder)
+    assert found.broken == LIVENESS, found.text[-2000:]
 
 
 @pytest.mark.campaign
