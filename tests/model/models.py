@@ -99,6 +99,29 @@ MODELS: Final[Mapping[str, Model]] = {
         properties=("Settles",),
         tiny={"Attempts": "1"},
     ),
+    "Fence": Model(
+        constants={
+            "Nodes": NODES,
+            "Clients": TWO,
+            "Sizes": "{1, 2}",
+            "Attempts": "2",
+            "Losses": "1",
+            "Top": "4",
+        },
+        large={"Clients": THREE, "Attempts": "3", "Top": "5"},
+        invariants=("Unique", "Ordered"),
+        variants={
+            "AnyGreatest": Variant("R10", "Unique"),
+            "CountsAbove": Variant("R10", "Unique"),
+            "GrantsBelow": Variant("R10", "Unique"),
+            "RaisesOthers": Variant("R10", "Unique"),
+            "Moves": Variant("R10", "Unique"),
+            "SameOwner": Variant("A5", "Unique", {"Sizes": "{1}"}),
+            "NoFloor": Variant("R11", "Unique"),
+            "AddsOne": Variant("R43", "Unique"),
+            "UsesOn": Variant("R43", "Ordered", {"Attempts": "3"}),
+        },
+    ),
 }
 
 
