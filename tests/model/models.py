@@ -61,7 +61,12 @@ MODELS: Final[Mapping[str, Model]] = {
         },
     ),
     "Semaphore": Model(
-        constants={"Nodes": NODES, "Clients": TWO, "Permits": "[c \\in Clients |-> 2]", "Attempts": "1"},
+        constants={
+            "Nodes": NODES,
+            "Clients": TWO,
+            "Permits": "[c \\in Clients |-> IF c = a THEN 1 ELSE 2]",
+            "Attempts": "1",
+        },
         large={"Clients": THREE, "Permits": "[c \\in Clients |-> 2]"},
         invariants=("Exclusion", "AtMost", "OneSlot", "NoLeak"),
         variants={
@@ -70,6 +75,7 @@ MODELS: Final[Mapping[str, Model]] = {
             "KeepsBoth": Variant("R25", "OneSlot"),
             "ExtendsTooLong": Variant("R3", "Exclusion"),
         },
+        symmetric=("Nodes",),  # one client states fewer permits than the other (R26)
     ),
     "Redlock": Model(
         constants={

@@ -23,6 +23,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", MODELS)
 def test_every_state_keeps_the_rules(name: str, folder: Path) -> None:
     """No invariant is violated in any state within the bounds, and each action is taken in some state."""
@@ -32,6 +33,7 @@ def test_every_state_keeps_the_rules(name: str, folder: Path) -> None:
     assert found.untaken == frozenset()
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", [name for name, model in MODELS.items() if model.properties])
 def test_all_comes_to_its_end(name: str, folder: Path) -> None:
     """The temporal properties hold, within bounds that are smaller still."""
@@ -48,6 +50,7 @@ def test_a_ledger_that_forgets_leaves_keys(folder: Path) -> None:
 
 
 @pytest.mark.campaign
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("name", "variant"), VARIANTS)
 def test_a_wrong_variant_is_found(name: str, variant: str, folder: Path) -> None:
     """A rule that is left out, or is another one, breaks what it is for."""
