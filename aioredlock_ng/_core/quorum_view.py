@@ -243,8 +243,7 @@ class QuorumView:
         claim = view.claim
         if claim is not None and claim.how == BY_INIT and claim.born_ms > self._initialised_ms:
             self._initialised_ms = claim.born_ms
-            # Not what was told while the answer was on its way.
-            stated_at = view.heard_at - (view.time_ms - claim.born_ms) / 1000 - self._alive_ms / 1000 / ALIVE
+            stated_at = view.heard_at - (view.time_ms - claim.born_ms) / 1000
             self._heard = {one: heard for one, heard in self._heard.items() if heard[1] > stated_at}
         # It outlives the node that has told it.
         for member in members:

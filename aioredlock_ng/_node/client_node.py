@@ -89,6 +89,8 @@ class ClientNode(BaseNode):
                 self._ledger.record(command, self.env.clock.now(), receiver, index)
             receiver.on_reply(index, Silence("too many calls in flight", sent=False))
         else:
+            if command.purpose is Purpose.REPAIR:
+                self._ledger.note_another(command.owner)
             call = self._calls.start(command)
             self._calls.spawn(self._answer(command, receiver, index, call))
 

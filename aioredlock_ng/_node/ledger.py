@@ -31,6 +31,8 @@ class _Unresolved:
     """When its key has certainly ended."""
     keeps: float
     """How long its key can live, in seconds."""
+    another: bool = False
+    """Whether another command may have set the owner's key since: a deletion says nothing of this one."""
 
 
 @final
@@ -59,8 +61,10 @@ class PendingRelease:
         self.sent = False
         if isinstance(reply, Silence):
             return
-        # "Was not held" settles nothing while the acquire may still be executed.
-        if deleted_any(reply) or not self.unresolved:
+        # "Was not held" settles nothing while the acquire may still be executed.  A deletion shows that it
+        # was, unless what was deleted may be the key of a repair.
+        settles = deleted_any(reply) and not self._ledger.has_another(self.command.owner)
+        if settles or not self.unresolved:
             self._ledger.settle(self.command.owner)
             if self.asker is not None:
                 receiver, index = self.asker
@@ -85,10 +89,12 @@ class Ledger:
     def record_unresolved(self, command: Command, now: float) -> None:
         """Note that `command`, which creates a key, was under way when its connection ended."""
         # An owner can have several such commands, such as an acquire and a repair: the longest counts.
-        known = self.unresolved.get(command.owner, _Unresolved(0.0, 0.0))
-        self.unresolved[command.owner] = _Unresolved(
-            max(known.until, now + command.keeps), max(known.keeps, command.keeps)
-        )
+        known = self.unresolved.get(command.owner)
+        if known is None:
+            self.unresolved[command.owner] = _Unresolved(now + command.keeps, command.keeps)
+        else:
+            known.until, known.keeps = max(known.until, now + command.keeps), max(known.keeps, command.keeps)
+            known.another = True
         # The release is recorded already: from now on "was not held" does not settle it.
         if release := self._releases.get(command.owner):
             release.unresolved = True
@@ -96,6 +102,15 @@ class Ledger:
         if len(self.unresolved) > LEDGER_LIMIT:
             self.unresolved.popitem(last=False)
             self.dropped += 1
+
+    def note_another(self, owner: bytes) -> None:
+        """Note that a repair sets the key of `owner`, too (R9)."""
+        if owner in self.unresolved:
+            self.unresolved[owner].another = True
+
+    def has_another(self, owner: bytes) -> bool:
+        """Whether several commands may have set, or may still set, the key of `owner`."""
+        return owner in self.unresolved and self.unresolved[owner].another
 
     def is_unresolved(self, owner: bytes) -> bool:
         """Whether an acquire of `owner` may still be executed behind our back."""

@@ -80,6 +80,8 @@ class RedisNode(BaseNode):
                 # the release (R5).
                 if release and self._ledger.is_unresolved(command.owner):
                     self._ledger.record(command, self.env.clock.now(), receiver, index)
+                elif command.purpose is Purpose.REPAIR:
+                    self._ledger.note_another(command.owner)
                 return
             in_flight = f"more than {limit_for(command.purpose)} commands in flight"
             reason = link.lost.result() if link.lost.done() else in_flight

@@ -63,6 +63,14 @@ STORIES: dict[str, list[tuple[Any, ...]]] = {
         ("send", 100.0, NOT_HELD, 1), ("send", 103.0, HELD_BY_ANOTHER, 1), ("send", 109.9, NOT_HELD, 1),
         ("send", 110.0, NOT_HELD), ("size", 0),
     ],
+    "a deletion settles nothing if a repair has set the key, too": [
+        ("acquire", 1, 10.0, 0.0), ("repaired", 1), ("release", 1, 10.0, 1.0), ("send", 2.0, DELETED, 1),
+        ("open", True), ("send", 9.9, NOT_HELD, 1), ("send", 11.0, NOT_HELD), ("size", 0), ("open", False),
+    ],
+    "nor if both were lost": [
+        ("acquire", 1, 10.0, 0.0), ("repair", 1, 10.0, 1.0), ("release", 1, 10.0, 1.0),
+        ("send", 2.0, DELETED, 1), ("open", True), ("send", 3.0, DELETED, 1), ("size", 1),
+    ],
     "a deletion settles release and acquire: it cannot be executed twice": [
         ("acquire", 1, 10.0, 0.0), ("release", 1, 10.0, 0.0), ("send", 1.0, NOT_HELD, 1),
         ("send", 2.0, DELETED, 1), ("due", 3.0), ("size", 0), ("open", False),
@@ -108,6 +116,8 @@ def test_stories(story: str) -> None:
                 ledger.record(release(*how[:2]), how[2])
             case "acquire" | "repair":
                 ledger.record_unresolved(getattr(NAME, what)(owner(how[0]), how[1]), how[2])
+            case "repaired":
+                ledger.note_another(owner(how[0]))
             case "back":
                 ledger.reconnected(how[0])
             case "send":
