@@ -49,7 +49,7 @@ OWN_TESTS: Final = {
 }
 
 # How those keys begin that outlive the locks (R16); one prefix of the examples is empty.
-OWN_MARK: Final = re.compile(rb"(redlock:)?(fence:\{|slots:\{|leader:\{|queue:\{|\{meta\})")
+OWN_MARK: Final = re.compile(rb"(redlock:)?(fence:\{|slots:\{|leader:\{|queue:\{|\{meta\}|\{members\})")
 
 TIMEOUT: Final = 60.0  # seconds for one program; the longest takes one or two
 
