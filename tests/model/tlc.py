@@ -21,7 +21,7 @@ HEAP: Final = "3g"
 _COUNTS: Final = re.compile(r"(\d+) states generated, (\d+) distinct states found, 0 states left")
 _DEPTH: Final = re.compile(r"depth of the complete state graph search is (\d+)")
 _BROKEN: Final = re.compile(r"Invariant (\w+) is violated|Action property (\w+) is violated")
-_UNTAKEN: Final = re.compile(r"^<(\w+) line .*>: 0:\d+$", re.MULTILINE)
+_UNTAKEN: Final = re.compile(r"^<(\w+) line .*>: 0:0$", re.MULTILINE)
 
 LIVENESS: Final = "a temporal property"
 """What `Outcome.broken` says of these: TLC does not name the one that was violated."""
