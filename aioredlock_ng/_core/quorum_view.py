@@ -276,7 +276,8 @@ class QuorumView:
             member._replace(age_ms=max(0, round((now - seen_at) * 1000)))
             for member, seen_at in self._heard.values()
         ]
-        named = {*self._heard, *(view.identity for view in self._views.values())}
+        # Since when a server is used is forgotten with what was heard of it, if it is not reached meanwhile.
+        named = {*self._heard, *(view.identity for view in self._reached())}
         self._since_ms = {one: since for one, since in self._since_ms.items() if one in named}
         found = membership(
             self._listed,
