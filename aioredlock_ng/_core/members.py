@@ -1,16 +1,17 @@
 """Which servers are the members of a quorum: lists of nodes that disagree are noticed (A4, R12c).
 
 Clients with the lists a, b, x and a, b, y do not exclude each other: x and b may grant a lock to one of them,
-and a and y the same lock to the other.  So with each greeting a client says which servers it uses, by their
-identities, and every node keeps that for as long as a lock of such a client can live.  A client counts all
-servers that it or others use.  Where they are so many that two majorities need not meet, only the first
-2Q - 1 of them count, by the time since when they have been used.
+and a and y the same lock to the other.  So with each greeting a client says which servers it uses, or has
+used a moment ago, by their identities, and every node keeps that for as long as a lock of such a client can
+live.  A client counts all servers that it or others use, and one more for each node that it does not reach or
+that has lost its memory, which may know of another.  Where they are so many that two majorities need not
+meet, only the first 2Q - 1 of them count, by the time since when they have been used.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, final
 
@@ -41,9 +42,14 @@ class Member(NamedTuple):
     identity: bytes
     since_ms: int
     age_ms: int
-    """How long ago a client has said that it uses the server."""
+    """How long ago a client used it last; of one that is not used: how long ago a client said that."""
     label: bytes
     """The holder label of that client."""
+
+    @property
+    def used(self) -> bool:
+        """Whether it had a vote, and maybe for a lock that is alive."""
+        return self.since_ms < WAITS
 
 
 def read_members(lines: bytes, now_ms: int, *, size: int) -> tuple[Member, ...]:
@@ -55,19 +61,11 @@ def read_members(lines: bytes, now_ms: int, *, size: int) -> tuple[Member, ...]:
     )
 
 
-def in_its_place(other: Member) -> str:
-    """Say that other clients use another server, and which one."""
-    return (
-        f"other clients use another server in its place, {server_of(other)}: their list of nodes is another "
-        "one, or the server was replaced a moment ago"
-    )
-
-
 def server_of(member: Member) -> str:
     """Return a server in words: which one, since when, and which client says so."""
     run_id = member.identity[:_RUN_ID].decode(errors="replace")
     label = shown_label(member.label)
-    since = f"used since {moment(member.since_ms)}" if member.since_ms < WAITS else "not used so far"
+    since = f"used since {moment(member.since_ms)}" if member.used else "not used so far"
     return f"the one with run_id {run_id} ({since}, says client {label})"
 
 
@@ -83,6 +81,8 @@ class Membership:
 
     others: Mapping[bytes, Member] = field(default_factory=dict)
     """For each of them: the server that others use in its place, and used first."""
+    hidden: bool = False
+    """Whether there is none so far, but nodes without a vote may know of one."""
     strangers: tuple[Member, ...] = ()
     """The servers in use that this client's list lacks: the lists of nodes disagree."""
     disputed: bool = False
@@ -93,23 +93,30 @@ class Membership:
         """What of it concerns other nodes when it changes."""
         return self.others.keys(), self.disputed, {(one.identity, one.since_ms) for one in self.strangers}
 
-
-def _rank(identity: bytes, since_ms: int, foreign: bool) -> tuple[object, ...]:  # noqa: FBT001
-    """Return the place of a server among all.
-
-    Among servers that wait each client puts its own first: another client's may be one that it has not met.
-    """
-    return since_ms, since_ms >= WAITS and foreign, identity
+    def reason(self, server: bytes) -> str:
+        """Say why a server may not vote; empty if it may."""
+        other = self.others.get(server)
+        if other is None:
+            return ""
+        if self.hidden:
+            return (
+                "a node without a vote may know of another server in its place, as clients have used "
+                f"{server_of(other)} a moment ago"
+            )
+        return (
+            f"other clients use another server in its place, {server_of(other)}: their list of nodes is "
+            "another one, or the server was replaced a moment ago"
+        )
 
 
 def membership(
     listed: Iterable[bytes],
     voting: Iterable[bytes],
-    heard: Iterable[Member],
-    since_ms: Mapping[bytes, int],
+    told: Iterable[Member],
+    successors: Container[bytes],
     *,
+    size: int,
     quorum: int,
-    life_ms: int,
     alive_ms: int,
 ) -> Membership:
     """Decide which servers may vote for a client.
@@ -118,34 +125,53 @@ def membership(
         listed: the identities of the servers that are, or were, behind its list.
         voting: those of them that would vote, by their incarnation records, or have been there for so long
             that others which are heard of cannot be those before them.
-        heard: what its nodes have heard of other clients.
-        since_ms: since when each server has been used, as far as is known.
+        told: the servers that this client and others use, and for which a lock may be alive.
+        successors: the servers that came in the place of one that was used.
+        size: how many nodes the list has.
         quorum: the size of a majority.
-        life_ms: how long a lock of a client lives at most after it was heard of.
         alive_ms: for how long a server counts as in use by a client that has told of it.
     """
     own, candidates = set(listed), set(voting)
+    # A server may be told as used by one client, and as not used by another.
+    told = sorted(told, key=lambda one: (not one.used, one.age_ms))
     known: dict[bytes, Member] = {}
-    for member in heard:
-        before = known.get(member.identity)
-        if member.age_ms < life_ms and (before is None or member.age_ms < before.age_ms):
-            known[member.identity] = member
-    foreign = {identity: member for identity, member in known.items() if identity not in own}
-    # Those that had a vote, and maybe for a lock that is alive; also of this client's list, where it does not
-    # reach them.
-    used = {identity for identity in known if since_ms.get(identity, NOT_USED) < NOT_USED}
-    every = candidates | used
+    for member in told:
+        known.setdefault(member.identity, member)
+    # Those that had a vote, or wait in the place of one that had.
+    every = candidates.union(one.identity for one in known.values() if one.since_ms < NOT_USED)
+    # A node that is not reached, or has lost its memory, may be used beside a server that it alone knows of.
+    hidden = [b"?%d" % number for number in range(size - len(candidates))]
     # Any two majorities of so many servers share one: whichever the lists are, they exclude each other.
     first, late = every, list[bytes]()
-    if len(every) >= 2 * quorum:
-        ranked = sorted(every, key=lambda one: _rank(one, since_ms.get(one, NOT_USED), one in foreign))
+    if len(every) + len(hidden) >= 2 * quorum:
+        ranked = sorted((*every, *hidden), key=lambda one: _rank(one, own, known, successors))
         first = set(ranked[: 2 * quorum - 1])
         late = sorted(candidates - first)
-    rivals = sorted((known[one] for one in first - candidates), key=lambda member: member.age_ms)
-    strangers = [member for member in rivals if member.identity in foreign]
+    rivals = sorted((known[one] for one in every & (first - candidates)), key=lambda member: member.age_ms)
+    # As many as there are such nodes may be their servers.
+    foreign = [member for member in rivals if member.identity not in own]
+    strangers = foreign if len(foreign) > len(hidden) else []
     others = dict.fromkeys(late, (strangers or rivals)[0]) if late else {}
-    # Not for one that was in a place of this list a moment ago: it was restarted or replaced.  And a shorter
-    # quarantine may end while the last words about such a server are on their way.
-    disputed = bool(late) and any(member.age_ms < alive_ms <= life_ms / 2 for member in strangers)
-    alive = tuple(member for member in foreign.values() if member.age_ms < alive_ms)
-    return Membership(others, alive if len(candidates) + len(alive) >= 2 * quorum else (), disputed)
+    # Not for one that was in a place of this list a moment ago: it was restarted or replaced.
+    disputed = bool(late) and any(member.age_ms < alive_ms for member in strangers)
+    alive = {one.identity: one for one in reversed(told) if one.age_ms < alive_ms and one.identity not in own}
+    enough = len(candidates) + len(alive) >= 2 * quorum
+    seen = tuple(alive.values()) if enough else ()
+    return Membership(others, hidden=bool(late) and not strangers, strangers=seen, disputed=disputed)
+
+
+def _rank(
+    server: bytes, own: Container[bytes], known: Mapping[bytes, Member], successors: Container[bytes]
+) -> tuple[object, ...]:
+    """Return the place of a server among all.
+
+    First come those in use, then those that may be hidden.  Of the others a successor is before newcomers;
+    among successors each client puts its own first: another client's may be one that it has not met.
+    """
+    if server.startswith(b"?"):
+        return 1, 0, False, server
+    since = WAITS if server in successors else NOT_USED
+    if server in known:
+        since = min(since, known[server].since_ms)
+    waits = since >= WAITS
+    return 2 if waits else 0, since, waits and server not in own, server

@@ -24,7 +24,7 @@ floor only rises, and never beyond what the node would choose itself at that mom
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, final
 
@@ -57,6 +57,10 @@ node that answered nothing since the last check, although something was asked, i
 ALIVE: Final = 6
 """Heartbeats for which a server counts as in use by a client that has told so.  A client tells of a dead one
 for as long as it keeps its connection, which is one less."""
+
+LATE: Final = 2
+"""Heartbeats by which what a client has told may be older than a vote that it got: one until it tells again,
+a half in which a node does not write it again, and a half for the way."""
 
 MAX_SERVERS: Final = 16
 """Servers of one name that are remembered; restarts and failovers make new ones."""
@@ -141,15 +145,21 @@ class QuorumView:
         """At the first use: for how long all nodes remember, for each that has got no record since."""
         self._listed: dict[bytes, None] = {}
         """The servers that are, or were, behind the list, the last one that answered last."""
-        self._since_ms: dict[bytes, int] = {}
-        """Since when each server has been used that a node has named."""
-        self._alive_ms = math.ceil(ALIVE * heartbeat * 1000)
-        self._heard: dict[bytes, tuple[Member, float]] = {}
-        """The servers that clients have told of, and when they did so last, by this client's clock."""
+        self._successors: set[bytes] = set()
+        """Those of them that came in the place of one that was used."""
+        self._replaced_at: dict[bytes, float] = {}
+        """When another one was met in the place of a server."""
+        self._heartbeat_ms = heartbeat * 1000
+        self._now = 0.0
+        """When a node was last heard or lost."""
+        self._own: dict[bytes, tuple[int, float]] = {}
+        """The servers that this client uses: since when, and when it did so last, by its own clock."""
+        self._heard: dict[tuple[bytes, bool], tuple[Member, float]] = {}
+        """The servers that clients have told of, as used or not, and when that last was so."""
         self._initialised_ms = 0
         """The latest `init` of a node, in Unix milliseconds by its clock."""
-        self._could_lock = False
-        """Whether a majority has had a vote, now or earlier: the client may have locks."""
+        self._initialised_at = -math.inf
+        """When that was, by this client's clock: no lock of any list was alive then."""
         self._strange_since: dict[bytes, float] = {}
         """Since when others have used the servers that the list lacks."""
         self.members = Membership()
@@ -183,6 +193,7 @@ class QuorumView:
         members: tuple[Member, ...] = (),
     ) -> None:
         """Take note of the incarnation record that a node answered with; empty where it has none."""
+        self._pass(heard_at)
         incarnation, before = parse(stored), self._views.get(node)
         found = incarnation or parse_any(stored)
         view = _NodeView(found, incarnation is not None, heard_at, time_ms, remembers_ms, identity)
@@ -208,9 +219,10 @@ class QuorumView:
                 self._forget_strays(incarnation.claim.born_ms)
         self._reassess()
 
-    def lose(self, node: object) -> None:
+    def lose(self, node: object, now: float) -> None:
         """Take note that a node cannot be reached any more."""
         if node in self._views:
+            self._pass(now)
             self._views[node].reached = False
             self._dated_back_ms.pop(node, None)
             self._reassess()
@@ -227,8 +239,8 @@ class QuorumView:
             not self._may_be_ours(view) for view in self._views.values() if self._strays(view)
         )
         self._judge_members()
-        self._could_lock = self._could_lock or len(self._voting()) >= majority(self.size)
         self.conflict = self.conflict or self.members.disputed
+        self._use(self._now)
         enough = len(reached) >= self._needed
         self.may_write = enough and not (self.read_only or self.conflict or any(map(self._strays, reached)))
         for view in filter(self._has_to_be_given_back, self._views.values()):
@@ -237,63 +249,100 @@ class QuorumView:
             longest_ms = max(self.quarantine_ms, view.incarnation.quarantine_ms)
             view.closed_until = max(view.closed_until, view.heard_at + wait_ms(longest_ms) / 1000)
 
+    def _pass(self, now: float) -> None:
+        """Note what happened until now: what could vote then may have done so until a moment ago."""
+        # Unless this process stood still.
+        if (now - self._now) * 1000 < ALIVE * self._heartbeat_ms:
+            self._use(now)
+        self._now = max(self._now, now)
+
+    def _use(self, now: float) -> None:
+        """Note which servers this client uses (R12c)."""
+        if claimed := self.claimed:
+            views = {view.identity: view for view in self._reached()}
+            for one in claimed:
+                heard = self._heard.get((one, True))
+                since = self._own[one][0] if one in self._own else views[one].time_ms
+                since = since if heard is None else min(since, heard[0].since_ms)
+                self._own[one] = since, now
+
     def _note_members(self, view: _NodeView, before: _NodeView | None, members: tuple[Member, ...]) -> None:
         """Note which servers clients have told a node of, and which one it is itself (R12c)."""
-        # An operator's statement: no lock of any list was alive then.
         claim = view.claim
         if claim is not None and claim.how == BY_INIT and claim.born_ms > self._initialised_ms:
             self._initialised_ms = claim.born_ms
-            stated_at = view.heard_at - (view.time_ms - claim.born_ms) / 1000
-            self._heard = {one: heard for one, heard in self._heard.items() if heard[1] > stated_at}
+            self._initialised_at = view.heard_at - (view.time_ms - claim.born_ms) / 1000
         # It outlives the node that has told it.
         for member in members:
-            seen_at, known = view.heard_at - member.age_ms / 1000, self._heard.get(member.identity)
-            self._heard[member.identity] = (member, seen_at if known is None else max(seen_at, known[1]))
-            since = self._since_ms.get(member.identity, member.since_ms)
-            self._since_ms[member.identity] = min(since, member.since_ms)
+            seen_at, key = view.heard_at - member.age_ms / 1000, (member.identity, member.used)
+            known, known_at = self._heard.get(key, (member, seen_at))
+            since = min(known.since_ms, member.since_ms)
+            self._heard[key] = member._replace(since_ms=since), max(seen_at, known_at)
+        # A server that was restarted, or replaced, waits in the place of the one before it.
+        if before is not None and before.identity != view.identity and self._was_used(before.identity):
+            self._successors.add(view.identity)
+            self._replaced_at[before.identity] = view.heard_at
         self._listed.pop(view.identity, None)
         self._listed[view.identity] = None
         if len(self._listed) > MAX_SERVERS * self.size:
             del self._listed[next(iter(self._listed))]
+        self._successors &= self._listed.keys()
         same = before is not None and before.identity == view.identity
         view.met_at = before.met_at if before is not None and same else view.heard_at
-        # A server that was restarted, or replaced, waits in the place of the one before it.
-        if before is not None and self._since_ms.get(before.identity, NOT_USED) < NOT_USED:
-            self._since_ms.setdefault(view.identity, WAITS)
+
+    def _was_used(self, identity: bytes) -> bool:
+        return identity in self._own or (identity, True) in self._heard or identity in self._successors
 
     def _judge_members(self) -> None:
         """Find out which servers may vote beside those that other clients use (R12c)."""
         # Without a quarantine a server that was restarted votes beside the one that it was.
         if not self.quarantine_ms or not self._views:
             return
-        life_ms, now = wait_ms(self.quarantine_ms), max(view.heard_at for view in self._views.values())
-        self._heard = {
-            one: (member, seen_at)
-            for one, (member, seen_at) in self._heard.items()
-            if (now - seen_at) * 1000 < life_ms
-        }
-        heard = [
+        now = self._now
+        self._heard = {key: told for key, told in self._heard.items() if self._left(key[0], told[1]) > 0}
+        self._own = {one: used for one, used in self._own.items() if self._left(one, used[1]) > 0}
+        self._replaced_at = {one: at for one, at in self._replaced_at.items() if one in self._listed}
+        told = [
             member._replace(age_ms=max(0, round((now - seen_at) * 1000)))
             for member, seen_at in self._heard.values()
         ]
-        # Since when a server is used is forgotten with what was heard of it, if it is not reached meanwhile.
-        named = {*self._heard, *(view.identity for view in self._reached())}
-        self._since_ms = {one: since for one, since in self._since_ms.items() if one in named}
+        told += [
+            Member(one, since_ms, round((now - used_at) * 1000), self.label)
+            for one, (since_ms, used_at) in self._own.items()
+        ]
         found = membership(
             self._listed,
             {*self._voting(), *self._settled(now)},
-            heard,
-            self._since_ms,
+            told,
+            self._successors,
+            size=self.size,
             quorum=majority(self.size),
-            life_ms=life_ms,
             alive_ms=self._alive_ms,
         )
+        # A shorter quarantine may end while the last words about a server that has gone are on their way.
+        disputed = found.disputed and self.quarantine_ms >= 2 * self._alive_ms
         # Only those that stay: a server that was restarted is known to another client a moment earlier.
         strange = {one.identity: self._strange_since.get(one.identity, now) for one in found.strangers}
         self._strange_since, before = strange, now - self._settles
-        at_once = found.disputed or self._sees_all
+        at_once = disputed or self._sees_all
         stay = tuple(one for one in found.strangers if at_once or strange[one.identity] <= before)
-        self.members = replace(found, strangers=stay)
+        self.members = replace(found, strangers=stay, disputed=disputed)
+
+    @property
+    def _alive_ms(self) -> int:
+        """For how long a server counts as in use by a client that has told so."""
+        return math.ceil(ALIVE * self._heartbeat_ms)
+
+    def _left(self, identity: bytes, used_at: float) -> float:
+        """Return for how many seconds a lock may still be alive that has the vote of a server."""
+        if used_at <= self._initialised_at:
+            return 0.0
+        life_ms: float = wait_ms(self.quarantine_ms)
+        # A client may have used it since it told that.  Not if this client has met another one in its place:
+        # then a client that uses it goes on telling so, or has been cut off at that very moment.
+        if used_at > self._replaced_at.get(identity, -math.inf):
+            life_ms += LATE * self._heartbeat_ms
+        return max(0.0, used_at + life_ms / 1000 - self._now)
 
     @property
     def _settles(self) -> float:
@@ -336,28 +385,36 @@ class QuorumView:
             return view.remembers_ms
         return view.time_ms - record.ready_ms + wait_ms(record.quarantine_ms)
 
-    def used(self) -> bytes:
-        """Return the servers that the client uses, for its greetings: what other clients are told."""
+    @property
+    def claimed(self) -> frozenset[bytes]:
+        """The servers that this client uses: a majority of the list that may vote, or none."""
         # A client of another size is none of this quorum (R12a).
-        if self.read_only or not self.quarantine_ms or self.belongs_elsewhere:
-            return b""
-        listed = {view.identity for view in self._reached()} - {UNKNOWN_IDENTITY}
-        voting = set(self._voting())
-        # The servers that may not vote are told as well, so that other clients notice.
-        told = [(one, self._used_since(one, voting)) for one in sorted(listed)]
-        return b" ".join(b"%d:%b %d" % (self.size, *pair) for pair in told)
+        if self.read_only or not self.quarantine_ms or self.belongs_elsewhere or self.members.disputed:
+            return frozenset()
+        may_vote = frozenset(self._voting()) - self.members.others.keys()
+        return may_vote if len(may_vote) >= majority(self.size) else frozenset()
 
-    def _used_since(self, identity: bytes, voting: Container[bytes]) -> int:
-        """Return since when a server of the list has been used; 0: since now."""
-        since = self._since_ms.get(identity, NOT_USED)
-        # It may not vote; or none may, of a client that is refused.
-        if identity in self.members.others or (self.members.disputed and since >= WAITS):
-            return NOT_USED
-        # Before a majority has voted no lock had its vote, and the client may not know so far which servers
-        # others use.
-        if identity not in voting or (since >= WAITS and not self._could_lock):
-            return since if since == WAITS else NOT_USED
-        return since if since < WAITS else 0
+    def told(self, node: object, now: float) -> tuple[bytes, bytes]:
+        """Return the servers that the client uses, or has used a moment ago: what it tells other clients.
+
+        And the present time by the clock of the node that is told, or 0 if that is not known.
+        """
+        if self.read_only or not self.quarantine_ms or self.belongs_elsewhere:
+            return b"", b"0"
+        claimed = self.claimed
+        lines = [
+            (one, since_ms, 0 if one in claimed else max(0, round((now - used_at) * 1000)))
+            for one, (since_ms, used_at) in self._own.items()
+        ]
+        # Those that may not vote are told as well, so that other clients notice.
+        lines += [
+            (view.identity, WAITS if view.identity in self._successors else NOT_USED, 0)
+            for view in self._reached()
+            if view.identity not in claimed and view.identity != UNKNOWN_IDENTITY
+        ]
+        told, view = (b"%d:%b %d %d" % (self.size, *line) for line in sorted(lines)), self._views.get(node)
+        at = 0 if view is None else max(0, view.time_ms + round((now - view.heard_at) * 1000))
+        return b" ".join(told), b"%d" % at
 
     def other_than(self, identity: bytes) -> Member | None:
         """Return the server that others use in place of this one; None if it may vote."""
@@ -365,7 +422,7 @@ class QuorumView:
 
     def waits_for(self, other: Member) -> float:
         """Return for how many seconds a lock may still be alive that has the vote of another server."""
-        return max(0, wait_ms(self.quarantine_ms) - other.age_ms) / 1000
+        return self._left(other.identity, self._now - other.age_ms / 1000)
 
     @property
     def _needed(self) -> int:

@@ -249,7 +249,7 @@ class BaseNode(Node):
             # Another server may answer there next time.
             self._run_id = None
             if self._greeting is not None:
-                self._greeting.restart()
+                self._greeting.restart(self.env.clock.now())
             # A node that stays down reports each reason once: a retry every half second fills no log.
             new = reason not in self._logged and len(self._logged) < MAX_LOGGED_REASONS
             changed = changed or (new and not self._closed)

@@ -13,7 +13,7 @@ from typing import Final, cast, final
 from .. import _scripts
 from .._core.command import Command, Purpose, Reply, Script, Silence
 from .._core.keyspace import MARKS, marks_begin, members_key
-from .._core.members import in_its_place, read_members
+from .._core.members import read_members
 from .._core.quarantine import (
     NO_INCARNATION,
     UNKNOWN_IDENTITY,
@@ -89,6 +89,8 @@ class Greeting:
         """Whether the present connection's first greeting was answered."""
         self._answered = False
         """Whether the last greeting was answered with an incarnation record, or with the lack of one."""
+        self._told = frozenset[bytes]()
+        """The servers that the node was last told of as used by this client (R12c)."""
         self._servers = ServersSeen()
         self.moves = False
         """Whether the node is a slot of a Redis Cluster, which may go to another server and come back."""
@@ -116,7 +118,8 @@ class Greeting:
         other = self._view.other_than(self._identity)
         if other is not None and (disputed or not found.reason):
             # While they use it, no time is enough.
-            wait, doubt = None if disputed else self._view.waits_for(other), in_its_place(other)
+            wait = None if disputed else self._view.waits_for(other)
+            doubt = self._view.members.reason(self._identity)
             reason = f"no vote: {doubt}" if wait is None else f"no vote for another {wait:.1f} s: {doubt}"
             return Eligibility(reason=reason, doubt=doubt, wait=wait, quarantine_ms=found.quarantine_ms)
         # Another quorum may grant what we hold: no vote, not for extensions either (R12a, R12c).
@@ -127,8 +130,8 @@ class Greeting:
         """The other quorum that the node belongs to, in words, even while it is down; else empty."""
         if not self._view.conflict:
             return ""
-        other = self._view.other_than(self._identity)
-        return self._other_quorum if self._view.is_stray(self) else in_its_place(other) if other else ""
+        stray = self._view.is_stray(self)
+        return self._other_quorum if stray else self._view.members.reason(self._identity)
 
     def belongs_elsewhere(self, now: float) -> bool:
         """Whether a node of the quorum belongs to another one, or did a moment ago; or lists disagree."""
@@ -164,6 +167,9 @@ class Greeting:
         # Its clock has jumped; or it was only read so far, and its record is missing or outdated.
         if self._restart_of or (self._answered_read_only and self._is_to_be_written):
             return 0.0
+        # This client uses a server of which the node has not been told (R12c).
+        if not self._view.claimed <= self._told:
+            return 0.0
         # Its floor is below the quorum's, and can be lifted as its clock goes on.
         lift = self._view.lift(self, now)
         return None if lift is None else lift[1]
@@ -185,15 +191,16 @@ class Greeting:
         other = UNKNOWN_IDENTITY != self._identity != known.identity
         return other or known.quarantine_ms < self._view.quarantine_ms
 
-    def restart(self) -> None:
+    def restart(self, now: float) -> None:
         """Forget the answers of a connection that has ended."""
         self._eligibility, self.heard, self._answered = _UNHEARD, False, False
-        self._view.lose(self)
+        self._view.lose(self, now)
 
     def command(self, nonce: bytes, now: float) -> Command:
         """Build the next greeting: the first ones read, later ones write (R12a)."""
         view = self._view
         self._restart_sent, self._sent_read_only, self._taken_from = b"", False, ""
+        self._told = view.claimed
         size, quarantine = b"%d" % view.size, b"%d" % view.quarantine_ms
         # Take the node back from a younger quorum.
         if self._answered and view.may_take_back(self):
@@ -205,21 +212,20 @@ class Greeting:
         # Too few nodes have been read to write anything, or the manager only reads.
         if not view.may_write:
             self._sent_read_only = True
-            return self.read_only(nonce)
+            return self.read_only(nonce, view.told(self, now))
         # The usual one: it writes the record only if that is missing or outdated.
         self._restart_sent = self._restart_of
         lift, _ = view.lift(self, now) or (0, 0.0)
         restart = (self._restart_of, b"%d" % self._restart_floor)
         claim = bytes(view.claim())  # decides what follows, at a first use
-        dated_back = b"%d" % view.dated_back_ms(self)
-        args = (nonce, size, quarantine, *restart, claim, b"%d" % lift, dated_back, view.used(), view.label)
+        record = (claim, b"%d" % lift, b"%d" % view.dated_back_ms(self))
+        args = (nonce, size, quarantine, *restart, *record, *view.told(self, now), view.label)
         return self._built(_scripts.GREET, args)
 
-    def read_only(self, nonce: bytes) -> Command:
-        """Build a greeting that writes no record."""
+    def read_only(self, nonce: bytes, told: tuple[bytes, bytes] = (b"", b"0")) -> Command:
+        """Build a greeting that writes no record; see `QuorumView.told`."""
         view = self._view
-        told = (view.used(), view.label)
-        args = (nonce, b"0", b"%d" % view.quarantine_ms, b"", b"0", b"", b"0", b"0", *told)
+        args = (nonce, b"0", b"%d" % view.quarantine_ms, b"", b"0", b"", b"0", b"0", *told, view.label)
         return self._built(_scripts.GREET, args)
 
     def still_matches(self, expected: ExpectedIncarnation, reply: list[object]) -> bool:
@@ -253,7 +259,7 @@ class Greeting:
             reason = in_our_words(reply.reason)
             self._eligibility = Eligibility(reason=f"its incarnation record could not be read: {reason}")
             self._answered = False
-            self._view.lose(self)
+            self._view.lose(self, heard_at)
             return None
         answer = cast("tuple[bytes, bytes, int, bytes, bytes, bytes, bytes, int, bytes]", reply)
         _, incarnation, time_us, identity, role, refused, doubt, remembers_ms, members = answer
@@ -272,7 +278,7 @@ class Greeting:
             size=self._view.size,
             doubt=doubt.decode(errors="replace"),
         )
-        before = self._view.members.gist
+        before = (self._view.members.gist, self._view.claimed)
         self._view.hear(
             self,
             incarnation,
@@ -282,7 +288,7 @@ class Greeting:
             identity=identity,
             members=read_members(members, time_us // 1000, size=self._view.size),
         )
-        changed = changed or before != self._view.members.gist
+        changed = changed or before != (self._view.members.gist, self._view.claimed)
         # A stray node that was emptied meanwhile still belongs to the other quorum.
         if found.conflict or not self._view.is_stray(self):
             self._other_quorum = found.reason if found.conflict else ""

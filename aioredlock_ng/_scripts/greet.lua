@@ -9,9 +9,10 @@
 -- ARGV[6]  the claim to write where there is no incarnation record
 -- ARGV[7]  the floor to which this one is lifted, as far as this node's clock allows, or 0
 -- ARGV[8]  0; or, at the first use of a quorum, for how long in ms all its nodes are known to remember (R12b)
--- ARGV[9]  the servers that the client uses, for each its identity and since when, or empty
--- ARGV[10] the client's label
--- ARGV[11] the id of this request, with which the answer begins (R15)
+-- ARGV[9]  the servers that the client uses, for each its identity, since when and how long ago in ms, or empty
+-- ARGV[10] when the client says so, in ms by this node's clock as far as the client knows it, or 0
+-- ARGV[11] the client's label
+-- ARGV[12] the id of this request, with which the answer begins (R15)
 -- returns  {id, ARGV[1], incarnation record or empty, µs, identity, role or empty, the error of a write or empty, why a node
 --          that waits has to or empty, for how long in ms a node without a record is known to remember, the members}
 local us, ms = clock()
@@ -28,8 +29,9 @@ local function answer(record)
     local run, why = remembers_for()
     doubt = why or run < wait(tonumber(span)) and 'it has run for less than its quarantine' or ''
   end
-  local used = members(KEYS[2], ARGV[9], ARGV[10], ms, math.max(wait(tonumber(span or 0)), wait(quarantine), 3000))
-  return {ARGV[11], ARGV[1], record, us, me, role, refused, doubt, age, used}
+  local life = math.max(wait(tonumber(span or 0)), wait(quarantine)) + 5000
+  local used = members(KEYS[2], ARGV[9], tonumber(ARGV[10]), ARGV[11], ms, life)
+  return {ARGV[12], ARGV[1], record, us, me, role, refused, doubt, age, used}
 end
 if size == 0 then
   return answer(stored or '')

@@ -216,8 +216,15 @@ class Stage:
     ) -> tuple[bytes, int, bytes, bytes]:
         """Run `greet.lua`; returns the incarnation record, the time (µs), the identity and the role."""
         return await self._greeted(
-            _scripts.GREET, size, quarantine_ms, restart, 0, bytes(claim), lift, 0, b"", b"us"
+            _scripts.GREET, size, quarantine_ms, restart, 0, bytes(claim), lift, 0, b"", 0, b"us"
         )
+
+    async def tell(self, told: bytes, at: int = 0, label: bytes = b"us") -> bytes:
+        """Run `greet.lua` without writing a record, and tell of servers; returns what the node was told."""
+        args = (b"nonce", 0, 60_000, b"", 0, b"", 0, 0, told, at, label)
+        reply = await self.run(_scripts.GREET, [SENTINEL, MEMBERS], *args)
+        assert isinstance(reply, list), reply
+        return reply[-1]
 
     async def take_back(
         self, seen: bytes, *, size: int = 5, quarantine_ms: int = 0, claim: Claim = CLAIM

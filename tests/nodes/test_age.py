@@ -68,7 +68,7 @@ def aged(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
 def greet(server: redis.Redis) -> tuple[Incarnation, float, str]:
     """Greet a server as the first client; return its record, its time in ms, and what it says."""
     claim = Claim(born_ms=2**53, how=BY_USE, label=b"us")
-    words = (b"n", 3, QUARANTINE, b"", 0, bytes(claim), 0, 10**9, b"", b"us", b"001")
+    words = (b"n", 3, QUARANTINE, b"", 0, bytes(claim), 0, 10**9, b"", 0, b"us", b"001")
     reply: Any = server.eval(_scripts.GREET.source, 2, META, b"aged:{members}", *words)
     record = parse(reply[2])
     assert record is not None

@@ -156,7 +156,7 @@ class ModelNode:
 
     def greet(self, quarantine_ms: int, restart: bytes, restart_floor: int) -> tuple[bytes, int, bytes]:
         """Return the incarnation record, the node's time and its identity."""
-        words = (b"", self._size, quarantine_ms, restart, restart_floor, bytes(NO_CLAIM), 0, 0, b"", b"")
+        words = (b"", self._size, quarantine_ms, restart, restart_floor, bytes(NO_CLAIM), 0, 0, b"", 0, b"")
         _, incarnation, now_us, identity, *_ = self._run(_scripts.GREET, [SENTINEL, MEMBERS], *words)
         return incarnation, now_us, identity
 

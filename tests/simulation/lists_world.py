@@ -2,10 +2,11 @@
 
 The shipping manager over masters in memory, on virtual time; one seed decides everything.  The clients of one
 list begin; later there are clients with another one, in which some servers are others.  Servers freeze, lose
-their connections and their memory, one at a time; clients of the first list are cut off for good.
+their connections and their memory, one at a time; clients of the first list are cut off for good.  Or single
+links break instead, for a moment or for longer than a quarantine, some of them before the clients begin.
 
-What R12c does not promise is left out: the second list comes after the first one was noted; no client is cut
-off from the nodes that the lists share and from no others; and every majority has a node that they share.
+What R12c does not promise is left out: the second list comes after the first one was noted; every majority
+has a node that the lists share; and where links break, clients that were out of touch may both hold the lock.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from aioredlock_ng import ConfigurationError, ExtensionPolicy, LockError, LockManager
+from aioredlock_ng import ConfigurationError, ExtensionPolicy, LockError, LockManager, NodeState
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from aioredlock_ng.testing._memory_wire import Wire
 from tests.simulation import searching
@@ -30,6 +31,12 @@ NOTED: Final = 1.5
 
 CALM: Final = 6.0
 """Seconds of acting with both lists."""
+
+LOOK: Final = 0.1
+"""Seconds between looks at who reaches what."""
+
+EXCHANGED: Final = 1.2
+"""Seconds after which a client that reaches a node has told it of its servers, and heard of others."""
 
 
 class Rule(StrEnum):
@@ -50,6 +57,64 @@ class Hold:
     ended: float
 
 
+class Contacts:
+    """Which clients know of each other's servers, through nodes that both have reached (R12c)."""
+
+    def __init__(self) -> None:
+        self._reached: dict[tuple[str, MemoryNode], float] = {}
+        """Since when a client can exchange words with a node."""
+        self._votes: dict[str, float] = {}
+        """Since when a client has had a majority."""
+        self._told: dict[tuple[str, MemoryNode], list[float]] = {}
+        """When a client had certainly told a node of the servers that it used then."""
+        self._read: dict[tuple[str, MemoryNode], list[float]] = {}
+        """When a client had certainly heard from a node of what others had told it."""
+        self._used: dict[str, list[float]] = {}
+        """When a client had a majority."""
+        self._forgot: dict[MemoryNode, list[float]] = {}
+
+    def see(
+        self, client: str, node: MemoryNode, now: float, *, reached: bool, cut: bool, votes: bool
+    ) -> None:
+        """Note what can be seen of a client and one of its nodes."""
+        key = client, node
+        if votes:
+            self._used.setdefault(client, []).append(now)
+            self._votes.setdefault(client, now)
+        else:
+            self._votes.pop(client, None)
+        if not reached:
+            self._reached.pop(key, None)
+        elif cut:
+            self._reached[key] = now
+        # A new connection begins with an exchange; one that was cut goes on with one, within a heartbeat.
+        elif now - self._reached.setdefault(key, now - EXCHANGED) >= EXCHANGED:
+            self._read.setdefault(key, []).append(now)
+            if now - self._votes.get(client, now) >= EXCHANGED:
+                self._told.setdefault(key, []).append(now)
+
+    def forget(self, node: MemoryNode, now: float) -> None:
+        """Note that a node has lost its memory."""
+        self._forgot.setdefault(node, []).append(now)
+
+    def knew(self, client: str, other: str, at: float, life: float) -> bool:
+        """Whether a client knew then of all servers that the other one had used within a `life`."""
+        if not any(at - life - NOTED <= used <= at for used in self._used.get(other, ())):
+            return True
+        for (teller, node), told in self._told.items():
+            read = self._read.get((client, node), ())
+            if teller != other or not read:
+                continue
+            for said in told:
+                if at - life <= said <= at and any(
+                    said <= heard <= at
+                    and not any(said <= lost <= heard for lost in self._forgot.get(node, ()))
+                    for heard in read
+                ):
+                    return True
+        return False
+
+
 class World(searching.World):
     """One run; `counts` says what happened in it."""
 
@@ -61,6 +126,10 @@ class World(searching.World):
         self.holds: list[Hold] = []
         self._gone: set[str] = set()
         self._wires: dict[str, list[Wire]] = {}
+        self._links_break = self.draw.random() < 0.5
+        self._places: dict[str, list[MemoryNode]] = {}
+        """The nodes of each client, in its order."""
+        self._contacts = Contacts()
 
     def __str__(self) -> str:
         return f"{self.size} nodes, {self.others} others, {self.quarantine} s; {dict(self.counts)}"
@@ -73,9 +142,11 @@ class World(searching.World):
         async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
             ours = [await self._client(stack, tasks, f"first {i}", first) for i in range(2)]
             await asyncio.sleep(NOTED + draw.uniform(0, 2))
-            tasks.create_task(self._trouble())
+            tasks.create_task(self._breaks(tasks) if self._links_break else self._trouble())
             theirs = [await self._client(stack, tasks, f"second {i}", second) for i in range(2)]
             await asyncio.sleep(draw.uniform(0, CALM))
+            if self._links_break:
+                await asyncio.sleep(CALM)
             leaves = draw.random() < 0.6
             if leaves:
                 self.counts["leaves"] += 1
@@ -83,11 +154,15 @@ class World(searching.World):
                     await self._leave(f"first {number}")
             await asyncio.sleep(CALM)
             self._over = True
+            here = [wires for name, wires in self._wires.items() if name not in self._gone]
+            for wire in itertools.chain.from_iterable(here):
+                wire.mend()
             await asyncio.sleep(3 * self.quarantine)
-            await self._judge_end(ours, theirs, leaves=leaves)
+            if not self._links_break:
+                await self._judge_end(ours, theirs, leaves=leaves)
             for wire in itertools.chain.from_iterable(node.wires for node in pool):
                 wire.mend()
-        judge_exclusion(self.holds, Rule.EXCLUSION)
+        self._judge_exclusion()
 
     async def _client(
         self,
@@ -96,8 +171,10 @@ class World(searching.World):
         name: str,
         nodes: list[MemoryNode],
     ) -> LockManager:
-        wires = [node.wire() for node in self.draw.sample(nodes, len(nodes))]
-        self._wires[name] = wires
+        self._places[name] = self.draw.sample(nodes, len(nodes))
+        self._wires[name] = wires = [node.wire() for node in self._places[name]]
+        if self._links_break and self.draw.random() < 0.7:
+            self.draw.choice(wires).cut()
         manager = LockManager(
             wires,
             clock=SimLoop.running().clock,
@@ -109,6 +186,8 @@ class World(searching.World):
         )
         stack.push_async_callback(manager.aclose)
         tasks.create_task(self._work(manager, name))
+        if self._links_break:
+            tasks.create_task(self._look(manager, name))
         return manager
 
     async def _leave(self, name: str) -> None:
@@ -134,7 +213,7 @@ class World(searching.World):
                         self.holds.append(Hold(name, began, now()))
             except ConfigurationError as error:
                 self.counts[f"{name[:-2]} refused"] += 1
-                if name.startswith("first"):
+                if name.startswith("first") and not self._links_break:
                     raise ViolationError(Rule.OLDER, str(error)) from error
             except LockError:
                 self.counts["not acquired"] += 1
@@ -147,6 +226,55 @@ class World(searching.World):
         while not self._over:
             await asyncio.sleep(draw.uniform(0.5, 3))
             await self._strike(draw.choice(self.nodes), draw.choice(kinds), 1.0)
+
+    async def _breaks(self, tasks: asyncio.TaskGroup) -> None:
+        """Break single links, for a moment or for long."""
+        draw = self.draw
+
+        async def broken(wire: Wire, name: str) -> None:
+            wire.cut()
+            await asyncio.sleep(draw.choice((draw.uniform(0.2, 4), draw.uniform(0, 2 * self.quarantine))))
+            if name not in self._gone:
+                wire.mend()
+
+        while not self._over:
+            await asyncio.sleep(draw.uniform(0.1, 1.5))
+            name = draw.choice(sorted(self._wires))
+            self.counts["links broken"] += 1
+            tasks.create_task(broken(draw.choice(self._wires[name]), name))
+            if draw.random() < 0.05:
+                node = draw.choice(self.nodes)
+                await self._strike(node, MemoryNode.restart, 1.0)
+                self._contacts.forget(node, SimLoop.running().time())
+
+    async def _look(self, manager: LockManager, name: str) -> None:
+        """Look at which nodes a client reaches, until the end."""
+        places = list(zip(self._places[name], self._wires[name], strict=True))
+        while not self._over:
+            states = [node.state for node in manager.statistics().nodes]
+            votes = name not in self._gone and states.count(NodeState.UP) > self.size // 2
+            now = SimLoop.running().time()
+            for (node, wire), state in zip(places, states, strict=True):
+                reached = state in (NodeState.UP, NodeState.QUARANTINED)
+                cut = wire.requests_cut or node.frozen
+                self._contacts.see(name, node, now, reached=reached, cut=cut, votes=votes)
+            await asyncio.sleep(LOOK)
+
+    def _judge_exclusion(self) -> None:
+        """Raise if two bodies ran at once whose clients knew of each other."""
+        if not self._links_break:
+            judge_exclusion(self.holds, Rule.EXCLUSION)
+        for one, other in itertools.combinations(sorted(self.holds, key=lambda hold: hold.began), 2):
+            if other.began >= one.ended:
+                continue
+            knew = self._contacts.knew
+            life = self.quarantine - 2 * EXCHANGED
+            if one.client[:-2] == other.client[:-2] or (
+                knew(other.client, one.client, other.began, life)
+                and knew(one.client, other.client, one.began, life)
+            ):
+                raise ViolationError(Rule.EXCLUSION, f"{one}, {other}")
+            self.counts["out of touch"] += 1
 
     async def _judge_end(self, ours: list[LockManager], theirs: list[LockManager], *, leaves: bool) -> None:
         for manager in () if leaves else ours:

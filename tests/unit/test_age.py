@@ -60,6 +60,7 @@ class Server:
             0,
             dated_back_ms,
             b"",
+            0,
             b"us",
             b"001",
         )

@@ -6,21 +6,34 @@ import asyncio
 import contextlib
 import math
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from aioredlock_ng import ConfigurationError, LockManager, LockTakenError, QuorumUnavailableError
+from aioredlock_ng import (
+    ConfigurationError,
+    Lease,
+    LockError,
+    LockManager,
+    LockTakenError,
+    QuorumUnavailableError,
+)
 from aioredlock_ng._cli._overview import as_lines
 from aioredlock_ng._dashboard.overview import look
 from aioredlock_ng._dashboard.wire import as_json
 from aioredlock_ng.events import Hooks, Misconfigured
 from aioredlock_ng.testing import MemoryNode
+from aioredlock_ng.testing._memory_wire import Wire
 from tests.unit.worlds import LATENCY, make
 
 QUARANTINE = 6.5
 HEARTBEATS = 1.1
 """Two of them, in seconds."""
+LONG = 30.0
+"""A quarantine within which more than one thing can happen."""
+LATE = 2.0
+"""By so many seconds and less a server is forgotten later than its quarantine is over."""
 SETTLED = 7.0
 """Seconds after which a server that others use cannot be one that was in this list before."""
 
@@ -48,11 +61,11 @@ async def use(manager: LockManager, name: str = "a") -> None:
 
 @contextlib.asynccontextmanager
 async def using(
-    nodes: Sequence[Any], *, label: str = "us", hooks: Told | None = None
+    nodes: Sequence[Any], *, label: str = "us", hooks: Told | None = None, quarantine: float = QUARANTINE
 ) -> AsyncIterator[LockManager]:
     """Give a manager over nodes, which its first use starts."""
     manager = make(
-        nodes, restart_quarantine=QUARANTINE, ttl=QUARANTINE, holder=label, hooks=[hooks or Told()]
+        nodes, restart_quarantine=quarantine, ttl=quarantine, holder=label, hooks=[hooks or Told()]
     )
     async with contextlib.aclosing(manager):
         yield manager
@@ -241,7 +254,7 @@ async def test_a_clock_that_goes_back_keeps_no_server_alive() -> None:
         nodes[2].restart()
         await asyncio.sleep(QUARANTINE + HEARTBEATS)
         nodes[1].step_clock(-60)
-        await asyncio.sleep(QUARANTINE + HEARTBEATS)
+        await asyncio.sleep(QUARANTINE + LATE)
         async with using(nodes) as fresh:
             await use(fresh)
 
@@ -303,3 +316,107 @@ async def test_a_reader_takes_a_restarted_server_for_no_other(after: float) -> N
             assert (overview.unavailable_for, overview.up, overview.disagreement) == (0, 2, ())
             assert [one for one in await reader.diagnose() if one.level == "error"] == []
             await reader.init()
+
+
+@dataclass
+class _Client:
+    """A manager, and its ways to the servers, by letters."""
+
+    manager: LockManager
+    wires: dict[str, Wire]
+    leases: list[Lease] = field(default_factory=list)
+
+    async def goes(self, *, off: str = "", to: str = "") -> None:
+        """Lose a server, and come to reach another one."""
+        for letter in off:
+            self.wires[letter].cut()
+        await asyncio.sleep(3)
+        for letter in to:
+            self.wires[letter].mend()
+        await asyncio.sleep(2)
+
+    async def tries(self) -> bool:
+        """Try to acquire the lock, and keep it; return whether it did."""
+        try:
+            self.leases.append(await self.manager.lock("a", blocking_timeout=0).acquire())
+        except (LockError, ConfigurationError):
+            return False
+        return True
+
+
+@contextlib.asynccontextmanager
+async def _two_lists(*cut: tuple[str, str]) -> AsyncIterator[tuple[_Client, _Client]]:
+    """Give clients with the lists a, b, x and a, b, y; the links that are named are broken at first."""
+    servers = dict(zip("abxy", _servers(4), strict=True))
+    async with contextlib.AsyncExitStack() as stack:
+        clients = []
+        for client, list_ in (("first", "abx"), ("second", "aby")):
+            wires = {letter: servers[letter].wire() for letter in list_}
+            for letter in list_:
+                if (client, letter) in cut:
+                    wires[letter].cut()
+            manager = await stack.enter_async_context(
+                using(list(wires.values()), label=client, quarantine=LONG)
+            )
+            clients.append(_Client(manager, wires))
+        yield clients[0], clients[1]
+        for one in clients:
+            for wire in one.wires.values():
+                wire.mend()
+            for lease in one.leases:
+                await lease.release()
+
+
+async def test_a_server_that_a_client_has_lost_counts_at_one_that_it_comes_to_reach() -> None:
+    """The first client used a and x; then it tells b of both, and b tells the second client."""
+    async with _two_lists(("first", "b"), ("second", "a")) as (first, second):
+        await use(first.manager)
+        await first.goes(off="ax", to="b")
+        assert not await second.tries()
+        await first.goes(off="b", to="ax")
+        assert await first.tries()
+        assert not await second.tries()
+
+
+async def test_a_node_that_was_not_met_may_be_used_beside_another_server() -> None:
+    """The first client has b and x when the second one, which has heard of x from a, has not met b."""
+    async with _two_lists(("first", "b"), ("second", "b")) as (first, second):
+        await use(first.manager)
+        await first.goes(off="a", to="b")
+        holds = await first.tries()
+        assert not (await second.tries() and holds)
+        await second.goes(to="b")
+        with pytest.raises((ConfigurationError, LockTakenError)):
+            await use(second.manager)
+
+
+async def test_a_server_that_was_not_used_waits_for_a_node_that_may_know_of_another() -> None:
+    """The first client had a and b; the second one has a and y, and the first comes to reach x without a."""
+    async with _two_lists(("first", "x"), ("second", "b")) as (first, second):
+        await use(first.manager)
+        await asyncio.sleep(HEARTBEATS)
+        assert not await second.tries()
+        await first.goes(off="a", to="x")
+        await first.tries()
+        assert not await second.tries()
+
+
+async def test_a_client_that_reached_its_own_server_alone_has_lost_its_rank() -> None:
+    """It had no majority for a quarantine: others may have come first meanwhile."""
+    async with _two_lists() as (first, second):
+        await use(first.manager)
+        await first.goes(off="ab")
+        await asyncio.sleep(LONG + LATE)
+        assert await second.tries()
+        first.wires["a"].mend()
+        assert not any([await first.tries() or await asyncio.sleep(0.1) for _ in range(20)])
+
+
+async def test_a_first_use_is_told_at_once() -> None:
+    """Not with the next heartbeat: the memory of a shared node may be lost before that."""
+    servers = a, b, x, _ = _servers(4)
+    async with using((a, b, x), label="first") as ours:
+        await use(ours)
+        told = [key for server in servers[:3] for key in server.keys if key.endswith(b"members}")]
+        assert len(told) == 3
+        assert all(x.identity[0].encode() in (server.get(told[0]) or b"") for server in servers[:3])

@@ -1,9 +1,14 @@
 -- The servers that clients use as the nodes of one quorum (R12c): a line for each, with the number of nodes and its identity,
--- since when it has been used, when a client last said so, both in ms by this node's clock, and that client's label.
-local MOST, EACH = 32, 1000  -- lines, and ms for which a line is not written again
--- Note what a client tells: of each server it uses the identity and since when, 0 for unknown.  A line is kept for `life` ms
--- after it was last said.  Returns the lines.
-local function members(key, told, label, ms, life)
+-- since when it has been used, when a client last used it, both in ms by this node's clock, and that client's label.  A server
+-- that is told as not used has a line of its own: that does not prolong the line of one that was.
+local MOST, EACH, WAITS = 32, 250, 10 ^ 15 - 1  -- lines, ms for which a line is not written again, and see `members.WAITS`
+local function line_of(identity, since)
+  return since < WAITS and identity or identity .. ' -'
+end
+-- Note what a client tells: of each server the identity, since when it has been used, and for how many ms it has not been used
+-- any more, at the moment `at` by this node's clock, or 0 where the client does not know the clock.  A line is kept for `life`
+-- ms after the last use.  Returns the lines.
+local function members(key, told, at, label, ms, life)
   local stored = redis.pcall('GET', key)
   local lines, known, count, changed = {}, {}, 0, false
   for identity, since, seen, by in string.gmatch(type(stored) == 'string' and stored or '', '(%S+) (%d+) (%d+) ([^\n]*)\n') do
@@ -12,12 +17,16 @@ local function members(key, told, label, ms, life)
     end
     if tonumber(seen) + life > ms then
       count = count + 1
-      lines[count], known[identity] = {identity, tonumber(since), math.min(tonumber(seen), ms), by}, count
+      since = tonumber(since)
+      lines[count] = {identity, since, math.min(tonumber(seen), ms), by}
+      known[line_of(identity, since)] = count
     end
   end
-  for identity, since in string.gmatch(told, '(%S+) (%d+)') do
-    since = tonumber(since) > 0 and tonumber(since) or ms
-    local line = lines[known[identity]]
+  local said = at > 0 and math.min(at, ms) or ms  -- a node that stood still hears it late
+  for identity, since, age in string.gmatch(told, '(%S+) (%d+) (%d+)') do
+    since = tonumber(since)
+    local id, seen = line_of(identity, since), said - tonumber(age)
+    local line = lines[known[id]]
     if not line then
       local place = count + 1
       if count == MOST then  -- in the place of the one that was told of least lately
@@ -27,14 +36,14 @@ local function members(key, told, label, ms, life)
         end
       end
       if lines[place] then
-        known[lines[place][1]] = nil
+        known[line_of(lines[place][1], lines[place][2])] = nil
       end
       count = math.max(count, place)
       line = {identity, since, 0, label}
-      lines[place], known[identity] = line, place
+      lines[place], known[id] = line, place
     end
-    if line[3] + EACH <= ms or since < line[2] then
-      line[2], line[3], line[4], changed = math.min(line[2], since), ms, label, true
+    if line[3] + EACH <= seen or since < line[2] then
+      line[2], line[3], line[4], changed = math.min(line[2], since), math.max(line[3], seen), label, true
     end
   end
   local texts = {}

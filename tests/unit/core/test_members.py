@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from aioredlock_ng._core.members import Member, Membership, membership, read_members
 from aioredlock_ng._core.quorum import majority
 
-LIFE = 60_000
 ALIVE_MS = 3_000
 SINCE = {b"a": 1, b"b": 1, b"c": 1, b"x": 2, b"y": 3, b"z": 4, b"w": 5}
 
@@ -25,7 +24,16 @@ def judged(listed: bytes, *others: Member, voting: bytes | None = None, quorum: 
     """Return what a client with the list thinks, of servers of one letter each."""
     letters = [bytes([letter]) for letter in listed]
     votes = letters if voting is None else [bytes([letter]) for letter in voting]
-    return membership(letters, votes, others, SINCE, quorum=quorum, life_ms=LIFE, alive_ms=ALIVE_MS)
+    own = [Member(letter, SINCE[letter], 0, b"us") for letter in votes if letter in SINCE]
+    return membership(
+        letters,
+        votes,
+        [*others, *own],
+        (),
+        size=len(listed),
+        quorum=quorum,
+        alive_ms=ALIVE_MS,
+    )
 
 
 @pytest.mark.parametrize(
@@ -35,11 +43,10 @@ def judged(listed: bytes, *others: Member, voting: bytes | None = None, quorum: 
         (b"aby", [member(b"x")], [b"y"], [b"x"], True),
         (b"abw", [member(b"x")], [b"w"], [b"x"], True),
         (b"aby", [member(b"x", age_ms=ALIVE_MS)], [b"y"], [], False),
-        (b"aby", [member(b"x", age_ms=LIFE)], [], [], False),
         (b"aby", [member(b"a"), member(b"b")], [], [], False),
         (b"bya", [member(b"y")], [], [], False),
     ],
-    ids=["first", "second", "by time", "has gone", "long ago", "the same servers", "in another order"],
+    ids=["first", "second", "by time", "has gone", "the same servers", "in another order"],
 )
 def test_the_list_that_was_used_first_goes_on(
     listed: bytes, others: list[Member], late: list[bytes], strangers: list[bytes], disputed: bool
@@ -53,7 +60,7 @@ def test_the_list_that_was_used_first_goes_on(
 def test_a_server_that_is_replaced_is_no_disagreement() -> None:
     """The new one waits for its quarantine, and the old one is heard of no more by then."""
     assert judged(b"aby", member(b"x"), voting=b"ab") == Membership()
-    assert judged(b"aby", member(b"x", age_ms=LIFE)) == Membership()
+    assert judged(b"aby") == Membership()
 
 
 def test_lists_that_share_enough_need_not_be_equal() -> None:
@@ -66,6 +73,24 @@ def test_lists_that_share_enough_need_not_be_equal() -> None:
 def test_a_server_of_the_list_that_others_use_counts_unreached() -> None:
     """It may have voted for them a moment ago: b is cut off from this client alone."""
     assert list(judged(b"aby", member(b"x"), member(b"b"), voting=b"ay").others) == [b"y"]
+
+
+def test_a_server_that_was_restarted_waits_for_a_node_that_may_know_of_another() -> None:
+    """One node is not reached: a client that uses another server may have told it alone."""
+    used = [Member(letter, 1, age_ms, b"us") for letter, age_ms in ((b"a", 0), (b"b", 5000))]
+    found = membership([b"a", b"b", b"c"], [b"a", b"c"], used, [b"c"], size=3, quorum=2, alive_ms=ALIVE_MS)
+    assert (list(found.others), found.hidden, found.disputed) == ([b"c"], True, False)
+    # All are reached: it votes again.
+    found = membership(
+        [b"a", b"b", b"c"], [b"a", b"b", b"c"], used, [b"c"], size=3, quorum=2, alive_ms=ALIVE_MS
+    )
+    assert found == Membership()
+
+
+def test_a_first_use_is_possible_with_nodes_that_are_not_reached() -> None:
+    """No client has used any server: there is nothing that they may be used beside."""
+    assert judged(b"abx", voting=b"ab") == Membership()
+    assert judged(b"abcxy", voting=b"abc", quorum=3) == Membership()
 
 
 @given(
@@ -81,7 +106,7 @@ def test_whatever_the_lists_two_majorities_meet(lists: list[set[str]], order: li
         heard = [
             Member(letter.encode(), since[letter.encode()], 0, b"them") for other in lists for letter in other
         ]
-        found = membership(listed, listed, heard, since, quorum=majority(3), life_ms=LIFE, alive_ms=ALIVE_MS)
+        found = membership(listed, listed, heard, (), size=3, quorum=majority(3), alive_ms=ALIVE_MS)
         allowed.append(set(listed) - found.others.keys())
     for one, other in itertools.combinations(allowed, 2):
         assert len(one) < 2 or len(other) < 2 or one & other or len(one | other) < 4

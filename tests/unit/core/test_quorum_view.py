@@ -34,12 +34,13 @@ def stored(
     how: bytes = BY_USE,
     closed_ms: int = 0,
     identity: bytes = b"server",
+    ready_ms: int = 0,
 ) -> bytes:
     """Return the incarnation record of a quorum of some size that is so old."""
     claim = Claim(born_ms=NOW_MS - age_ms, how=how, label=b"another")
     return bytes(
         Incarnation(
-            identity=identity, floor=1, ready_ms=0, size=size, quarantine_ms=QUARANTINE_MS,
+            identity=identity, floor=1, ready_ms=ready_ms, size=size, quarantine_ms=QUARANTINE_MS,
             closed_ms=closed_ms, claim=claim,
         )
     )  # fmt: skip
@@ -75,7 +76,7 @@ def test_a_stray_closes_the_quorum_whichever_node_answers_last(order: tuple[str,
     stray = order.index("S")
     assert view.may_take_back(stray)
     assert view.closed_for(0.003) == pytest.approx(WAIT, abs=0.01)
-    view.lose(stray)
+    view.lose(stray, 0.003)
     assert not view.may_take_back(stray)
     assert view.closed_for(0.003) == pytest.approx(WAIT, abs=0.01)
 
@@ -84,7 +85,7 @@ def test_a_stray_that_went_before_the_majority_came() -> None:
     """What was seen stays true, when the node is out of reach before it is known whose it is."""
     view = view_of((0, ORPHANED), (1, OURS), (2, OURS))
     assert not view.closed_for(0.003)
-    view.lose(0)
+    view.lose(0, 0.003)
     hear(view, 3, OURS, 0.003)
     assert view.closed_for(0.003) == pytest.approx(WAIT, abs=0.01)
 
@@ -172,7 +173,7 @@ def test_a_record_is_dated_back_once(event: str) -> None:
     if event == "recorded":
         view.hear(1, stored(3, age_ms=0), heard_at=2.0, time_ms=NOW_MS)
     elif event == "lost":
-        view.lose(1)
+        view.lose(1, 0.003)
     view.hear(1, b"", heard_at=3.0, time_ms=NOW_MS, remembers_ms=90_000)
     assert view.dated_back_ms(1) == (70_000 if event == "none" else 0)
 
@@ -231,7 +232,7 @@ def test_a_conflict_lasts_while_the_node_is_out_of_reach(reached: bool) -> None:
     """There is no vote, and nothing is written, until it says otherwise; a stray use would be outwaited."""
     view = ours_and(OLDER)
     if not reached:
-        view.lose(0)
+        view.lose(0, 0.003)
     assert view.conflict
     assert view.belongs_elsewhere
     assert not view.may_write
@@ -263,7 +264,7 @@ def test_an_init_ends_what_a_lost_node_has_said(reached: bool, moment: int, ends
     """If it came later; one that is in reach would have been claimed by it, too."""
     view = ours_and(STATED)
     if not reached:
-        view.lose(0)
+        view.lose(0, 0.003)
     hear(view, 1, stored(5, age_ms=-moment, how=BY_INIT), 0.005)
     assert view.conflict is not ends
 
@@ -279,14 +280,62 @@ def test_an_init_forgets_the_servers_that_were_told_of_before_it(age_ms: int, fo
     assert view.members.strangers == (() if forgotten else (other,))
 
 
+def answers(view: QuorumView, node: bytes, moment: float, *members: Member) -> None:
+    """Let the client hear from a server of its own whose record gives it a vote."""
+    record, time_ms = stored(view.size, identity=node), NOW_MS + round(moment * 1000)
+    view.hear(node, record, heard_at=moment, time_ms=time_ms, identity=node, members=members)
+
+
 def test_a_client_uses_no_server_before_a_majority_has_answered() -> None:
     """It has acquired no lock, and may not know so far of the servers that others use (R12c)."""
     view = QuorumView(b"{meta}", 5, QUARANTINE_MS, heartbeat=1.0)
     told = []
     for node in (b"a", b"b", b"c"):
-        view.hear(node, stored(5, identity=node), heard_at=1.0, time_ms=NOW_MS, identity=node)
-        told.append(view.used())
-    assert told == [b"5:a %d" % NOT_USED, b"5:a %d 5:b %d" % (NOT_USED, NOT_USED), b"5:a 0 5:b 0 5:c 0"]
-    # It may have acquired one by now, and goes out of reach of a server.
-    view.lose(b"a")
-    assert view.used() == b"5:b 0 5:c 0"
+        answers(view, node, 1.0)
+        told.append(view.told(b"d", 1.0)[0])
+    since = NOW_MS + 1000
+    assert told[:2] == [b"5:a %d 0" % NOT_USED, b"5:a %d 0 5:b %d 0" % (NOT_USED, NOT_USED)]
+    assert told[2] == b"5:a %d 0 5:b %d 0 5:c %d 0" % (since, since, since)
+
+
+def test_a_client_tells_of_a_server_that_it_has_lost_for_as_long_as_a_lock_can_live() -> None:
+    """And how long ago it used that one; what it does not use any more it has to use anew (R12c)."""
+    view = QuorumView(b"{meta}", 3, 6000, heartbeat=0.5)
+    for node in (b"a", b"b"):
+        answers(view, node, 1.0)
+    since = NOW_MS + 1000
+    view.lose(b"b", 1.5)
+    for tenth in range(15, 100, 5):
+        moment = tenth / 10
+        answers(view, b"a", moment)
+        used = b"%d %d" % (since, round(moment * 1000) - 1500)
+        not_used = b"3:a %d 0" % NOT_USED
+        lost = moment - 1.5 >= 6.07 + 2 * 0.5
+        expected = not_used if lost else b" ".join((b"3:a " + used, not_used, b"3:b " + used))
+        assert view.told(b"a", moment) == (expected, b"%d" % (NOW_MS + round(moment * 1000)))
+    answers(view, b"b", 10.0)
+    assert view.told(b"a", 10.0)[0] == b"3:a %d 0 3:b %d 0" % (NOW_MS + 9500, NOW_MS + 10_000)
+
+
+def test_a_process_that_stood_still_has_used_nothing_meanwhile() -> None:
+    """Others may have come first by now (R12c)."""
+    view = QuorumView(b"{meta}", 3, 6000, heartbeat=0.5)
+    y = Member(b"y", NOW_MS + 50_000, 0, b"them")
+    for moment in (1.0, 1.5, 100.0):
+        for node in (b"a", b"b", b"x"):
+            answers(view, node, moment, *((y,) if moment == 100.0 and node != b"x" else ()))
+    assert set(view.members.others) == {b"x"}
+
+
+def test_a_node_that_has_lost_its_memory_may_be_used_beside_another_server() -> None:
+    """It may have been told of x by the client that uses both (R12c)."""
+    view = QuorumView(b"{meta}", 3, QUARANTINE_MS, heartbeat=1.0)
+    b_used = Member(b"b", NOW_MS - 2000, 0, b"them")
+    x_used = Member(b"x", NOW_MS - 2000, 0, b"them")
+    waits = stored(3, identity=b"a", ready_ms=NOW_MS + 60_000)
+    view.hear(b"a", waits, heard_at=1.0, time_ms=NOW_MS, identity=b"a")
+    answers(view, b"b", 1.0, b_used, x_used)
+    answers(view, b"y", 1.0)
+    assert set(view.members.others) == {b"y"}
+    assert "a node without a vote may know of another server" in view.members.reason(b"y")
+    answers(view, b"a", 2.0)

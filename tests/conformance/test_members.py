@@ -1,0 +1,50 @@
+"""What a node keeps of the servers that clients use, on every kind of master (R12c)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from aioredlock_ng._core.members import NOT_USED, Member, read_members
+from tests.conformance.stage import MEMBERS, Stage
+
+TOLERANCE_MS: Final = 500
+
+
+@pytest.fixture(autouse=True)
+def no_members(stage: Stage) -> None:
+    """Begin without any."""
+    stage.put(MEMBERS, None)
+
+
+async def _told(stage: Stage, told: bytes, at: int = 0) -> dict[tuple[bytes, bool], Member]:
+    members = read_members(await stage.tell(told, at), await stage.now_ms(), size=3)
+    found = {(member.identity, member.used): member for member in members}
+    assert len(found) == len(members)
+    return found
+
+
+async def test_a_node_keeps_the_least_since_and_the_last_use(stage: Stage) -> None:
+    """Whatever the order in which clients tell."""
+    for told in (b"3:a 7 3000", b"3:a 5 9000", b"3:a 9 20000"):
+        a = (await _told(stage, told))[b"a", True]
+    assert a.since_ms == 5
+    assert a.age_ms == pytest.approx(3000, abs=TOLERANCE_MS)
+
+
+async def test_a_server_that_is_not_used_any_more_has_a_line_of_its_own(stage: Stage) -> None:
+    """Telling of it as not used does not prolong what is known of its use."""
+    await _told(stage, b"3:a 5 3000")
+    found = await _told(stage, b"3:a %d 0" % NOT_USED)
+    assert found[b"a", True].age_ms == pytest.approx(3000, abs=TOLERANCE_MS)
+    assert found[b"a", False].age_ms == pytest.approx(0, abs=TOLERANCE_MS)
+
+
+async def test_what_a_node_hears_late_is_as_old_as_it_was(stage: Stage) -> None:
+    """It stood still: the client said so 10 s ago; or the client thinks that the node's clock is ahead."""
+    now_ms = await stage.now_ms()
+    late = await _told(stage, b"3:a 5 1000", now_ms - 10_000)
+    assert late[b"a", True].age_ms == pytest.approx(11_000, abs=TOLERANCE_MS)
+    ahead = await _told(stage, b"3:a 5 1000", now_ms + 10_000)
+    assert ahead[b"a", True].age_ms == pytest.approx(1000, abs=TOLERANCE_MS)
