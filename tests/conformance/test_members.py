@@ -48,3 +48,10 @@ async def test_what_a_node_hears_late_is_as_old_as_it_was(stage: Stage) -> None:
     assert late[b"a", True].age_ms == pytest.approx(11_000, abs=TOLERANCE_MS)
     ahead = await _told(stage, b"3:a 5 1000", now_ms + 10_000)
     assert ahead[b"a", True].age_ms == pytest.approx(1000, abs=TOLERANCE_MS)
+
+
+async def test_an_init_forgets_since_when_servers_have_been_used(stage: Stage) -> None:
+    """An operator may have changed the list: clients with the former one do not come first again."""
+    await _told(stage, b"3:a 5 0")
+    await stage.init(3, 60_000)
+    assert await _told(stage, b"3:b 7 0") == {(b"b", True): Member(b"b", 7, pytest.approx(0, abs=500), b"us")}

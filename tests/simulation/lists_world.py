@@ -12,8 +12,10 @@ has a node that the lists share; and where links break, clients that were out of
 from __future__ import annotations
 
 import asyncio
+import bisect
 import contextlib
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -99,20 +101,23 @@ class Contacts:
 
     def knew(self, client: str, other: str, at: float, life: float) -> bool:
         """Whether a client knew then of all servers that the other one had used within a `life`."""
-        if not any(at - life - NOTED <= used <= at for used in self._used.get(other, ())):
+        if not _within(self._used.get(other, []), at - life - NOTED, at):
             return True
         for (teller, node), told in self._told.items():
-            read = self._read.get((client, node), ())
+            read = _within(self._read.get((client, node), []), at - life, at)
             if teller != other or not read:
                 continue
-            for said in told:
-                if at - life <= said <= at and any(
-                    said <= heard <= at
-                    and not any(said <= lost <= heard for lost in self._forgot.get(node, ()))
-                    for heard in read
-                ):
-                    return True
+            # What it was told last before the client read from it, or lost its memory.
+            lost = _within(self._forgot.get(node, []), at - life, at)
+            since = max([at - life, *(loss for loss in lost if loss <= read[-1])])
+            if _within(told, since, read[-1]):
+                return True
         return False
+
+
+def _within(moments: Sequence[float], since: float, until: float) -> Sequence[float]:
+    """Return the moments between two others, of some in order."""
+    return moments[bisect.bisect_left(moments, since) : bisect.bisect_right(moments, until)]
 
 
 class World(searching.World):
