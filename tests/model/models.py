@@ -77,6 +77,24 @@ MODELS: Final[Mapping[str, Model]] = {
         },
         symmetric=("Nodes",),  # one client states fewer permits than the other (R26)
     ),
+    "Election": Model(
+        constants={"Nodes": NODES, "Clients": TWO, "Events": "2"},
+        large={"Events": "3"},
+        invariants=("Alone", "Won", "Growing", "Over", "Vacant", "Known"),
+        variants={
+            "AnnouncesEarly": Variant("R31", "Won"),
+            "AnnouncesOnce": Variant("R31", "Known"),
+            "KeepsLast": Variant("R31", "Known"),
+            "BelievesOwners": Variant("R32", "Won"),
+            "OneDecides": Variant("R32", "Known"),
+            "OneIsFree": Variant("R32", "Vacant"),
+            "MuteCount": Variant("R12", "Vacant"),
+            "Forgets": Variant("R32", "Growing"),
+            "ForgetsEnd": Variant("R32", "Growing"),
+            "EndsUnread": Variant("R32", "Over"),
+            "LongReads": Variant("R32", "Vacant"),
+        },
+    ),
     "Redlock": Model(
         constants={
             "Nodes": NODES,
