@@ -9,13 +9,16 @@ What it reads may be past, but never wrong:
 - A term is over when Q nodes with a vote show no lock, each at a moment when that term had been won: a leader
   that still leads has its key on one of them.  Had been won: the observer knew of it before it asked, or the
   node itself told of it, or of a later one.
+- Nodes are not asked at one moment.  So it asks twice within a ttl: a node that shows no lock both times had
+  none in between, where no key ends that was set after the first time.  The leader might give up such a key
+  earlier, but then its term is over.
 
 Not read is the lock's key for an owner: Q nodes may show one that has no certificate, and never won.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal, NamedTuple, final
@@ -89,6 +92,22 @@ class Seen:
         """The leader that is told of: the newest, unless its term is over."""
         newest = self.newest
         return None if newest is None or self.free or newest.term <= self.ended else newest
+
+
+def confirmed(before: Seen, looks: Mapping[int, Look], earlier: Container[int]) -> list[Look]:
+    """Return looks, by nodes, in which only those show no lock that have done so `earlier`, too.
+
+    All of them where no term is known that may last.
+    """
+    terms = (_term(before.newest), *(_term(look.announced) for look in looks.values()))
+    if max(terms) <= before.ended:
+        return list(looks.values())
+    return [look._replace(held=look.held or node not in earlier) for node, look in looks.items()]
+
+
+def free_in(looks: Mapping[int, Look]) -> frozenset[int]:
+    """Return the nodes with a vote that show no lock."""
+    return frozenset(node for node, look in looks.items() if look.votes and not look.held)
 
 
 def seen(before: Seen, looks: Sequence[Look], quorum: int) -> Seen | None:

@@ -13,7 +13,16 @@ from typing import Any, Final, NoReturn, Self, TypeAlias, final
 from .. import _scripts
 from .._clock import Clock
 from .._core.command import Answer, Command, Proof, Purpose, Reply, Silence
-from .._core.election import Leader, LeaderUnknown, Look, Seen, read_announcement, seen
+from .._core.election import (
+    Leader,
+    LeaderUnknown,
+    Look,
+    Seen,
+    confirmed,
+    free_in,
+    read_announcement,
+    seen,
+)
 from .._core.keyspace import LEADER, mark_key
 from .._core.policy import ExtensionPolicy, RetryPolicy
 from .._core.quarantine import INCARNATION_CHANGED
@@ -164,18 +173,20 @@ def ask(outbox: Outbox, subject: Subject) -> Round:
     return round_
 
 
-def looks_in(round_: Round) -> list[Look]:
-    """Return what the nodes have answered."""
-    found = (answer.found for answer in round_.answers if answer is not None)
-    return [look for look in found if isinstance(look, Look)]
+def looks_in(round_: Round) -> dict[int, Look]:
+    """Return what the nodes have answered, by their numbers."""
+    found = {node: answer.found for node, answer in enumerate(round_.answers) if answer is not None}
+    return {node: look for node, look in found.items() if isinstance(look, Look)}
 
 
 @final
 class Observation:
     """Shared by all observers of an election in a process; `on_over` is called when the last has left."""
 
-    def __init__(self, subject: Subject, session: Session, on_over: Callable[[], object]) -> None:
+    def __init__(self, subject: Subject, session: Session, ttl: float, on_over: Callable[[], object]) -> None:
         self.subject = subject
+        self.ttl = ttl
+        """The shortest of its leaders', as far as the observers know."""
         self.seen = Seen()
         self.looked = 0
         """The number of the latest poll to which enough nodes have answered."""
@@ -183,6 +194,10 @@ class Observation:
         self._session = session
         self._on_over = on_over
         self._begun = 0  # polls so far
+        self._began_at = 0.0  # the last one, on the manager's clock
+        self._free = frozenset[int]()  # the nodes that showed no lock at the one before, if it counts
+        self._free_at = 0.0  # when that one began
+        self._confirms = False  # whether the poll under way is such a second one
         self._round: Round | None = None
         self._again = False  # whether a notification came while the nodes were being asked
         self._timer: asyncio.TimerHandle | None = None
@@ -238,6 +253,7 @@ class Observation:
             return self._begun + 1
         self._stop_timer()
         self._begun += 1
+        self._began_at = self._session.clock.now()
         self._again = False
         self._round = round_ = ask(self._session.outbox, self.subject)
         round_.then(all_answered, self._answered)
@@ -245,8 +261,17 @@ class Observation:
 
     def _answered(self) -> None:
         assert self._round is not None, "it is what was asked"
-        found = seen(self.seen, looks_in(self._round), self._session.outbox.quorum)
+        looks, quorum = looks_in(self._round), self._session.outbox.quorum
         self._round = None
+        within = self._session.clock.now() - self._free_at < self.ttl
+        earlier, free = self._free if within else frozenset[int](), free_in(looks)
+        self._free, self._free_at = free, self._began_at
+        found = seen(self.seen, confirmed(self.seen, looks, earlier), quorum)
+        # The first poll in which Q nodes showed no lock: the next one shows whether all were free at once.
+        self._confirms = len(free) >= quorum and found is not None and not (found.free or self._confirms)
+        if self._confirms:
+            self.poll()
+            return
         if found is not None:
             self.seen, self.looked, self._fails_since = found, self._begun, None
         elif self._fails_since is None:
@@ -326,7 +351,8 @@ class Elections:
         key = subject.lock
         if key not in self._observed:
             over = partial(self._observed.pop, key)
-            self._observed[key] = Observation(subject, self._session, on_over=over)
+            self._observed[key] = Observation(subject, self._session, ttl, on_over=over)
+        self._observed[key].ttl = min(ttl, self._observed[key].ttl)
         return Observer(self._observed[key], ttl)
 
     async def look(self, subject: Subject) -> Leader | None:
@@ -337,7 +363,7 @@ class Elections:
         """
         round_ = ask(self._session.outbox, subject)
         await round_.wait(all_answered)
-        found = seen(Seen(), looks_in(round_), self._session.outbox.quorum)
+        found = seen(Seen(), list(looks_in(round_).values()), self._session.outbox.quorum)
         if found is not None:
             return found.leader
         raise QuorumUnavailableError(

@@ -50,11 +50,12 @@
    during the read without having received it again: then the Q nodes must
    all have it.  For a read is much shorter than a quarantine.
 
-   And one read, together with the way of a command to a node, is shorter than
-   a ttl (R32).  So this does not happen in one read (Timely): a node shows no
-   lock; then a command sets the leader's key there, which was under way for
-   almost a ttl; and thanks to this key the leader goes on to lead when its
-   key at another node ends, which is looked at only then.
+   Before the observer reports that there is no leader it reads twice within a
+   ttl.  A node that shows no lock both times had none in between: a key that
+   was set after the first look does not end before the second one, and where
+   it is released, the term is over.  So a read here is the second one, and a
+   node shows no lock if it has none now, and had none when the read began
+   (`empty`).
 
    The bound.  Events is how many terms are won and memories are lost,
    together.  When they are used up, no node grants anything any more.
@@ -95,7 +96,7 @@ CONSTANTS
     Forgets,         \* wrong: the observer goes by the announcements of its last read alone (R32)
     ForgetsEnd,      \* wrong: it does not remember which terms are over (R32)
     EndsUnread,      \* wrong: a term is over although Q nodes were looked at before it was won (R32)
-    LongReads        \* wrong: a read, and the way of a command, together take as long as a ttl (R32)
+    ReadsOnce        \* wrong: a node that shows no lock once is enough (R32)
 
 Free == "free"
 Nobody == "nobody"
@@ -115,6 +116,7 @@ VARIABLES
     announced,  \* announced[n]: <<term, client>>, or Nothing
     owes,       \* nodes in quarantine that have forgotten the announcement of the leader of now
     looks,      \* looks[n]: what node n has shown in the read of now
+    empty,      \* the nodes that had no key when that read began
     hearing,    \* the greatest announcement of this read
     newest,     \* the greatest announcement that the observer has heard of
     ended,      \* terms up to this one are over, as it believes
@@ -128,7 +130,7 @@ VARIABLES
 lock == <<key, waits, ghosts, losses>>
 election == <<leaders, lead, owes>>
 seen == <<newest, ended, free, least, broken>>
-read == <<looks, hearing>>
+read == <<looks, empty, hearing>>
 vars == <<lock, election, announced, read, seen, since>>
 
 Unheard == <<"unheard", 0>>
@@ -143,6 +145,7 @@ Init ==
     /\ announced = [n \in Nodes |-> Nothing]
     /\ owes = {}
     /\ looks = Unread
+    /\ empty = {}
     /\ hearing = Nothing
     /\ newest = Nothing
     /\ ended = 0
@@ -197,9 +200,6 @@ Repair(n) ==
     /\ key' = [key EXCEPT ![n] = lead]
     /\ UNCHANGED <<waits, ghosts, losses, election, announced, read, seen, since>>
 
-(* No node that showed no lock in this read supports the leader by now: see Time. *)
-Timely == LongReads \/ \A n \in Nodes : looks[n][1] = "free" => n \notin Support(lead)
-
 (* R3: who is over when a key or a ghost at node n ends, of which `left` is left. *)
 Losers(c, left) == IF c = lead /\ Cardinality(left) >= Quorum THEN {} ELSE {c}
 
@@ -209,7 +209,6 @@ Expire(n) ==
     /\ LET c == key[n]
            who == Losers(c, Support(c) \ (IF c \in ghosts[n] THEN {} ELSE {n}))
        IN
-       /\ who /= {} \/ Timely
        /\ End(who)
        /\ key' = Kept([key EXCEPT ![n] = Free], who)
        /\ ghosts' = [m \in Nodes |-> ghosts[m] \ who]
@@ -233,7 +232,6 @@ Lose(n) ==
 Vouch(n) ==
     /\ waits[n]
     /\ LET who == UNION {Losers(c, {m \in Support(c) : m /= n \/ key[n] = c}) : c \in ghosts[n]} IN
-       /\ (ghosts[n] \ who = {}) \/ Timely
        /\ waits' = [waits EXCEPT ![n] = FALSE]
        /\ key' = Kept(key, who)
        /\ ghosts' = [m \in Nodes |-> IF m = n THEN {} ELSE ghosts[m] \ who]
@@ -277,11 +275,16 @@ Found ==
     [] Cardinality(Knows \cup owes) >= Quorum -> "owed"
     [] OTHER -> "led"
 
+(* R32: nodes that had no key in the reading before. *)
+Empty == CASE ReadsOnce -> Nodes
+         [] looks /= Unread -> empty
+         [] OTHER -> {n \in Nodes : key[n] = Free}
+
 (* What node n shows.  If it shows no lock: terms up to which one had been won by then, for certain. *)
 Shown(n) ==
     CASE waits[n] /\ ~MuteCount -> <<"mute", 0>>
-    [] key[n] = Free -> <<"free", Max(newest[1], announced[n][1])>>
-    [] OTHER -> <<"held", IF BelievesOwners THEN key[n] ELSE 0>>
+    [] key[n] = Free /\ n \in Empty -> <<"free", Max(newest[1], announced[n][1])>>
+    [] OTHER -> <<"held", IF BelievesOwners /\ key[n] /= Free THEN key[n] ELSE 0>>
 Looked(n) == [looks EXCEPT ![n] = Shown(n)]
 Hears(n) == Later(hearing, announced[n])
 
@@ -289,6 +292,7 @@ Hears(n) == Later(hearing, announced[n])
 Look(n) ==
     /\ looks[n] = Unheard
     /\ looks' = Looked(n)
+    /\ empty' = Empty
     /\ \E m \in Nodes : looks'[m] = Unheard
     /\ hearing' = Hears(n)
     /\ since' = Found
@@ -329,6 +333,7 @@ Decide(n) ==
        /\ broken' = (IF vacant /\ Found /= "nothing" THEN {"Vacant"} ELSE {})
               \cup IF told[1] < Term /\ Found \in {"known", "owed"} THEN {"Known"} ELSE {}
     /\ looks' = Unread
+    /\ empty' = {}
     /\ hearing' = Nothing
     /\ since' = "nothing"
     /\ UNCHANGED <<lock, election, announced>>

@@ -92,7 +92,7 @@ MODELS: Final[Mapping[str, Model]] = {
             "Forgets": Variant("R32", "Growing"),
             "ForgetsEnd": Variant("R32", "Growing"),
             "EndsUnread": Variant("R32", "Over"),
-            "LongReads": Variant("R32", "Vacant"),
+            "ReadsOnce": Variant("R32", "Vacant"),
         },
     ),
     "Redlock": Model(

@@ -618,3 +618,38 @@ async def test_what_may_be_given():
                 await asyncio.sleep(5 * TTL)
                 assert leadership.holder == options.get("holder", leadership.holder)
                 assert leadership.held
+
+
+async def test_a_term_is_not_taken_for_over_by_nodes_that_were_free_one_after_the_other():
+    """The first node has no key when it is read; a late acquire and an extension keep the lock there, and the
+    key of the second one ends before that one is read (R32).
+    """
+    ttl, options = 1.0, {"ttl": 1.0, "node_timeout": 0.2}
+    nodes = [MemoryNode(latency=LATENCY) for _ in range(3)]
+    ours, theirs = ([node.wire() for node in nodes] for _ in range(2))
+    async with (
+        contextlib.aclosing(make(theirs, **options)) as observer,
+        contextlib.aclosing(make(ours, **options)) as candidate,
+        following(observer) as follower,
+    ):
+        async with candidate.lock("another"):
+            pass
+        ours[0].cut()
+        won_at = sim().time()
+        leadership = await candidate.election(NAME).campaign()
+        await asyncio.sleep(0.02)
+        ours[1].cut()
+        await asyncio.sleep(won_at + 0.905 * ttl - sim().time())
+        theirs[1].extra = won_at + 1.003 * ttl - sim().time()
+        asks = Follower(observer)
+        await asyncio.sleep(0.005)
+        ours[0].mend()
+        await asyncio.sleep(won_at + 1.2 * ttl - sim().time())
+        theirs[1].extra = 0
+        ours[1].mend()
+        await asyncio.sleep(20 * ttl)
+        assert leadership.held
+        leader = Leader(leadership.term, leadership.holder)
+        assert (follower.told, asks.told) == ([None, leader], [leader])
+        await cancelled(asks.task)
+        await leadership.resign()

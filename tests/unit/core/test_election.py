@@ -8,7 +8,15 @@ from random import Random
 
 import pytest
 
-from aioredlock_ng._core.election import Leader, Look, Seen, read_announcement, seen
+from aioredlock_ng._core.election import (
+    Leader,
+    Look,
+    Seen,
+    confirmed,
+    free_in,
+    read_announcement,
+    seen,
+)
 from aioredlock_ng._core.quorum import majority
 
 A, B, C = (Leader(term, label) for term, label in ((4, "a"), (6, "b"), (9, "c")))
@@ -71,6 +79,15 @@ def test_too_few_votes_tell_nothing(answers: str) -> None:
     """A node without a vote may have forgotten an announcement, and a lock."""
     assert after(answers) is None
     assert after("held A, held A", answers) is None
+
+
+def test_a_node_that_was_not_free_before_does_not_count_as_free() -> None:
+    """Unless no term is known that may last: then there is nothing to confirm."""
+    looks = {0: look("free A"), 1: look("free A"), 2: look("voteless free A")}
+    assert free_in(looks) == {0, 1}
+    assert [each.held for each in confirmed(Seen(), looks, {1, 2})] == [True, False, False]
+    for before in (Seen(ended=A.term), Seen(newest=A, ended=B.term)):
+        assert confirmed(before, looks, ()) == list(looks.values())
 
 
 def dumb(before: Seen, looks: Sequence[Look], quorum: int) -> Seen | None:
