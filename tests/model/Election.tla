@@ -52,10 +52,10 @@
 
    Before the observer reports that there is no leader it reads twice within a
    ttl.  A node that shows no lock both times had none in between: a key that
-   was set after the first look does not end before the second one, and where
-   it is released, the term is over.  So a read here is the second one, and a
-   node shows no lock if it has none now, and had none when the read began
-   (`empty`).
+   was set after the first look does not end before the second one, nor does a
+   quarantine that began after it; and where a key is released, the term is
+   over.  So a read here is the second one, and a node shows no lock if it has
+   none now, and had a vote and none when the read began (`empty`).
 
    The bound.  Events is how many terms are won and memories are lost,
    together.  When they are used up, no node grants anything any more.
@@ -116,7 +116,7 @@ VARIABLES
     announced,  \* announced[n]: <<term, client>>, or Nothing
     owes,       \* nodes in quarantine that have forgotten the announcement of the leader of now
     looks,      \* looks[n]: what node n has shown in the read of now
-    empty,      \* the nodes that had no key when that read began
+    empty,      \* the nodes with a vote that had no key when that read began
     hearing,    \* the greatest announcement of this read
     newest,     \* the greatest announcement that the observer has heard of
     ended,      \* terms up to this one are over, as it believes
@@ -203,9 +203,13 @@ Repair(n) ==
 (* R3: who is over when a key or a ghost at node n ends, of which `left` is left. *)
 Losers(c, left) == IF c = lead /\ Cardinality(left) >= Quorum THEN {} ELSE {c}
 
+(* What node n has in this read, and did not have when it began, lasts longer: see Time. *)
+Timely(n) == ReadsOnce \/ looks = Unread \/ n \notin empty
+
 (* A key ends. *)
 Expire(n) ==
     /\ key[n] /= Free
+    /\ Timely(n)
     /\ LET c == key[n]
            who == Losers(c, Support(c) \ (IF c \in ghosts[n] THEN {} ELSE {n}))
        IN
@@ -231,6 +235,7 @@ Lose(n) ==
 (* R12: the quarantine ends, when all has ended that the node has forgotten. *)
 Vouch(n) ==
     /\ waits[n]
+    /\ Timely(n)
     /\ LET who == UNION {Losers(c, {m \in Support(c) : m /= n \/ key[n] = c}) : c \in ghosts[n]} IN
        /\ waits' = [waits EXCEPT ![n] = FALSE]
        /\ key' = Kept(key, who)
@@ -275,10 +280,10 @@ Found ==
     [] Cardinality(Knows \cup owes) >= Quorum -> "owed"
     [] OTHER -> "led"
 
-(* R32: nodes that had no key in the reading before. *)
+(* R32, R12: nodes with a vote that had no key in the reading before. *)
 Empty == CASE ReadsOnce -> Nodes
          [] looks /= Unread -> empty
-         [] OTHER -> {n \in Nodes : key[n] = Free}
+         [] OTHER -> {n \in Nodes : key[n] = Free /\ (~waits[n] \/ MuteCount)}
 
 (* What node n shows.  If it shows no lock: terms up to which one had been won by then, for certain. *)
 Shown(n) ==

@@ -8,7 +8,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from aioredlock_ng._core import quorum_view
-from aioredlock_ng._core.members import Membership, membership
+from aioredlock_ng._core.members import Member, Membership, membership
 from aioredlock_ng._core.quorum_view import QuorumView
 from tests.lua_edits import LuaEdit, edited_lua
 
@@ -20,35 +20,57 @@ def judging(change: Callable[..., Membership]) -> contextlib.AbstractContextMana
     return patch.object(quorum_view, "membership", change)
 
 
-def _forgetting(*args: Any, life_ms: int, **options: Any) -> Membership:
-    return membership(*args, life_ms=min(life_ms, 600), **options)
+def _lasting(seconds: float) -> contextlib.AbstractContextManager[Any]:
+    """Have clients remember for so long which servers were used."""
+    return patch.object(QuorumView, "_left", lambda self, _, used_at: max(0.0, used_at + seconds - self._now))
 
 
-def _for_ever(*args: Any, life_ms: int, **options: Any) -> Membership:
-    return membership(*args, life_ms=10**12, **options)
+def _by_identity(listed: Any, voting: Any, told: Any, successors: Any, **options: Any) -> Membership:
+    same = [*(member._replace(since_ms=0) for member in told), *(Member(one, 0, 0, b"") for one in voting)]
+    return membership(listed, voting, same, (), **options)
 
 
-def _by_identity(listed: Any, voting: Any, heard: Any, since_ms: Any, **options: Any) -> Membership:
-    same = dict.fromkeys(since_ms, 0) | dict.fromkeys(voting, 0)
-    return membership(listed, voting, heard, same, **options)
+def _all_reached(*args: Any, size: int, **options: Any) -> Membership:
+    return membership(*args, size=len(args[1]), **options)
 
 
 @contextlib.contextmanager
 def _kept_for_ever() -> Iterator[None]:
     edit = LuaEdit("parts/members.lua", "tonumber(seen) + life > ms", "true")
     keep = LuaEdit("parts/members.lua", "math.ceil(life)", "10 ^ 9")
-    for_ever = patch.object(quorum_view, "wait_ms", lambda _: 10**12)
-    with edited_lua(edit, keep), for_ever, judging(_for_ever):
+    with edited_lua(edit, keep), _lasting(10.0**9):
+        yield
+
+
+@contextlib.contextmanager
+def _reached_alone() -> Iterator[None]:
+    """Have clients tell only of servers that they reach."""
+    told = QuorumView.told
+
+    def of_claimed(self: QuorumView, node: object, now: float) -> tuple[bytes, bytes]:
+        own, claimed = self._own, self.claimed
+        self._own = {one: used for one, used in own.items() if one in claimed}
+        try:
+            return told(self, node, now)
+        finally:
+            self._own = own
+
+    with patch.object(QuorumView, "told", of_claimed):
         yield
 
 
 VARIANTS: Final[dict[str, tuple[Callable[[], contextlib.AbstractContextManager[Any]], frozenset[Rule]]]] = {
     "no membership": (lambda: judging(lambda *_, **__: Membership()), frozenset({Rule.EXCLUSION})),
-    "a server is forgotten with its client": (lambda: judging(_forgetting), frozenset({Rule.EXCLUSION})),
+    "a server is forgotten with its client": (lambda: _lasting(0.6), frozenset({Rule.EXCLUSION})),
+    "a node that is not reached knows of no server": (
+        lambda: judging(_all_reached),
+        frozenset({Rule.EXCLUSION}),
+    ),
+    "clients tell only of servers that they reach": (_reached_alone, frozenset({Rule.EXCLUSION})),
     "a replaced server is taken for a disagreement": (_kept_for_ever, frozenset({Rule.FREE})),
     "the list that was first does not matter": (lambda: judging(_by_identity), frozenset({Rule.OLDER})),
     "clients do not tell which servers they use": (
-        lambda: patch.object(QuorumView, "used", lambda _: b""),
+        lambda: patch.object(QuorumView, "told", lambda *_: (b"", b"0")),
         frozenset({Rule.EXCLUSION}),
     ),
 }
