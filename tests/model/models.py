@@ -44,6 +44,9 @@ NODES: Final = "{n1, n2, n3}"
 TWO: Final = "{a, b}"
 THREE: Final = "{a, b, c}"
 
+BEGUN: Final = {"Linked": "[c |-> {1, 2, 3}, d |-> {}]", "Faults": "3"}
+"""Of Members: one client uses its whole list, and there are more faults from then on."""
+
 MODELS: Final[Mapping[str, Model]] = {
     "ReadWrite": Model(
         constants={"Nodes": NODES, "Clients": TWO, "Attempts": "1"},
@@ -145,6 +148,31 @@ MODELS: Final[Mapping[str, Model]] = {
             "AddsOne": Variant("R43", "Unique"),
             "UsesOn": Variant("R43", "Ordered", {"Attempts": "3"}),
         },
+    ),
+    "Members": Model(
+        constants={
+            "Lists": "[c |-> {1, 2, 3}, d |-> {1, 2, 4}]",
+            "Linked": "[c |-> {}, d |-> {}]",
+            "Life": "2",
+            "Faults": "2",
+            "Losses": "1",
+            "Refuses": "TRUE",
+        },
+        large={"Faults": "4", "Refuses": "FALSE"},
+        invariants=("Exclusion", "Few", "Alone", "GoesOn", "Refused"),
+        variants={
+            "IgnoresUnmet": Variant("R12c", "Exclusion"),
+            "CountsKnownOnce": Variant("R12c", "Exclusion"),
+            "IgnoresWaiting": Variant("R12c", "Exclusion", BEGUN),
+            "RestartedFirst": Variant("R12c", "Exclusion", BEGUN),
+            "TellsReached": Variant("R12c", "Exclusion", {"Losses": "0"}),
+            "TellsNoAge": Variant("R12c", "Exclusion", {"Refuses": "FALSE", "Losses": "0"}),
+            "TellsLater": Variant("R12c", "Exclusion"),
+            "KeepsRank": Variant("R12c", "Exclusion", {"Losses": "0"}),
+            "NoQuarantine": Variant("R12", "Exclusion", BEGUN),
+            "OutOfTouch": Variant("R12c", "Exclusion"),
+        },
+        symmetric=(),  # the lists differ, and identities are in an order
     ),
 }
 

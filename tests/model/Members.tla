@@ -1,0 +1,318 @@
+------------------------------ MODULE Members ------------------------------
+(* Clients whose lists of nodes disagree: rule R12c.
+
+   Semaphore.tla says what a reader needs to know of TLA+.
+
+   Clients with the lists a, b, x and a, b, y do not exclude each other by
+   majorities alone: x and b may grant a lock to one of them, and a and y the
+   same lock to the other.  So clients tell the nodes which servers they use,
+   hear there what others use, and count.  The model asks whether two of them
+   can hold one lock all the same.
+
+   What is modelled.
+     - Places and servers are numbers.  The server at place p is p at first.
+       One that loses its memory (Lose), by a restart, say, is another server
+       from then on, with a new identity: p + Width, p + 2 * Width, and so on.
+       It has heard nothing, and has no vote for a quarantine (R12).
+     - A client reaches the nodes up[c].  A link comes (LinkUp) and is lost
+       (LinkDown) at any time, for each client by itself.
+     - own[c] are the servers that had a vote in a majority of c: what its
+       locks may rest on.  Each is remembered for Life after the last moment
+       at which a majority voted with it among them.
+     - lines[n] is what node n has been told, and heard[c] what c has heard of
+       all clients.  It outlives the link to the node that said so.
+     - A client votes with what Judge says, the rule itself.  Any Q of these
+       servers may grant it a lock at any moment.
+
+   Time.  It goes in ticks.  A tick (Tick) is a heartbeat: each client
+   exchanges a greeting with each node that it reaches, in either order of the
+   clients.  Life is the quarantine, the longest life of a lock, and the time
+   for which all else is remembered.  Everything that ends is a number of
+   ticks that are left: Life if it is of now, 0 if it has ended.  So what is
+   told of later or twice is the greater number, and "with its age" means that
+   the number is passed on as it is.
+
+   Locks.  held[c] are the sets of Q servers that may have granted a lock to c
+   which is still alive: all of them that c could have got within Life.
+   Nothing in the rule depends on which of them c did get.  A node that has
+   granted a lock to one client refuses the other; so two clients hold it at
+   once if two such sets share no server.  A server that has lost its memory
+   has lost its grants, and is in no set by its new identity.  Releases and
+   extensions are in this, too: a lock that ends earlier, or is extended by
+   the servers that have granted it, is one of the locks of now.
+
+   What is left out.
+     - The order in which servers came into use (`since`).  Few says why: while
+       the assumptions hold, no more than 2Q - 1 servers are in use, and all of
+       them count, in whichever order.  The order decides who goes on after
+       clients were out of touch for too long.  Here it is any fixed one.
+     - Servers that are reached and were not used are told to nodes as such,
+       for messages.  Nothing counts them.
+     - Owners, rounds and validities (Redlock.tla), quorums of another size
+       (R12a), and the first use that is dated back (R12b).
+
+   What is assumed.
+     InTouch    two clients with different lists that use servers have, within
+                Life, told one node of them: of servers that had a vote in a
+                majority at that time.  So a client begins where the other has
+                told something, or where it is alone; and both are never cut
+                off from the nodes that the other one reaches for so long.
+     At once    greetings are exchanged with all nodes that are reached in the
+                step in which a client gets a majority, or one more server
+                into it.  In truth that takes a moment: two clients that begin
+                within it are noticed later (and see TellsLater).
+
+   What must hold.
+     Exclusion  no two clients can hold the lock
+     Few        all clients together use 2Q - 1 servers at most, so any two
+                majorities among them share one: the reason for Exclusion
+     Alone      a client beside which nobody uses anything may lock as soon as
+                a majority of its list can vote: also if a node is down
+     GoesOn     a client that uses all servers of its list, and reaches them,
+                keeps their votes, whoever comes
+     Refused    a client that reaches its whole list and hears that another
+                one uses a server in the place of one of these is refused
+
+   The wrong variants, each a constant that is FALSE in what ships.  *)
+
+EXTENDS Naturals, Sequences, FiniteSets, TLC
+
+CONSTANTS
+    Lists,              \* Lists[c]: the places in the list of client c
+    Linked,             \* Linked[c]: the nodes that c reaches at first
+    Life,               \* in ticks
+    Faults,             \* how many links and memories are lost, together
+    Losses,             \* how many memories of them
+    Refuses,            \* whether a client with disputed servers is refused; if not, it has what votes are left
+    IgnoresUnmet,       \* wrong: a place of the list that is not reached counts for nothing
+    CountsKnownOnce,    \* wrong: it counts for nothing if a server of that place is counted by its identity
+    IgnoresWaiting,     \* wrong: a server in quarantine counts for nothing
+    RestartedFirst,     \* wrong: a server that was restarted comes before the unknown ones
+    TellsReached,       \* wrong: a client tells only of servers that it reaches
+    TellsNoAge,         \* wrong: it tells of all that it remembers as if that were of now
+    TellsLater,         \* wrong: it tells the node of a new link alone, and the others with the next heartbeat
+    KeepsRank,          \* wrong: a server stays in use for as long as it is reached, also without a majority
+    NoQuarantine,       \* wrong: a node that has lost its memory votes at once (R12)
+    OutOfTouch          \* wrong: clients need not be in touch, an assumption
+
+Clients == DOMAIN Lists
+Places == UNION {Lists[c] : c \in Clients}  \* 1..Width
+Width == Cardinality(Places)
+Servers == 1..(Width * (Losses + 1))
+Place(i) == ((i - 1) % Width) + 1
+Q == 2
+
+VARIABLES
+    up,     \* up[c]: the places that client c reaches
+    gen,    \* gen[p]: how often the server at p has lost its memory
+    wait,   \* wait[p]: ticks of its quarantine that are left
+    own,    \* own[c][i]: ticks for which c remembers to have used server i
+    heard,  \* heard[c][i]: and to have heard that others use it
+    lines,  \* lines[p][i]: ticks for which the node at p remembers that i is used
+    told,   \* told[c][p]: ticks since c has told it so of a majority of then (InTouch)
+    held,   \* held[c]: sets of Q servers that may have granted c a lock, and ticks that are left of it
+    faults  \* how many there were
+
+vars == <<up, gen, wait, own, heard, lines, told, held, faults>>
+
+Nothing == [i \in Servers |-> 0]
+Max(m, n) == IF m > n THEN m ELSE n
+Most(f) == CHOOSE m \in 0..Life : (\E i \in DOMAIN f : f[i] = m) /\ \A i \in DOMAIN f : f[i] <= m
+Number(S) == Cardinality(S)
+
+(* The parts of the state that greetings change or need, as a record: a step is
+   made of several exchanges, one after the other. *)
+Now == [up |-> up, gen |-> gen, wait |-> wait, own |-> own, heard |-> heard, lines |-> lines,
+        told |-> told, held |-> held]
+
+Reached(s, c) == {p + Width * s.gen[p] : p \in s.up[c]}
+
+(* Which servers vote for c.  It counts the servers that it or others use, the
+   servers of its list that would vote, and an unknown one for each place of
+   its list that it does not reach, or that waits: who knows which server has
+   granted a lock there.  If they are 2Q or more, the first 2Q - 1 of them
+   count: used ones, unknown ones, and then those that were not used so far. *)
+Judge(s, c) ==
+    LET would == {i \in Reached(s, c) : s.wait[Place(i)] = 0}
+        used == {i \in Servers : s.own[c][i] > 0 \/ s.heard[c][i] > 0}
+        new == would \ used
+        waiting == {p \in s.up[c] : s.wait[p] > 0}
+        away == Lists[c] \ s.up[c]
+        places == IF IgnoresUnmet THEN {}
+                  ELSE (IF CountsKnownOnce THEN away \ {Place(i) : i \in used} ELSE away)
+                       \cup (IF IgnoresWaiting THEN {} ELSE waiting)
+        Before(i) ==
+            IF i \in used THEN Number({j \in used : j < i})
+            ELSE Number(used) + Number({j \in new : j < i})
+                 + (IF RestartedFirst /\ i > Width THEN 0 ELSE Number(places))
+        first == {i \in used \cup new : Before(i) < 2 * Q - 1}
+        late == would \ first
+        rivals == {i \in used \cap first : Place(i) \notin Lists[c] /\ s.heard[c][i] = Life}
+        refused == Refuses /\ late /= {} /\ rivals /= {}
+    IN
+    [refused |-> refused, votes |-> IF refused THEN {} ELSE would \cap first]
+
+Votes(s, c) == Judge(s, c).votes
+
+RECURSIVE Greatest(_, _, _, _)
+Greatest(n, s, P, i) ==
+    IF P = {} THEN n
+    ELSE LET p == CHOOSE p \in P : TRUE IN Greatest(Max(n, s.lines[p][i]), s, P \ {p}, i)
+
+(* Client c exchanges greetings with the nodes P.  It hears what they have been
+   told, judges, and tells them what it uses, with ages. *)
+Greet(s, c, P) ==
+    LET said == TLCEval([i \in Servers |-> Greatest(s.heard[c][i], s, P, i)])
+        found == TLCEval(Judge([s EXCEPT !.heard[c] = said], c))
+        votes == found.votes
+        locks == {S \in SUBSET votes : Number(S) = Q}
+        mine == TLCEval([i \in Servers |->
+            IF i \in votes /\ locks /= {} THEN Life
+            ELSE IF KeepsRank /\ s.own[c][i] > 0 /\ i \in Reached(s, c) THEN Life
+            ELSE s.own[c][i]])
+        tells == TLCEval([i \in Servers |->
+            IF TellsReached /\ i \notin Reached(s, c) THEN 0
+            ELSE IF TellsNoAge /\ mine[i] > 0 THEN Life
+            ELSE mine[i]])
+        last == Most(mine)
+    IN
+    TLCEval([s EXCEPT
+        !.own[c] = mine,
+        \* What it uses itself counts in any case: so this is all that others have to say.
+        !.heard[c] = TLCEval([i \in Servers |-> IF mine[i] >= said[i] THEN 0 ELSE said[i]]),
+        !.lines = TLCEval([p \in Places |->
+            IF p \in P THEN TLCEval([i \in Servers |-> Max(s.lines[p][i], tells[i])]) ELSE s.lines[p]]),
+        !.told[c] = TLCEval([p \in Lists[c] |-> IF p \in P THEN Max(s.told[c][p], last) ELSE s.told[c][p]]),
+        !.held[c] = IF found.refused THEN {}
+                    ELSE {<<S, Life>> : S \in locks} \cup {h \in s.held[c] : h[1] \notin locks}])
+
+GreetAll(s, c) == Greet(s, c, s.up[c])
+
+(* After a link was lost: if c has a majority that it has not told of, it tells at once. *)
+Settle(s, c) ==
+    LET votes == Votes(s, c) IN
+    IF Number(votes) >= Q /\ \E i \in votes : s.own[c][i] < Life THEN GreetAll(s, c) ELSE s
+
+RECURSIVE SettleAll(_, _), GreetInOrder(_, _)
+SettleAll(s, C) == IF C = {} THEN s ELSE LET c == CHOOSE c \in C : TRUE IN SettleAll(Settle(s, c), C \ {c})
+GreetInOrder(s, order) == IF order = <<>> THEN s ELSE GreetInOrder(GreetAll(s, Head(order)), Tail(order))
+
+Orders == {f \in [1..Number(Clients) -> Clients] : \A j, k \in DOMAIN f : f[j] = f[k] => j = k}
+First == CHOOSE order \in Orders : TRUE
+
+Uses(s, c) == \E i \in Servers : s.own[c][i] > 0
+InTouch(s) ==
+    \A c, d \in Clients :
+        Lists[c] /= Lists[d] /\ Uses(s, c) /\ Uses(s, d) =>
+            \E p \in Lists[c] \cap Lists[d] : s.told[c][p] > 0 /\ s.told[d][p] > 0
+
+(* The state that a step ends in, if the assumption holds there. *)
+Become(s) ==
+    /\ OutOfTouch \/ InTouch(s)
+    /\ up' = s.up
+    /\ gen' = s.gen
+    /\ wait' = s.wait
+    /\ own' = s.own
+    /\ heard' = s.heard
+    /\ lines' = s.lines
+    /\ told' = s.told
+    /\ held' = s.held
+
+Init ==
+    LET s == GreetInOrder(
+            [up |-> Linked,
+             gen |-> [p \in Places |-> 0],
+             wait |-> [p \in Places |-> 0],
+             own |-> [c \in Clients |-> Nothing],
+             heard |-> [c \in Clients |-> Nothing],
+             lines |-> [p \in Places |-> Nothing],
+             told |-> [c \in Clients |-> [p \in Lists[c] |-> 0]],
+             held |-> [c \in Clients |-> {}]], First)
+    IN
+    /\ up = s.up
+    /\ gen = s.gen
+    /\ wait = s.wait
+    /\ own = s.own
+    /\ heard = s.heard
+    /\ lines = s.lines
+    /\ told = s.told
+    /\ held = s.held
+    /\ faults = 0
+
+LinkUp(c, p) ==
+    /\ p \in Lists[c] \ up[c]
+    /\ LET s == [Now EXCEPT !.up[c] = @ \cup {p}] IN
+       Become(IF TellsLater THEN Greet(s, c, {p}) ELSE GreetAll(s, c))
+    /\ UNCHANGED faults
+
+LinkDown(c, p) ==
+    /\ p \in up[c]
+    /\ faults < Faults
+    /\ faults' = faults + 1
+    /\ Become(Settle([Now EXCEPT !.up[c] = @ \ {p}], c))
+
+RECURSIVE Sum(_)
+Sum(P) == IF P = {} THEN 0 ELSE LET p == CHOOSE p \in P : TRUE IN gen[p] + Sum(P \ {p})
+
+(* All links to the server are lost with its memory. *)
+Lose(p) ==
+    /\ faults < Faults
+    /\ Sum(Places) < Losses
+    /\ faults' = faults + 1
+    /\ Become(SettleAll([Now EXCEPT
+            !.up = [c \in Clients |-> up[c] \ {p}],
+            !.gen[p] = @ + 1,
+            !.wait[p] = IF NoQuarantine THEN 0 ELSE Life,
+            !.lines[p] = Nothing,
+            !.told = [c \in Clients |-> [q \in Lists[c] |-> IF q = p THEN 0 ELSE told[c][q]]]], Clients))
+
+Less(n) == IF n > 0 THEN n - 1 ELSE 0
+
+Tick ==
+    /\ LET s == TLCEval([Now EXCEPT
+               !.wait = [p \in Places |-> Less(@[p])],
+               !.own = [c \in Clients |-> [i \in Servers |-> Less(@[c][i])]],
+               !.heard = [c \in Clients |-> [i \in Servers |-> Less(@[c][i])]],
+               !.lines = [p \in Places |-> [i \in Servers |-> Less(@[p][i])]],
+               !.told = [c \in Clients |-> [p \in Lists[c] |-> Less(@[c][p])]],
+               !.held = [c \in Clients |-> {<<h[1], h[2] - 1>> : h \in {k \in @[c] : k[2] > 1}}]])
+       IN
+       \E order \in Orders : Become(GreetInOrder(s, order))
+    /\ UNCHANGED faults
+
+Next ==
+    \/ \E c \in Clients, p \in Places : LinkUp(c, p) \/ LinkDown(c, p)
+    \/ \E p \in Places : Lose(p)
+    \/ Tick
+
+Spec == Init /\ [][Next]_vars
+
+Exclusion ==
+    \A c, d \in Clients : c /= d => \A h \in held[c], k \in held[d] : h[1] \cap k[1] /= {}
+
+Few == Number({i \in Servers : \E c \in Clients : own[c][i] > 0}) <= 2 * Q - 1
+
+CanVote(c) == {i \in Reached(Now, c) : wait[Place(i)] = 0}
+
+Alone ==
+    \A c \in Clients :
+        /\ \A d \in Clients : own[d] = Nothing
+        /\ heard[c] = Nothing
+        /\ Number(CanVote(c)) >= Q
+        => Number(Votes(Now, c)) >= Q
+
+GoesOn ==
+    \A c \in Clients :
+        /\ Number(CanVote(c)) = Number(Lists[c])
+        /\ \A i \in CanVote(c) : own[c][i] > 0
+        => Votes(Now, c) = CanVote(c)
+
+Refused ==
+    Refuses =>
+        \A c \in Clients :
+            /\ Number(CanVote(c)) = Number(Lists[c])
+            /\ \E i \in CanVote(c) : own[c][i] = 0 /\ heard[c][i] = 0
+            /\ \E i \in Servers : Place(i) \notin Lists[c] /\ heard[c][i] = Life
+            => Votes(Now, c) = {}
+
+==============================================================================
