@@ -97,11 +97,13 @@ def output(
     workers: int = 1,
     timeout: float = 600.0,
     options: Iterable[str] = (),
+    specification: str = "Spec",
 ) -> str:
-    """Run TLC as `check` does, and return what it prints."""
+    """Run TLC as `check` does, and return what it prints; a module may extend others of this folder."""
     why = missing()
     assert not why, why
-    shutil.copy(FOLDER / f"{module}.tla", folder)
+    for path in FOLDER.glob("*.tla"):
+        shutil.copy(path, folder)
     (folder / "MC.tla").write_text(_top(module, constants, symmetric))
     configuration = _configuration(
         constants,
@@ -109,6 +111,7 @@ def output(
         invariants=invariants,
         properties=properties,
         symmetric=symmetric,
+        specification=specification,
     )
     (folder / "MC.cfg").write_text(configuration)
     # It unpacks the standard modules there: runs beside each other must not share the place.
@@ -143,8 +146,9 @@ def _configuration(
     invariants: Iterable[str],
     properties: Iterable[str],
     symmetric: Iterable[str],
+    specification: str,
 ) -> str:
-    lines = ["SPECIFICATION Spec", "CONSTANTS"]
+    lines = [f"SPECIFICATION {specification}", "CONSTANTS"]
     lines += [f"  {value} = {value}" for value in values]
     lines += [f"  {name} <- MC_{name}" for name in constants]
     if symmetric:

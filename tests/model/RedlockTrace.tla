@@ -1,0 +1,129 @@
+---------------------------- MODULE RedlockTrace ----------------------------
+(* Whether what was recorded of one name is a behaviour of Redlock.tla.
+
+   A trace is what clients did and what nodes executed, in their order; each
+   line is a step of Redlock that has these very values, or says what must be
+   true by then.  A trace is accepted if TLC can read all of it.
+
+     <<"ask", c>>       client c asks all nodes, with a new owner value
+     <<"extend", c>>    it asks for an extension
+     <<"win", c>>       it has won what it asked for last
+     <<"until", c>>     so far it has believed that it has the lock
+     <<"release", c>>   it queues its releases: of a lease, or as an undo
+     <<"forget", c, n>> the time is over for which it repeats its release at n
+     <<"done", c>>      nothing that concerns this attempt comes any more
+     <<what, c, n, h>>  node n has executed a command that c sent: "acquire",
+                        "extended", "repair" or "released"; the key is client
+                        h's then, 0: it is free, -1: unknown
+     <<"expire", n>>    the key has ended at node n
+     <<"lose", n>>      node n has lost its memory
+     <<"restart", n>>   node n has kept it, and is in quarantine all the same
+     <<"vouch", n>>     its quarantine has ended
+
+   What is not recorded is done when a line needs it, so that there is hardly
+   a choice, and TLC goes straight through a trace:
+
+     Lost    A node executes what is not the next command of that client's
+             line.  On one connection nothing is skipped, so what comes before
+             it left on a connection that is lost, or never left: it becomes
+             stray.  That is Redlock's Cut, at the moment when the command was
+             the last of its line.  Its answer counts for no later round.
+     Stray   A node executes what is not in the line at all.
+
+   A client of Redlock that has no attempt left begins another one.  Here each
+   attempt of a process is a client, since a process may ask anew while its
+   lost lease waits for its release; it is used again after "done".
+
+   A restart with all data is no step of Redlock.  It only takes a vote away.
+   A release that finds no key of its owner changes nothing, so that it is no
+   step at all: a client repeats one whose answer it did not hear. *)
+
+EXTENDS Redlock, Integers, TLC
+
+CONSTANT Traces  \* a sequence of sequences of lines
+
+VARIABLES
+    trace,  \* the number of the trace
+    at,     \* the number of the next line
+    owed    \* pairs of a client and a node that has executed an acquire or repair, and no release behind it (R5)
+
+ours == <<trace, at, owed>>
+all == <<vars, ours>>
+
+TraceInit ==
+    /\ Init
+    /\ trace \in 1..Len(Traces)
+    /\ at = 1
+    /\ owed = {}
+
+Read ==
+    /\ at' = at + 1
+    /\ IF at = Len(Traces[trace]) THEN PrintT(<<"accepted", trace>>) ELSE TRUE
+    /\ UNCHANGED trace
+
+HolderOf(k) == IF k = Free THEN 0 ELSE k[1]
+
+Lost(c, n) ==
+    /\ Head(line[c][n])[1] /= "release"
+    /\ stray' = [stray EXCEPT ![c][n] = @ \cup {Head(line[c][n])}]
+    /\ line' = [line EXCEPT ![c][n] = Tail(@)]
+    /\ UNCHANGED <<key, waits, ghosts, heard, phase, attempt, round, valid, ended, used, ours>>
+
+(* Of several extensions the last one, whose answer counts; those before it are executed as strays. *)
+Execute(what, c, n, holder) ==
+    LET places == {i \in DOMAIN line[c][n] : line[c][n][i][1] = what} IN
+    IF places \ {1} /= {} THEN Lost(c, n)
+    ELSE
+        /\ \/ 1 \in places /\ Serve(c, n)
+           \/ /\ places = {}
+              /\ \E s \in stray[c][n] : s[1] = what /\ Stray(c, n) /\ s \notin stray'[c][n]
+           \/ /\ places = {}
+              /\ what = "release"
+              /\ HolderOf(key[n]) /= c
+              /\ UNCHANGED vars
+        /\ holder \in {-1, HolderOf(key'[n])}
+        /\ owed' = CASE what \in Creates -> owed \cup {<<c, n>>}
+                     [] what = "release" -> owed \ {<<c, n>>}
+                     [] OTHER -> owed
+        /\ Read
+
+(* R5: all that was undone is undone.  What is stray vanishes, and releases that are repeated find nothing. *)
+Done(c) ==
+    /\ phase[c] = "idle"
+    /\ \A n \in Nodes : <<c, n>> \notin owed /\ HolderOf(key[n]) /= c
+    /\ line' = [line EXCEPT ![c] = [n \in Nodes |-> <<>>]]
+    /\ stray' = [stray EXCEPT ![c] = [n \in Nodes |-> {}]]
+    /\ UNCHANGED <<key, waits, ghosts, heard, phase, attempt, round, valid, ended, used>>
+
+Restart(n) ==
+    /\ waits' = [waits EXCEPT ![n] = TRUE]
+    /\ UNCHANGED <<key, ghosts, line, stray, heard, phase, attempt, round, valid, ended, used>>
+
+Step(now) ==
+    CASE now[1] = "ask" -> Ask(now[2])
+      [] now[1] = "extend" -> Extend(now[2])
+      [] now[1] = "win" -> Win(now[2])
+      [] now[1] = "until" -> Believes(now[2]) /\ UNCHANGED vars
+      [] now[1] = "release" -> Release(now[2])
+      [] now[1] = "forget" -> UNCHANGED vars
+      [] now[1] = "done" -> Done(now[2])
+      [] now[1] = "expire" -> Expire(now[2])
+      [] now[1] = "lose" -> Lose(now[2])
+      [] now[1] = "restart" -> Restart(now[2])
+      [] now[1] = "vouch" -> Vouch(now[2])
+
+Commands == [acquire |-> "acquire", extended |-> "extend", repair |-> "repair", released |-> "release"]
+
+TraceNext ==
+    /\ at <= Len(Traces[trace])
+    /\ LET now == Traces[trace][at] IN
+       IF now[1] \in DOMAIN Commands
+       THEN Execute(Commands[now[1]], now[2], now[3], now[4])
+       ELSE
+           /\ Step(now)
+           /\ owed' = IF now[1] = "forget" THEN owed \ {<<now[2], now[3]>>} ELSE owed
+           /\ Read
+
+TraceSpec == TraceInit /\ [][TraceNext]_all
+
+==============================================================================

@@ -1,0 +1,201 @@
+"""Writes down what clients do and what nodes execute for one name: the events of a trace (traces.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+from unittest.mock import patch
+
+from aioredlock_ng._acquire.attempt import Attempt
+from aioredlock_ng._core.quarantine import parse_any
+from aioredlock_ng._hold.holding import Holding
+from aioredlock_ng._node.redis_node import RedisNode
+from aioredlock_ng._round.releases import Releases
+from aioredlock_ng.testing import MemoryNode
+from aioredlock_ng.testing.sim_loop import EPOCH
+from tests.batches import singles
+from tests.simulation.commands import client_of, command, holders, lock_keys, owner_of
+from tests.simulation.plan import Plan
+from tests.simulation.world import World
+from tests.unit.traces import PREFIX
+
+NAME: Final = "a"
+KEY: Final = PREFIX + NAME.encode()
+META: Final = PREFIX + b"{meta}"
+
+EXECUTED: Final = {"acquire": "acquire", "extend": "extended", "repair": "repair", "release": "released"}
+"""What nodes execute, and its word in a trace."""
+
+FREE: Final = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One line of a trace, before owner values become clients of the model."""
+
+    at: float
+    what: str
+    """As in RedlockTrace.tla."""
+    owner: bytes = FREE
+    """Whose attempt it is about."""
+    node: int = 0
+    """From 1 on."""
+    holder: bytes | None = FREE
+    """The owner value under the key after a command; None: unknown."""
+
+
+Note: TypeAlias = Callable[[str, bytes, str], None]
+"""Takes what a client did, for which owner value, and the name of the node if it is about one."""
+
+
+@contextmanager
+def listening(note: Note) -> Iterator[None]:
+    """Have all clients of this process tell what they do.
+
+    The hooks of the package's users never tell owner values (`events`): so this wraps its functions.
+    """
+    with ExitStack() as stack:
+
+        def before(owner: type, name: str, tell: Callable[..., object]) -> None:
+            original = getattr(owner, name)
+
+            def wrapped(*args: Any, **options: Any) -> Any:
+                tell(*args, **options)
+                return original(*args, **options)
+
+            stack.enter_context(patch.object(owner, name, wrapped))
+
+        def won(_holding: Holding, _session: Any, won: Any, *_: Any) -> None:
+            if isinstance(won, Attempt):  # else it was handed off: for the nodes nothing has changed (R43)
+                note("win", won.owner, "")
+
+        def forgets(node: RedisNode, *_: Any) -> None:
+            now = node.env.clock.now()
+            for owner, release in node._ledger._releases.items():
+                if release.until <= now:
+                    note("forget", owner, node.name)
+
+        before(Attempt, "ask", lambda attempt: note("ask", attempt.owner, ""))
+        before(Holding, "__init__", won)
+        before(Holding, "extend", lambda holding, *_, **__: note("extend", holding.owner, ""))
+        before(Holding, "_won", lambda holding, *_: note("win", holding.owner, ""))
+        before(Releases, "release", lambda _, __, owner, **___: note("release", owner, ""))
+        before(RedisNode, "_repeat_releases", forgets)
+        yield
+
+
+class Recorder:
+    """The events of one simulated run."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._world: World | None = None
+        self._keys: dict[int, bytes] = {}  # the owner value at each node, by what was written down
+        self._waits: dict[int, bool] = {}
+
+    def _write(self, what: str, owner: bytes = FREE, *, at: float | None = None, **about: Any) -> None:
+        assert self._world is not None
+        if not self._world._over:
+            now = self._world.now
+            self.events.append(Event(at=now if at is None else min(at, now), what=what, owner=owner, **about))
+
+    def client(self, what: str, owner: bytes, node: str) -> None:
+        """Write down what a client did."""
+        self._write(what, owner, node=int(node.removeprefix("node-")) + 1 if node else 0)
+
+    # -- nodes -----------------------------------------------------------------------------------
+
+    def watch(self, world: World) -> None:
+        """Write down what the nodes of a world execute."""
+        self._world = world
+        for number, node in enumerate(world.nodes, 1):
+            self._keys[number], self._waits[number] = FREE, False
+            self._watch(number, node)
+
+    def _watch(self, number: int, node: MemoryNode) -> None:
+        server = node._server
+        execute, flush_all, new_process = node.execute, server.flush_all, server.new_process
+
+        def executed(words: list[bytes], client: Any = None) -> bytes:
+            about = KEY in lock_keys(words)
+            if about and not node.refusal:
+                self._look(number, node)
+            answer = execute(words, client)
+            if about and not answer.startswith(b"-"):
+                self._executed(number, node, words)
+            return answer
+
+        def lost() -> None:
+            self._look(number, node)
+            flush_all()
+            self._keys[number], self._waits[number] = FREE, True
+            self._write("lose", node=number)
+
+        def restarted() -> None:
+            self._look(number, node)
+            new_process()
+            self._waits[number] = True
+            self._write("restart", node=number)
+
+        node.execute = executed  # type: ignore[method-assign]
+        server.flush_all, server.new_process = lost, restarted  # type: ignore[method-assign]
+
+    def _executed(self, number: int, node: MemoryNode, words: list[bytes]) -> None:
+        about = [one for one in map(list, singles(words)) if lock_keys(one) == [KEY] and command(one) in EXECUTED]
+        for one in about:
+            holder = self._holder(node) if one is about[-1] else None
+            self._write(EXECUTED[command(one)], owner_of(one), node=number, holder=holder)
+            self._keys[number] = self._holder(node)
+
+    @staticmethod
+    def _holder(node: MemoryNode) -> bytes:
+        return next((seat.owner for seat in holders(node, KEY)), FREE)
+
+    def _look(self, number: int, node: MemoryNode) -> None:
+        """Write down what has ended by the node's clock since the last look, and when that was."""
+        before = self._keys[number]
+        if before and self._holder(node) == FREE:
+            _, expiry = node._server.data.get(KEY, (None, None))
+            self._write("expire", before, at=self._when(node, expiry), node=number)
+            self._keys[number] = FREE
+        found = parse_any(node.get(META) or b"")
+        mine = found is not None and found.identity == "".join(node.identity).encode()
+        ready = found.ready_ms / 1000 - EPOCH if found is not None else 0.0
+        waits = not mine or ready > node._server.clock.now()
+        if waits != self._waits[number]:
+            self._waits[number] = waits
+            self._write("restart" if waits else "vouch", node=number, at=self._when(node, ready))
+
+    def _when(self, node: MemoryNode, moment: float | None) -> float | None:
+        """Return the true time at which a node's clock showed a moment; at least it is not before that."""
+        assert self._world is not None
+        clock = node._server.clock
+        if moment is None or not clock.rate:
+            return None
+        return max(self._world.now - (clock.now() - moment) / clock.rate, clock._set_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What happened to the one name of a run."""
+
+    nodes: int
+    events: Sequence[Event]
+    unended: frozenset[int] = frozenset()
+    """The processes, by the numbers in their owner values, that were killed: their locks are left behind."""
+
+
+def record(plan: Plan) -> Recorded:
+    """Simulate, and return what happened to the one name."""
+    recorder = Recorder()
+    with listening(recorder.client):
+        world = World(plan)
+        recorder.watch(world)
+        run = world.run()
+    claims = [claim for claim in run.history.claims if claim.since < claim.until]
+    beliefs = [Event(at=claim.until, what="until", owner=claim.owner) for claim in claims]
+    events = sorted([*beliefs, *recorder.events], key=lambda event: event.at)
+    unended = {number for number, client in world.clients.items() if not client.served or not client.process.alive}
+    return Recorded(plan.nodes, events, frozenset(unended))

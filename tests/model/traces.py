@@ -1,0 +1,172 @@
+"""Has TLC check that what was recorded is a behaviour of the model of the mutex (RedlockTrace.tla).
+
+``python -m tests.model.traces --seeds 5000`` does it by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import re
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from aioredlock_ng.testing.faults import Relapse
+from tests.simulation.campaign import silence
+from tests.simulation.commands import client_of
+from tests.simulation.plan import Plan, draw
+
+from .recorder import EXECUTED, FREE, NAME, Event, Recorded, record
+from .tlc import output
+
+BATCH: Final = 50
+"""Seeds whose traces TLC is given at a time."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What happened to one name, in words of the model."""
+
+    origin: str
+    nodes: int
+    clients: int
+    lines: Sequence[str]
+
+    @property
+    def text(self) -> str:
+        """The trace in TLA+."""
+        return "<<" + ", ".join(self.lines) + ">>"
+
+
+def trace(origin: str, recorded: Recorded) -> Trace:
+    """Return the trace of what was recorded: each attempt becomes a client of the model (see there)."""
+    asked = {event.owner for event in recorded.events if event.what == "ask"}
+    last: dict[bytes, int] = {}
+    behind: dict[tuple[bytes, int], str] = {}
+    released: set[bytes] = set()
+    for place, event in enumerate(recorded.events):
+        for owner in (event.owner, event.holder):
+            if owner:
+                last[owner] = place
+        if event.what in EXECUTED.values():
+            behind[event.owner, event.node] = event.what
+        if event.what == "release":
+            released.add(event.owner)
+    left = {owner for (owner, _), what in behind.items() if what != "released"} | (asked - released)
+    unended = {owner for owner in left if client_of(owner) in recorded.unended}
+    numbers: dict[bytes, int] = {}
+    free: list[int] = []
+    clients, lines = 0, []
+    for place, event in enumerate(recorded.events):
+        if event.owner and event.owner not in asked:
+            continue
+        if event.what == "ask":
+            if not free:
+                clients += 1
+                heapq.heappush(free, clients)
+            numbers[event.owner] = heapq.heappop(free)
+        lines.append(_line(event, numbers))
+        for owner in {event.owner, event.holder}:
+            if owner and last[owner] == place and owner not in unended and owner in numbers:
+                lines.append(f'<<"done", {numbers[owner]}>>')
+                heapq.heappush(free, numbers[owner])
+    return Trace(origin, recorded.nodes, clients, lines)
+
+
+def _line(event: Event, numbers: dict[bytes, int]) -> str:
+    words = [f'"{event.what}"']
+    if event.owner and event.what != "expire":
+        words.append(f"{numbers[event.owner]}")
+    if event.node:
+        words.append(f"{event.node}")
+    if event.what in EXECUTED.values():
+        holder = -1 if event.holder is None else 0 if event.holder == FREE else numbers[event.holder]
+        words.append(f"{holder}")
+    return "<<" + ", ".join(words) + ">>"
+
+
+def plan_of(seed: int, *, crowded: bool = False) -> Plan | None:
+    """Draw a run of one mutex that the model can follow; None: clocks jump in it (A1, A2).
+
+    A node that comes back with older data may have keys that were released since: the model has none.
+    """
+    plan = draw(seed, crowded=crowded, mixed=False, permits=False, fair=False)
+    if not plan.timed:
+        return None
+    faults = tuple(fault for fault in plan.faults if not isinstance(fault, Relapse))
+    return replace(plan, names=(NAME,), faults=faults)
+
+
+def traces(seeds: Iterable[int], *, crowded: bool = False) -> Iterator[Trace]:
+    """Simulate; yield the traces of the runs in which clocks keep time."""
+    with silence():
+        for seed in seeds:
+            if (plan := plan_of(seed, crowded=crowded)) is not None:
+                yield trace(f"seed {seed}", record(plan))
+
+
+def rejected(given: Sequence[Trace], folder: Path) -> list[Trace]:
+    """Return the traces that are no behaviours of the model."""
+    by_size: dict[int, list[Trace]] = defaultdict(list)
+    for one in given:
+        by_size[one.nodes].append(one)
+    wrong: list[Trace] = []
+    for nodes, some in by_size.items():
+        said = _check(nodes, some, folder)
+        accepted = {int(number) for number in re.findall(r'<<"accepted", (\d+)>>', said)}
+        assert "Model checking completed" in said, said[-2000:]
+        wrong += [one for number, one in enumerate(some, 1) if number not in accepted]
+    return wrong
+
+
+_UNBOUNDED: Final = "1000000"
+
+_WRONG: Final = (
+    "AnswersDecide ExtendsTooLong UndoesGrantsOnly UndoOvertakes LedgerForgets LedgerTrusts DeletionSettles "
+    "ReleasesAny RepairsReleased ExtensionCreates FewExtend NoQuarantine ShortQuarantine"
+).split()
+
+
+def _check(nodes: int, some: Sequence[Trace], folder: Path) -> str:
+    constants = {
+        "Nodes": f"1..{nodes}",
+        "Clients": f"1..{max(one.clients for one in some)}",
+        **dict.fromkeys(("Attempts", "Extensions", "Faults"), _UNBOUNDED),
+        **dict.fromkeys(_WRONG, "FALSE"),
+        "Traces": "<<" + ",\n".join(one.text for one in some) + ">>",
+    }
+    return output("RedlockTrace", constants, folder, specification="TraceSpec")
+
+
+def main() -> None:
+    """Simulate and check many seeds; exit with 1 if a trace is rejected."""
+    parser = argparse.ArgumentParser(prog="python -m tests.model.traces", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--start", type=int, default=0)
+    parser.add_argument("--crowded", action="store_true", help="processes of many tasks that ask in step")
+    given = parser.parse_args()
+    began, found, lines, wrong = time.monotonic(), 0, 0, list[Trace]()
+    for first in range(given.start, given.start + given.seeds, BATCH):
+        last = min(first + BATCH, given.start + given.seeds)
+        some = list(traces(range(first, last), crowded=given.crowded))
+        found += len(some)
+        lines += sum(len(one.lines) for one in some)
+        simulated = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="trace-") as folder:
+            these = rejected(some, Path(folder))
+        took = time.monotonic() - began
+        print(f"{last - given.start} seeds, {found:,} traces of {lines:,} lines, {took:.0f} s, TLC {time.monotonic()-simulated:.0f}", flush=True)
+        for one in these:
+            print(f"rejected: {one.origin}", flush=True)
+        wrong += these
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
