@@ -178,6 +178,10 @@ Vote(c, n, command, k) ==
 Creates == {"acquire", "repair"}
 Unresolved(c, n, i) == \E s \in stray[c][n] : s[1] \in Creates /\ s[2] = i
 
+(* R9: an answer to an earlier round causes a repair, too, if that round was won. *)
+Late(c, command) ==
+    phase[c] = "holding" /\ command[2] = attempt[c] /\ 1 < command[3] /\ command[3] < round[c] /\ command[3] <= valid[c]
+
 (* A node executes the next command of a client.  An answer that is lost is as
    good as a command that is stray. *)
 Serve(c, n) ==
@@ -187,7 +191,7 @@ Serve(c, n) ==
            rest == Tail(line[c][n])
            counts == phase[c] /= "idle" /\ i = attempt[c] /\ command[3] = round[c]
        IN
-       \E k \in Results(c, n, command) :
+       \E k \in Results(c, n, command), repairs \in IF Late(c, command) THEN BOOLEAN ELSE {FALSE} :
           LET vote == Vote(c, n, command, k)
               won == counts /\ round[c] = valid[c]
               open == /\ Unresolved(c, n, i)
@@ -197,7 +201,7 @@ Serve(c, n) ==
           /\ key' = [key EXCEPT ![n] = k]
           /\ line' = [line EXCEPT ![c][n] =
                 CASE command[1] = "release" /\ open -> Append(rest, <<"release", i, Repeated>>)
-                [] command[1] = "extend" /\ vote = "missing" /\ (won \/ RepairsReleased) ->
+                [] command[1] = "extend" /\ vote = "missing" /\ (won \/ repairs \/ RepairsReleased) ->
                       Append(rest, <<"repair", i, command[3]>>)
                 [] OTHER -> rest]
           /\ heard' = [heard EXCEPT ![c][n] =

@@ -38,9 +38,25 @@
    A release that finds no key of its owner changes nothing, so that it is no
    step at all: a client repeats one whose answer it did not hear. *)
 
-EXTENDS Redlock, Integers, TLC
+EXTENDS Redlock, TLC
 
-CONSTANT Traces  \* a sequence of sequences of lines
+CONSTANT Texts  \* a sequence of traces: strings with four characters for each line, see Line
+
+Words == [a |-> "ask", e |-> "extend", w |-> "win", u |-> "until", r |-> "release", f |-> "forget", d |-> "done",
+          A |-> "acquire", E |-> "extended", P |-> "repair", R |-> "released",
+          X |-> "expire", L |-> "lose", S |-> "restart", V |-> "vouch"]
+
+Digits == "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+Number == [d \in {SubSeq(Digits, i, i) : i \in 1..Len(Digits)} |->
+              (CHOOSE i \in 1..Len(Digits) : SubSeq(Digits, i, i) = d) - 1]
+
+(* A word, client, node and holder; strings, since TLC takes a millisecond to parse a line of another form.
+   And it evaluates a definition once, but what stands for a constant each time. *)
+Traces == Texts
+Line(t, i) ==
+    LET char(k) == SubSeq(Traces[t], 4 * i - 4 + k, 4 * i - 4 + k)
+    IN [what |-> Words[char(1)], c |-> Number[char(2)], n |-> Number[char(3)], holder |-> Number[char(4)]]
+Lines(t) == Len(Traces[t]) \div 4
 
 VARIABLES
     trace,  \* the number of the trace
@@ -58,9 +74,10 @@ TraceInit ==
 
 Read ==
     /\ at' = at + 1
-    /\ IF at = Len(Traces[trace]) THEN PrintT(<<"accepted", trace>>) ELSE TRUE
+    /\ IF at = Lines(trace) THEN PrintT(<<"accepted", trace>>) ELSE TRUE
     /\ UNCHANGED trace
 
+Unknown == Number["Z"]
 HolderOf(k) == IF k = Free THEN 0 ELSE k[1]
 
 Lost(c, n) ==
@@ -69,23 +86,22 @@ Lost(c, n) ==
     /\ line' = [line EXCEPT ![c][n] = Tail(@)]
     /\ UNCHANGED <<key, waits, ghosts, heard, phase, attempt, round, valid, ended, used, ours>>
 
-(* Of several extensions the last one, whose answer counts; those before it are executed as strays. *)
+(* Several extensions may be in the line, of which some never left: any of them may be the one. *)
 Execute(what, c, n, holder) ==
     LET places == {i \in DOMAIN line[c][n] : line[c][n][i][1] = what} IN
-    IF places \ {1} /= {} THEN Lost(c, n)
-    ELSE
-        /\ \/ 1 \in places /\ Serve(c, n)
-           \/ /\ places = {}
-              /\ \E s \in stray[c][n] : s[1] = what /\ Stray(c, n) /\ s \notin stray'[c][n]
-           \/ /\ places = {}
-              /\ what = "release"
-              /\ HolderOf(key[n]) /= c
-              /\ UNCHANGED vars
-        /\ holder \in {-1, HolderOf(key'[n])}
-        /\ owed' = CASE what \in Creates -> owed \cup {<<c, n>>}
-                     [] what = "release" -> owed \ {<<c, n>>}
-                     [] OTHER -> owed
-        /\ Read
+    \/ places \ {1} /= {} /\ Lost(c, n)
+    \/ /\ \/ 1 \in places /\ Serve(c, n)
+          \/ /\ places = {}
+             /\ \E s \in stray[c][n] : s[1] = what /\ Stray(c, n) /\ s \notin stray'[c][n]
+          \/ /\ places = {}
+             /\ what = "release"
+             /\ HolderOf(key[n]) /= c
+             /\ UNCHANGED vars
+       /\ holder \in {Unknown, HolderOf(key'[n])}
+       /\ owed' = CASE what \in Creates -> owed \cup {<<c, n>>}
+                    [] what = "release" -> owed \ {<<c, n>>}
+                    [] OTHER -> owed
+       /\ Read
 
 (* R5: all that was undone is undone.  What is stray vanishes, and releases that are repeated find nothing. *)
 Done(c) ==
@@ -100,28 +116,28 @@ Restart(n) ==
     /\ UNCHANGED <<key, ghosts, line, stray, heard, phase, attempt, round, valid, ended, used>>
 
 Step(now) ==
-    CASE now[1] = "ask" -> Ask(now[2])
-      [] now[1] = "extend" -> Extend(now[2])
-      [] now[1] = "win" -> Win(now[2])
-      [] now[1] = "until" -> Believes(now[2]) /\ UNCHANGED vars
-      [] now[1] = "release" -> Release(now[2])
-      [] now[1] = "forget" -> UNCHANGED vars
-      [] now[1] = "done" -> Done(now[2])
-      [] now[1] = "expire" -> Expire(now[2])
-      [] now[1] = "lose" -> Lose(now[2])
-      [] now[1] = "restart" -> Restart(now[2])
-      [] now[1] = "vouch" -> Vouch(now[2])
+    CASE now.what = "ask" -> Ask(now.c)
+      [] now.what = "extend" -> Extend(now.c)
+      [] now.what = "win" -> Win(now.c)
+      [] now.what = "until" -> Believes(now.c) /\ UNCHANGED vars
+      [] now.what = "release" -> Release(now.c)
+      [] now.what = "forget" -> UNCHANGED vars
+      [] now.what = "done" -> Done(now.c)
+      [] now.what = "expire" -> Expire(now.n)
+      [] now.what = "lose" -> Lose(now.n)
+      [] now.what = "restart" -> Restart(now.n)
+      [] now.what = "vouch" -> Vouch(now.n)
 
 Commands == [acquire |-> "acquire", extended |-> "extend", repair |-> "repair", released |-> "release"]
 
 TraceNext ==
-    /\ at <= Len(Traces[trace])
-    /\ LET now == Traces[trace][at] IN
-       IF now[1] \in DOMAIN Commands
-       THEN Execute(Commands[now[1]], now[2], now[3], now[4])
+    /\ at <= Lines(trace)
+    /\ LET now == Line(trace, at) IN
+       IF now.what \in DOMAIN Commands
+       THEN Execute(Commands[now.what], now.c, now.n, now.holder)
        ELSE
            /\ Step(now)
-           /\ owed' = IF now[1] = "forget" THEN owed \ {<<now[2], now[3]>>} ELSE owed
+           /\ owed' = IF now.what = "forget" THEN owed \ {<<now.c, now.n>>} ELSE owed
            /\ Read
 
 TraceSpec == TraceInit /\ [][TraceNext]_all

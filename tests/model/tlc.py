@@ -98,8 +98,13 @@ def output(
     timeout: float = 600.0,
     options: Iterable[str] = (),
     specification: str = "Spec",
+    jvm: Iterable[str] = (),
+    deadlock: bool = False,
 ) -> str:
-    """Run TLC as `check` does, and return what it prints; a module may extend others of this folder."""
+    """Run TLC as `check` does, and return what it prints; a module may extend others of this folder.
+
+    `deadlock` is whether a state without a next one is an error.
+    """
     why = missing()
     assert not why, why
     for path in FOLDER.glob("*.tla"):
@@ -116,7 +121,7 @@ def output(
     (folder / "MC.cfg").write_text(configuration)
     # It unpacks the standard modules there: runs beside each other must not share the place.
     command = ["java", f"-Djava.io.tmpdir={folder}", "-XX:+UseParallelGC", f"-Xmx{HEAP}"]
-    command += ["-cp", str(_jar()), "tlc2.TLC", "-deadlock", *options]
+    command += [*jvm, "-cp", str(_jar()), "tlc2.TLC", *(() if deadlock else ("-deadlock",)), *options]
     command += ["-workers", f"{workers}", "-config", "MC.cfg", "MC.tla"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False)
     return done.stdout + done.stderr

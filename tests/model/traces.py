@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import heapq
 import re
+import string
 import sys
 import tempfile
 import time
@@ -22,11 +23,37 @@ from tests.simulation.campaign import silence
 from tests.simulation.commands import client_of
 from tests.simulation.plan import Plan, draw
 
-from .recorder import EXECUTED, FREE, NAME, Event, Recorded, record
+from .recorder import EXECUTED, NAME, Event, Recorded, record
 from .tlc import output
 
 BATCH: Final = 50
 """Seeds whose traces TLC is given at a time."""
+
+
+WORDS: Final = {
+    "ask": "a",
+    "extend": "e",
+    "win": "w",
+    "until": "u",
+    "release": "r",
+    "forget": "f",
+    "done": "d",
+    "acquire": "A",
+    "extended": "E",
+    "repair": "P",
+    "released": "R",
+    "expire": "X",
+    "lose": "L",
+    "restart": "S",
+    "vouch": "V",
+}
+"""The words of RedlockTrace.tla, and their letters."""
+
+AROUND: Final = 12
+"""Lines that are shown before and behind the one that a trace is stuck at."""
+
+DIGITS: Final = string.digits + string.ascii_lowercase + string.ascii_uppercase
+UNKNOWN: Final = DIGITS[-1]
 
 
 @dataclass(frozen=True)
@@ -41,7 +68,7 @@ class Trace:
     @property
     def text(self) -> str:
         """The trace in TLA+."""
-        return "<<" + ", ".join(self.lines) + ">>"
+        return '"' + "".join(self.lines) + '"'
 
 
 def trace(origin: str, recorded: Recorded) -> Trace:
@@ -74,21 +101,16 @@ def trace(origin: str, recorded: Recorded) -> Trace:
         lines.append(_line(event, numbers))
         for owner in {event.owner, event.holder}:
             if owner and last[owner] == place and owner not in unended and owner in numbers:
-                lines.append(f'<<"done", {numbers[owner]}>>')
+                lines.append(f"{WORDS['done']}{DIGITS[numbers[owner]]}00")
                 heapq.heappush(free, numbers[owner])
     return Trace(origin, recorded.nodes, clients, lines)
 
 
 def _line(event: Event, numbers: dict[bytes, int]) -> str:
-    words = [f'"{event.what}"']
-    if event.owner and event.what != "expire":
-        words.append(f"{numbers[event.owner]}")
-    if event.node:
-        words.append(f"{event.node}")
-    if event.what in EXECUTED.values():
-        holder = -1 if event.holder is None else 0 if event.holder == FREE else numbers[event.holder]
-        words.append(f"{holder}")
-    return "<<" + ", ".join(words) + ">>"
+    """Return an event as RedlockTrace.tla reads it: its word, client, node, and the holder of the key."""
+    client = numbers[event.owner] if event.owner else 0
+    holder = UNKNOWN if event.holder is None else DIGITS[numbers[event.holder] if event.holder else 0]
+    return WORDS[event.what] + DIGITS[client] + DIGITS[event.node] + holder
 
 
 def plan_of(seed: int, *, crowded: bool = False) -> Plan | None:
@@ -133,15 +155,31 @@ _WRONG: Final = (
 ).split()
 
 
-def _check(nodes: int, some: Sequence[Trace], folder: Path) -> str:
+def stuck(one: Trace, folder: Path) -> str:
+    """Return the lines around the one that a rejected trace is stuck at, and the state of the model before it."""
+    said = _check(one.nodes, [one], folder, deadlock=True)
+    last = said.rpartition("\nState ")[2].partition("\n\n")[0]
+    at = int(re.findall(r"/\\ at = (\d+)", last)[-1])
+    lines = [f"{'>' if n == at else ' '} {n} {line}" for n, line in enumerate(one.lines, 1) if abs(n - at) < AROUND]
+    return "\n".join([one.origin, *lines, last])
+
+
+def _check(nodes: int, some: Sequence[Trace], folder: Path, *, deadlock: bool = False) -> str:
     constants = {
         "Nodes": f"1..{nodes}",
         "Clients": f"1..{max(one.clients for one in some)}",
         **dict.fromkeys(("Attempts", "Extensions", "Faults"), _UNBOUNDED),
         **dict.fromkeys(_WRONG, "FALSE"),
-        "Traces": "<<" + ",\n".join(one.text for one in some) + ">>",
+        "Texts": "<<" + ",\n".join(one.text for one in some) + ">>",
     }
-    return output("RedlockTrace", constants, folder, specification="TraceSpec")
+    return output(
+        "RedlockTrace",
+        constants,
+        folder,
+        specification="TraceSpec",
+        jvm=("-XX:TieredStopAtLevel=1",),  # so short a run is over before better code is compiled
+        deadlock=deadlock,
+    )
 
 
 def main() -> None:
