@@ -144,10 +144,14 @@ class Recorder:
 
     def _executed(self, number: int, node: MemoryNode, words: list[bytes]) -> None:
         about = [one for one in map(list, singles(words)) if lock_keys(one) == [KEY] and command(one) in EXECUTED]
+        self._keys[number] = now = self._holder(node)
         for one in about:
-            holder = self._holder(node) if one is about[-1] else None
+            # A node that knows of another incarnation than the client changes nothing (R12): as an error does,
+            # that leaves a command which in the model was lost.
+            if now == FREE and command(one) == "acquire":
+                continue
+            holder = now if one is about[-1] else None
             self._write(EXECUTED[command(one)], owner_of(one), node=number, holder=holder)
-            self._keys[number] = self._holder(node)
 
     @staticmethod
     def _holder(node: MemoryNode) -> bytes:

@@ -49,6 +49,12 @@ WORDS: Final = {
 }
 """The words of RedlockTrace.tla, and their letters."""
 
+LONGEST: Final = 4.0
+"""Seconds until everything is healed; faults are as dense as that."""
+
+TASKS: Final = 2
+"""Tasks of a process, at most: they share one contender, and so add little to what nodes see."""
+
 AROUND: Final = 12
 """Lines that are shown before and behind the one that a trace is stuck at."""
 
@@ -121,8 +127,12 @@ def plan_of(seed: int, *, crowded: bool = False) -> Plan | None:
     plan = draw(seed, crowded=crowded, mixed=False, permits=False, fair=False)
     if not plan.timed:
         return None
-    faults = tuple(fault for fault in plan.faults if not isinstance(fault, Relapse))
-    return replace(plan, names=(NAME,), faults=faults)
+    pace = LONGEST / plan.duration
+    faults = tuple(
+        replace(fault, at=fault.at * pace) for fault in plan.faults if not isinstance(fault, Relapse)
+    )
+    clients = tuple(replace(client, tasks=min(client.tasks, TASKS)) for client in plan.clients)
+    return replace(plan, names=(NAME,), duration=LONGEST, clients=clients, faults=faults)
 
 
 def traces(seeds: Iterable[int], *, crowded: bool = False) -> Iterator[Trace]:
