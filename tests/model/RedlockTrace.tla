@@ -94,7 +94,7 @@ Execute(what, c, n, holder) ==
           \/ /\ places = {}
              /\ \E s \in stray[c][n] : s[1] = what /\ Stray(c, n) /\ s \notin stray'[c][n]
           \/ /\ places = {}
-             /\ what = "release"
+             /\ what = "release" /\ phase[c] = "idle"
              /\ HolderOf(key[n]) /= c
              /\ UNCHANGED vars
        /\ holder \in {Unknown, HolderOf(key'[n])}

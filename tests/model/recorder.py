@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 from unittest.mock import patch
 
@@ -16,7 +16,7 @@ from aioredlock_ng._round.releases import Releases
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing.sim_loop import EPOCH
 from tests.batches import singles
-from tests.simulation.commands import client_of, command, holders, lock_keys, owner_of
+from tests.simulation.commands import command, holders, lock_keys, owner_of
 from tests.simulation.plan import Plan
 from tests.simulation.world import World
 from tests.unit.traces import PREFIX
@@ -143,11 +143,13 @@ class Recorder:
         server.flush_all, server.new_process = lost, restarted  # type: ignore[method-assign]
 
     def _executed(self, number: int, node: MemoryNode, words: list[bytes]) -> None:
-        about = [one for one in map(list, singles(words)) if lock_keys(one) == [KEY] and command(one) in EXECUTED]
+        about = [
+            one for one in map(list, singles(words)) if lock_keys(one) == [KEY] and command(one) in EXECUTED
+        ]
         self._keys[number] = now = self._holder(node)
         for one in about:
-            # A node that knows of another incarnation than the client changes nothing (R12): as an error does,
-            # that leaves a command which in the model was lost.
+            # A node that has another incarnation than the client expects changes nothing (R12), as where it
+            # answers by an error: in the model, such a command was lost.
             if now == FREE and command(one) == "acquire":
                 continue
             holder = now if one is about[-1] else None
@@ -187,8 +189,13 @@ class Recorded:
 
     nodes: int
     events: Sequence[Event]
-    unended: frozenset[int] = frozenset()
-    """The processes, by the numbers in their owner values, that were killed: their locks are left behind."""
+    killed: frozenset[int] = frozenset()
+    """The processes, by the numbers in their owner values, that did not come to their end."""
+
+    @property
+    def asked(self) -> set[bytes]:
+        """The owner values of all attempts."""
+        return {event.owner for event in self.events if event.what == "ask"}
 
 
 def record(plan: Plan) -> Recorded:
@@ -201,5 +208,5 @@ def record(plan: Plan) -> Recorded:
     claims = [claim for claim in run.history.claims if claim.since < claim.until]
     beliefs = [Event(at=claim.until, what="until", owner=claim.owner) for claim in claims]
     events = sorted([*beliefs, *recorder.events], key=lambda event: event.at)
-    unended = {number for number, client in world.clients.items() if not client.served or not client.process.alive}
-    return Recorded(plan.nodes, events, frozenset(unended))
+    killed = {n for n, one in world.clients.items() if not (one.served and one.process.alive)}
+    return Recorded(plan.nodes, events, frozenset(killed))

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from aioredlock_ng._acquire.attempt import Attempt
-from aioredlock_ng._core import quarantine
+from aioredlock_ng._core import quarantine, quorum, validity
 from aioredlock_ng._core.command import Silence
-from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._hold import holding
-from aioredlock_ng._node import base
 from aioredlock_ng._node.redis_node import RedisNode
 from aioredlock_ng._round import outbox
-from aioredlock_ng._settings import options
 from tests.lua_edits import LuaEdit, edited_lua
-from tests.model.recorder import record
+from tests.model.monitors import contend
 from tests.model.tlc import missing
-from tests.model.traces import Trace, plan_of, rejected, stuck, trace, traces
+from tests.model.traces import WORDS, Trace, rejected, stuck, trace, traces
 from tests.servers import required
 
 SEEDS: Final = 200
@@ -61,9 +59,8 @@ Broken = Callable[[pytest.MonkeyPatch], None] | tuple[LuaEdit, ...]
 
 
 def _too_long(patch: pytest.MonkeyPatch) -> None:
-    """The ttl counts from some 1/50 of it later, as from the answers of nodes that are far away."""
-    for module in (options, holding):
-        patch.setattr(module, "valid_until", lambda asked_at, ttl: asked_at + 1.02 * ttl)
+    """A validity as long as the ttl, and counted from later than the first byte."""
+    patch.setattr(validity, "drift", lambda ttl: -0.01 * ttl)
 
 
 def _undo_where_granted(patch: pytest.MonkeyPatch) -> None:
@@ -71,7 +68,9 @@ def _undo_where_granted(patch: pytest.MonkeyPatch) -> None:
 
     def undone(self: Attempt, *args: Any) -> Any:
         answers = enumerate(self.round.answers)
-        others = [node for node, answer in answers if answer is None or answer.vote is not Vote.GRANTED]
+        others = [
+            node for node, answer in answers if answer is None or answer.vote is not quorum.Vote.GRANTED
+        ]
         self.round.unsent = tuple(others)
         return undo(self, *args)
 
@@ -101,20 +100,29 @@ def _nothing_is_repeated(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RedisNode, "_fail_all", forget)
 
 
-BROKEN: Final[dict[str, tuple[int, Broken]]] = {
-    "R1: half of the nodes are enough": (1, _half_is_enough),
-    "R3: validity beyond the ttl": (0, _too_long),
-    "R5: undone only where it was granted": (1, _undo_where_granted),
-    "R5: a release that is lost is not sent again": (0, _nothing_is_repeated),
+def _one_grant_extends(patch: pytest.MonkeyPatch) -> None:
+    verdict = holding.extension_verdict
+    patch.setattr(
+        holding,
+        "extension_verdict",
+        lambda tally: quorum.Extension.EXTENDED if tally.granted else verdict(tally),
+    )
+
+
+BROKEN: Final[dict[str, tuple[tuple[int, ...], Broken]]] = {
+    "R1: half of the nodes are enough": ((1, 3), _half_is_enough),
+    "R3: validity beyond the ttl": ((1, 2, 3, 10), _too_long),
+    "R5: undone only where it was granted": ((10, 19), _undo_where_granted),
+    "R5: a release that is lost is not sent again": ((10, 17), _nothing_is_repeated),
     "R6: a release deletes whatever is there": (
-        1,
+        (1, 2),
         (
             LuaEdit("release.lua", "elseif holder == ARGV[1] or", "elseif holder or"),
             LuaEdit("release_many.lua", "if holder == ARGV[i + 1] then", "if holder then"),
         ),
     ),
     "R8: an extension creates the key": (
-        0,
+        (1, 3),
         (
             LuaEdit(
                 "extend.lua",
@@ -128,12 +136,10 @@ BROKEN: Final[dict[str, tuple[int, Broken]]] = {
             ),
         ),
     ),
-    "R12: a node in quarantine votes": (0, _no_waiting),
+    "R8: one grant extends": ((2, 5, 7, 10, 13), _one_grant_extends),
+    "R12: a node in quarantine votes": ((2, 7), _no_waiting),
 }
-"""How clients or scripts are broken, and the first of the seeds that are tried."""
-
-TRIED: Final = 24
-"""Seeds in one of which each of these is found."""
+"""The seeds in one of which it is found, and how clients or scripts are broken."""
 
 
 @pytest.mark.campaign
@@ -142,9 +148,58 @@ TRIED: Final = 24
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_is_broken_is_rejected(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rules that are broken on purpose show in the trace."""
-    first, breaking = BROKEN[name]
+    seeds, breaking = BROKEN[name]
     if callable(breaking):
         breaking(monkeypatch)
     with edited_lua(*(() if callable(breaking) else breaking)):
-        some = list(traces(range(first, first + TRIED)))
+        some = list(traces(seeds))
     assert rejected(some, folder)
+
+
+def _swapped(one: Trace, first: str, second: str) -> Trace:
+    """Return a trace with two neighbours of these words and one client the other way round."""
+    lines = list(one.lines)
+    words = WORDS[first], WORDS[second]
+    at = next(i for i, (x, y) in enumerate(pairwise(lines)) if (x[0], y[0]) == words and x[1] == y[1])
+    lines[at : at + 2] = lines[at + 1], lines[at]
+    return replace(one, origin=f"{second} before {first}", lines=lines)
+
+
+def _too_early(one: Trace) -> Trace:
+    """Return a trace in which the first win comes as soon as the nodes are asked."""
+    lines = list(one.lines)
+    win = next(line for line in lines if line[0] == WORDS["win"])
+    lines.remove(win)
+    lines.insert(lines.index(WORDS["ask"] + win[1:]) + 1, win)
+    return replace(one, origin="won at once", lines=lines)
+
+
+def _without(one: Trace, word: str) -> Trace:
+    """Return a trace without the first line of a word."""
+    at = next(i for i, line in enumerate(one.lines) if line[0] == WORDS[word])
+    return replace(one, origin=f"without {word}", lines=[*one.lines[:at], *one.lines[at + 1 :]])
+
+
+def test_an_edited_trace_is_rejected(folder: Path) -> None:
+    """A pair of lines the other way round, or one that is missing: no run goes so."""
+    (one,) = traces([6])
+    edited = [
+        _too_early(one),
+        _swapped(one, "release", "released"),
+        _swapped(one, "ask", "acquire"),
+        _without(one, "released"),
+        _without(one, "release"),
+        _without(one, "win"),
+    ]
+    assert rejected([one, *edited], folder) == edited
+
+
+@pytest.mark.process
+@pytest.mark.timeout(120)
+async def test_real_servers_are_as_the_model_says(folder: Path) -> None:
+    """Three clients contend over three servers, of which one forgets all: as their monitors saw it."""
+    one = trace("real servers", await contend(seconds=3.0))
+    assert {line[0] for line in one.lines} > {
+        WORDS[word] for word in ("win", "extend", "lose", "repair", "vouch")
+    }
+    accepted([one], folder)
