@@ -81,16 +81,22 @@ class Monitor:
         while True:
             with suppress(ConnectionError):
                 reader, writer = await asyncio.open_connection("127.0.0.1", self._port, limit=2**20)
-                writer.write(b"MONITOR\r\n")
-                if (await reader.readline()) == b"+OK\r\n":
-                    self.watching.set()
-                    while line := await reader.readline():
-                        if (shown := read(line)) is not None:
-                            self.shown.append(shown)
-                    self.watching.clear()
-                    self.lost.append(time.time())
-                writer.close()
-            await asyncio.sleep(0.0005)
+                try:
+                    writer.write(b"MONITOR\r\n")
+                    await self._watch(reader)
+                finally:
+                    writer.close()
+                    await writer.wait_closed()
+            await asyncio.sleep(0.0005)  # before clients come back
+
+    async def _watch(self, reader: asyncio.StreamReader) -> None:
+        if await reader.readline() != b"+OK\r\n":
+            return
+        self.watching.set()
+        while line := await reader.readline():
+            if (shown := read(line)) is not None:
+                self.shown.append(shown)
+        self.lost.append(time.time())
 
     def events(self) -> Iterator[Event]:
         """Yield what has happened to the key, with its end by time, which no monitor shows."""
@@ -171,6 +177,7 @@ async def contend(*, seconds: float) -> Recorded:
         await asyncio.sleep(SETTLING)
         for task in watching:
             task.cancel()
+        await asyncio.gather(*watching, return_exceptions=True)
     return recorded(told, monitors)
 
 

@@ -13,7 +13,6 @@ import pytest
 from aioredlock_ng._acquire.attempt import Attempt
 from aioredlock_ng._core import quarantine, quorum, validity
 from aioredlock_ng._core.command import Silence
-from aioredlock_ng._hold import holding
 from aioredlock_ng._node.redis_node import RedisNode
 from aioredlock_ng._round import outbox
 from tests.lua_edits import LuaEdit, edited_lua
@@ -101,12 +100,9 @@ def _nothing_is_repeated(patch: pytest.MonkeyPatch) -> None:
 
 
 def _one_grant_extends(patch: pytest.MonkeyPatch) -> None:
-    verdict = holding.extension_verdict
-    patch.setattr(
-        holding,
-        "extension_verdict",
-        lambda tally: quorum.Extension.EXTENDED if tally.granted else verdict(tally),
-    )
+    verdict = quorum.extension_verdict
+    broken = lambda tally: quorum.Extension.EXTENDED if tally.granted else verdict(tally)  # noqa: E731
+    patch.setattr("aioredlock_ng._hold.holding.extension_verdict", broken)
 
 
 BROKEN: Final[dict[str, tuple[tuple[int, ...], Broken]]] = {
