@@ -297,7 +297,7 @@ Hears(n) == Later(hearing, announced[n])
 Look(n) ==
     /\ looks[n] = Unheard
     /\ looks' = Looked(n)
-    /\ empty' = Empty
+    /\ empty' = Empty \ {n}  \* what becomes of it later does not matter
     /\ \E m \in Nodes : looks'[m] = Unheard
     /\ hearing' = Hears(n)
     /\ since' = Found
