@@ -126,7 +126,8 @@ def membership(
         voting: those of them that would vote, by their incarnation records, or have been there for so long
             that others which are heard of cannot be those before them.
         told: the servers that this client and others use, and for which a lock may be alive.
-        successors: the servers that came in the place of one that was used.
+        successors: the servers that this client has used earlier, or that came in the place of one that was
+            used.
         size: how many nodes the list has.
         quorum: the size of a majority.
         alive_ms: for how long a server counts as in use by a client that has told of it.

@@ -146,7 +146,7 @@ class QuorumView:
         self._listed: dict[bytes, None] = {}
         """The servers that are, or were, behind the list, the last one that answered last."""
         self._successors: set[bytes] = set()
-        """Those of them that came in the place of one that was used."""
+        """Those of them that this client has used earlier, or that came in the place of one that was used."""
         self._replaced_at: dict[bytes, float] = {}
         """When another one was met in the place of a server."""
         self._heartbeat_ms = heartbeat * 1000
@@ -300,7 +300,10 @@ class QuorumView:
             return
         now = self._now
         self._heard = {key: told for key, told in self._heard.items() if self._left(key[0], told[1]) > 0}
-        self._own = {one: used for one, used in self._own.items() if self._left(one, used[1]) > 0}
+        used = {one: use for one, use in self._own.items() if self._left(one, use[1]) > 0}
+        # After an outage of all nodes, clients that used theirs come before those that never used any.
+        self._successors |= self._own.keys() - used.keys()
+        self._own = used
         self._replaced_at = {one: at for one, at in self._replaced_at.items() if one in self._listed}
         told = [
             member._replace(age_ms=max(0, round((now - seen_at) * 1000)))

@@ -44,8 +44,10 @@ NODES: Final = "{n1, n2, n3}"
 TWO: Final = "{a, b}"
 THREE: Final = "{a, b, c}"
 
-BEGUN: Final = {"Linked": "[c |-> {1, 2, 3}, d |-> {}]", "Faults": "3"}
-"""Of Members: one client uses its whole list, and there are more faults from then on."""
+REMEMBERED: Final = {"Losses": "0", "Refuses": "FALSE"}
+"""Of Members: nodes forget nothing, and no client is refused."""
+BEGUN: Final = {"Linked": "[c |-> {1, 2, 3}, d |-> {2, 4}]", "Faults": "3", "Refuses": "FALSE"}
+"""Of Members: one client uses its whole list, the other lacks a node, and more faults follow."""
 
 MODELS: Final[Mapping[str, Model]] = {
     "ReadWrite": Model(
@@ -161,16 +163,18 @@ MODELS: Final[Mapping[str, Model]] = {
         large={"Faults": "4", "Refuses": "FALSE"},
         invariants=("Exclusion", "Few", "Alone", "GoesOn", "Refused"),
         variants={
-            "IgnoresUnmet": Variant("R12c", "Exclusion"),
-            "CountsKnownOnce": Variant("R12c", "Exclusion"),
+            "IgnoresUnmet": Variant("R12c", "Exclusion", REMEMBERED),
+            "CountsKnownOnce": Variant("R12c", "Exclusion", REMEMBERED),
             "IgnoresWaiting": Variant("R12c", "Exclusion", BEGUN),
-            "RestartedFirst": Variant("R12c", "Exclusion", BEGUN),
-            "TellsReached": Variant("R12c", "Exclusion", {"Losses": "0"}),
-            "TellsNoAge": Variant("R12c", "Exclusion", {"Refuses": "FALSE", "Losses": "0"}),
-            "TellsLater": Variant("R12c", "Exclusion"),
-            "KeepsRank": Variant("R12c", "Exclusion", {"Losses": "0"}),
+            "RestartedFirst": Variant(
+                "R12c", "Exclusion", BEGUN | {"Linked": "[c |-> {1, 2, 3}, d |-> {1, 2, 4}]"}
+            ),
+            "TellsReached": Variant("R12c", "Exclusion", REMEMBERED),
+            "TellsNoAge": Variant("R12c", "GoesOn", REMEMBERED),
+            "TellsLater": Variant("R12c", "Exclusion", REMEMBERED),
+            "KeepsRank": Variant("R12c", "Few", REMEMBERED | {"Linked": "[c |-> {1, 3}, d |-> {}]"}),
             "NoQuarantine": Variant("R12", "Exclusion", BEGUN),
-            "OutOfTouch": Variant("R12c", "Exclusion"),
+            "OutOfTouch": Variant("R12c", "Exclusion", REMEMBERED),
         },
         symmetric=(),  # the lists differ, and identities are in an order
     ),

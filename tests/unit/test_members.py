@@ -210,6 +210,22 @@ async def test_a_node_that_lost_its_memory_does_not_make_the_other_list_the_firs
         await use(ours)
 
 
+async def test_the_first_list_goes_on_after_an_outage_of_all_nodes() -> None:
+    """No client has had a majority for a quarantine; the one that had one comes first again."""
+    a, b, x, y = _servers(4)
+    async with using((a, b, x)) as ours, using((y, b, a)) as theirs:
+        await use(ours)
+        for server in (a, b, x, y):
+            server.flush()
+        for _ in range(3):
+            with pytest.raises((ConfigurationError, QuorumUnavailableError)):
+                await use(theirs)
+            await asyncio.sleep(QUARANTINE / 2)
+        await use(ours)
+        with pytest.raises(ConfigurationError):
+            await use(theirs)
+
+
 async def test_a_refused_list_does_not_come_first_when_a_server_of_the_other_returns() -> None:
     """Of its servers none is told as used while it is refused, although some of them are not late."""
     a, b, x, y, z = _servers(5)
