@@ -7,6 +7,7 @@
 
      <<"ask", c>>       client c asks all nodes, with a new owner value
      <<"extend", c>>    it asks for an extension
+     <<"unsent", c, n>> the extension was not sent to node n, which is out of reach
      <<"win", c>>       it has won what it asked for last
      <<"until", c>>     so far it has believed that it has the lock
      <<"release", c>>   it queues its releases: of a lease, or as an undo
@@ -42,7 +43,7 @@ EXTENDS Redlock, TLC
 
 CONSTANT Texts  \* a sequence of traces: strings with four characters for each line, see Line
 
-Words == [a |-> "ask", e |-> "extend", w |-> "win", u |-> "until", r |-> "release", f |-> "forget", d |-> "done",
+Words == [a |-> "ask", e |-> "extend", n |-> "unsent", w |-> "win", u |-> "until", r |-> "release", f |-> "forget", d |-> "done",
           A |-> "acquire", E |-> "extended", P |-> "repair", R |-> "released",
           X |-> "expire", L |-> "lose", S |-> "restart", V |-> "vouch"]
 
@@ -86,13 +87,19 @@ Lost(c, n) ==
     /\ line' = [line EXCEPT ![c][n] = Tail(@)]
     /\ UNCHANGED <<key, waits, ghosts, heard, phase, attempt, round, valid, ended, used, ours>>
 
-(* Several extensions may be in the line, of which some never left: any of them may be the one. *)
+Oldest(c, n, what) ==
+    {s \in stray[c][n] : s[1] = what /\ \A other \in stray[c][n] : other[1] = what => s[3] <= other[3]}
+
+(* Of several extensions in the line, some may be lost.  What is executed now
+   lives for as long as the last of them would give it, and so it is taken for
+   that one, and those that follow it for strays.  Only where the key is
+   missing it matters which one asks: each may cause a repair. *)
 Execute(what, c, n, holder) ==
     LET places == {i \in DOMAIN line[c][n] : line[c][n][i][1] = what} IN
     \/ places \ {1} /= {} /\ Lost(c, n)
-    \/ /\ \/ 1 \in places /\ Serve(c, n)
+    \/ /\ \/ 1 \in places /\ (key[n] /= Free => places = {1}) /\ Serve(c, n)
           \/ /\ places = {}
-             /\ \E s \in stray[c][n] : s[1] = what /\ Stray(c, n) /\ s \notin stray'[c][n]
+             /\ \E s \in Oldest(c, n, what) : Stray(c, n) /\ s \notin stray'[c][n]
           \/ /\ places = {}
              /\ what = "release" /\ phase[c] = "idle"
              /\ HolderOf(key[n]) /= c
@@ -102,6 +109,15 @@ Execute(what, c, n, holder) ==
                     [] what = "release" -> owed \ {<<c, n>>}
                     [] OTHER -> owed
        /\ Read
+
+(* As in Lost: a command that the node never gets. *)
+Unsent(c, n) ==
+    LET places == {i \in DOMAIN line[c][n] : line[c][n][i][1] = "extend"}
+        last == CHOOSE i \in places : \A j \in places : j <= i
+    IN
+    /\ line' = IF places = {} THEN line ELSE [line EXCEPT ![c][n] =
+            SubSeq(@, 1, last - 1) \o SubSeq(@, last + 1, Len(@))]
+    /\ UNCHANGED <<key, waits, ghosts, stray, heard, phase, attempt, round, valid, ended, used>>
 
 (* R5: all that was undone is undone.  What is stray vanishes, and releases that are repeated find nothing. *)
 Done(c) ==
@@ -118,6 +134,7 @@ Restart(n) ==
 Step(now) ==
     CASE now.what = "ask" -> Ask(now.c)
       [] now.what = "extend" -> Extend(now.c)
+      [] now.what = "unsent" -> Unsent(now.c, now.n)
       [] now.what = "win" -> Win(now.c)
       [] now.what = "until" -> Believes(now.c) /\ UNCHANGED vars
       [] now.what = "release" -> Release(now.c)

@@ -149,9 +149,9 @@ async def contend(*, seconds: float) -> Recorded:
     rng, loop = Random(1), asyncio.get_running_loop()
     ends = loop.time() + seconds
 
-    def note(what: str, owner: bytes, _node: str) -> None:
-        if what != "forget":  # within seconds no server is out of reach for so long
-            told.append(Event(at=time.time(), what=what, owner=owner))
+    def note(what: str, owner: bytes, node: str) -> None:
+        number = nodes.urls.index(node) + 1 if node else 0
+        told.append(Event(at=time.time(), what=what, owner=owner, node=number))
 
     async def client(number: int, urls: Sequence[str]) -> None:
         async with LockManager(urls, ttl=TTL, restart_quarantine=TTL, holder=f"c{number}") as manager:

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 from unittest.mock import patch
 
 from aioredlock_ng._acquire.attempt import Attempt
+from aioredlock_ng._core.command import Answer
 from aioredlock_ng._core.quarantine import parse_any
 from aioredlock_ng._hold.holding import Holding
 from aioredlock_ng._node.redis_node import RedisNode
@@ -50,6 +51,21 @@ Note: TypeAlias = Callable[[str, bytes, str], None]
 """Takes what a client did, for which owner value, and the name of the node if it is about one."""
 
 
+def _hearing(note: Note) -> Callable[..., object]:
+    """Return what asks for an extension, and tells to which nodes it was not sent."""
+    ask = Holding._ask_to_extend
+
+    def wrapped(holding: Holding, ttl: float, on_answer: Callable[[int, Answer], None]) -> object:
+        def answered(node: int, answer: Answer) -> None:
+            if not answer.sent:
+                note("unsent", holding.owner, holding._session.outbox.nodes[node].name)
+            on_answer(node, answer)
+
+        return ask(holding, ttl, answered)
+
+    return wrapped
+
+
 @contextmanager
 def listening(note: Note) -> Iterator[None]:
     """Have all clients of this process tell what they do.
@@ -77,6 +93,7 @@ def listening(note: Note) -> Iterator[None]:
                 if release.until <= now:
                     note("forget", owner, node.name)
 
+        stack.enter_context(patch.object(Holding, "_ask_to_extend", _hearing(note)))
         before(Attempt, "ask", lambda attempt: note("ask", attempt.owner, ""))
         before(Holding, "__init__", won)
         before(Holding, "extend", lambda holding, *_, **__: note("extend", holding.owner, ""))

@@ -34,6 +34,7 @@ BATCH: Final = 50
 WORDS: Final = {
     "ask": "a",
     "extend": "e",
+    "unsent": "n",
     "win": "w",
     "until": "u",
     "release": "r",
