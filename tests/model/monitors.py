@@ -7,6 +7,7 @@ these tell what it found and did.  Clients and servers run on one machine, so th
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -16,12 +17,13 @@ from random import Random
 from typing import Final, NamedTuple
 
 from aioredlock_ng import LockManager
+from aioredlock_ng._core.quarantine import parse_any
 from aioredlock_ng.testing.local_nodes import local_nodes
 from tests.batches import singles
 from tests.simulation.commands import command, lock_keys, owner_of
 from tests.unit.traces import SCRIPTS, SOURCES
 
-from .recorder import EXECUTED, FREE, KEY, NAME, Event, Recorded, listening
+from .recorder import EXECUTED, FREE, KEY, META, NAME, Event, Recorded, listening
 
 TTL: Final = 1.0
 
@@ -61,8 +63,10 @@ class _State:
 
     holder: bytes = FREE
     ends: float = 0.0
+    votes_from: float = 0.0
+    """When the server's quarantine ends, as its incarnation record says (R12)."""
     waits: bool = False
-    """Whether the server is in quarantine."""
+    """Whether that is to come."""
 
 
 class Monitor:
@@ -105,7 +109,10 @@ class Monitor:
         for place, (at, by_script, words) in enumerate(self.shown):
             if lost and lost[0] < at:
                 yield Event(at=lost.pop(0), what="lose", node=self.number)
-                state = _State(waits=True)
+                state = _State(votes_from=math.inf, waits=True)
+            if by_script and words[0].upper() == b"SET" and words[1] == META:
+                incarnation = parse_any(words[2])
+                state.votes_from = incarnation.ready_ms / 1000 if incarnation else math.inf
             if by_script or words[0] not in (b"EVALSHA", b"EVAL") or words[1] not in {*SCRIPTS, *SOURCES}:
                 continue
             for one in map(list, singles(words)):
@@ -119,11 +126,11 @@ class Monitor:
         if state.holder and state.ends <= at:
             yield Event(at=state.ends, what="expire", owner=state.holder, node=self.number)
             state.holder = FREE
+        if state.waits and state.votes_from <= at:
+            yield Event(at=state.votes_from, what="vouch", node=self.number)
+            state.waits = False
         if what == "acquire" and b"SET" not in verbs:
             return  # it has no vote for this client, and changes nothing (R12)
-        if what == "acquire" and state.waits:
-            yield Event(at=at, what="vouch", node=self.number)
-            state.waits = False
         if what == "release" and b"DEL" in verbs:
             state.holder = FREE
         # An acquire that sets the key does not ask for its value behind that.
