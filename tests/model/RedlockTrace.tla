@@ -93,11 +93,14 @@ Oldest(c, n, what) ==
 (* Of several extensions in the line, some may be lost.  What is executed now
    lives for as long as the last of them would give it, and so it is taken for
    that one, and those that follow it for strays.  Only where the key is
-   missing it matters which one asks: each may cause a repair. *)
+   missing it matters which one asks: each may cause a repair.  Of an attempt
+   that is over, all are alike. *)
 Execute(what, c, n, holder) ==
-    LET places == {i \in DOMAIN line[c][n] : line[c][n][i][1] = what} IN
-    \/ places \ {1} /= {} /\ Lost(c, n)
-    \/ /\ \/ 1 \in places /\ (key[n] /= Free => places = {1}) /\ Serve(c, n)
+    LET places == {i \in DOMAIN line[c][n] : line[c][n][i][1] = what}
+        alike == phase[c] = "idle"
+    IN
+    \/ places \ {1} /= {} /\ (alike => 1 \notin places) /\ Lost(c, n)
+    \/ /\ \/ 1 \in places /\ (key[n] /= Free /\ ~alike => places = {1}) /\ Serve(c, n)
           \/ /\ places = {}
              /\ \E s \in Oldest(c, n, what) : Stray(c, n) /\ s \notin stray'[c][n]
           \/ /\ places = {}

@@ -110,9 +110,9 @@ class Monitor:
             if lost and lost[0] < at:
                 yield Event(at=lost.pop(0), what="lose", node=self.number)
                 state = _State(votes_from=math.inf, waits=True)
-            if by_script and words[0].upper() == b"SET" and words[1] == META:
-                incarnation = parse_any(words[2])
-                state.votes_from = incarnation.ready_ms / 1000 if incarnation else math.inf
+            # Greetings set nothing by the same command, to see whether the server takes it.
+            if by_script and words[:2] == [b"SET", META] and (incarnation := parse_any(words[2])):
+                state.votes_from = incarnation.ready_ms / 1000
             if by_script or words[0] not in (b"EVALSHA", b"EVAL") or words[1] not in {*SCRIPTS, *SOURCES}:
                 continue
             for one in map(list, singles(words)):
