@@ -1,0 +1,310 @@
+"""An hour of chaos: four processes and two other libraries, locks of all kinds, over five real servers.
+
+    python -m tests.load.chaos --minutes 60 --json chaos.json [--plot FOLDER]
+    python -m tests.load.chaos --load chaos.json --plot FOLDER    # the tables and plots of a finished run
+
+Every client reaches each server through a proxy of its own.  Meanwhile servers are frozen, restarted with and
+without their data, flushed and cut off, connections are delayed, cut and forgotten, and processes are frozen:
+all of it within the assumptions under which exclusion is promised (A1 to A5).  Exit code 1 when two held a
+lock at once, a fence did not grow, an error was not a documented one, a key was left or a series grew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import IO, Any, Final
+
+from aioredlock_ng.testing import LocalNodes, local_nodes
+from benchmarks.environments import UnavailableError, python_of
+from benchmarks.report import environment
+from tests.faults.chaos_proxy import ChaosProxy, proxied
+from tests.faults.losses import kept
+from tests.load.chaos_guest import now
+from tests.load.chaos_report import draw, judge, markdown
+from tests.load.chaos_worker import QUARANTINE, SHARED
+from tests.load.soak import STOP_WITHIN, resident
+from tests.servers import ask, eventually, kill_connections, lock_keys
+
+PROCESSES: Final = 4
+GUESTS: Final = ("pottery", "redlock-ng")
+NODES: Final = 5
+MAJORITY: Final = 3
+# Data that a killed process had written is in its file; only a machine that stops loses the last second.
+PERSISTENT: Final = {"appendonly": "yes", "appendfsync": "everysec"}
+HERE: Final = Path(__file__).parent
+
+# Seconds after which a restarted server votes again, whichever client looks.
+HEAL: Final = QUARANTINE * 1.01 + 1.0
+
+
+class Chaos:
+    """What goes wrong: faults of servers, of each client's connections, and of the processes."""
+
+    def __init__(self, nodes: LocalNodes, record: IO[str]) -> None:
+        self.nodes = nodes
+        self.proxies: list[list[ChaosProxy]] = []  # of each client, in front of each server
+        self.processes: list[asyncio.subprocess.Process] = []
+        self._record = record
+        self._barred: set[int] = set()  # servers that the other libraries must not use yet
+
+    @contextlib.asynccontextmanager
+    async def fault(self, what: str) -> AsyncIterator[None]:
+        """Record the block as a fault."""
+        began = now()
+        yield
+        self.note("fault", what, began, now())
+
+    def note(self, what: str, *facts: object) -> None:
+        """Append a line to the record."""
+        self._record.write(json.dumps([what, "proxies", *facts]) + "\n")
+        self._record.flush()
+
+    async def servers(self) -> None:
+        """Strike one server or two, and now and then a majority."""
+        alone: dict[str, Callable[[int, str], Awaitable[None]]] = {
+            "restart with data": self._restart,
+            "restart without data": self._restart,
+        }
+        alone |= {"flush": self._flush, "disconnect": self._disconnect, "forget scripts": self._forget}
+        freezes = {"freeze": (1, 2), "freeze a majority": (MAJORITY,)}
+        while True:
+            for what in random.sample([*alone, *freezes, "freeze"], len(alone) + len(freezes) + 1):
+                await asyncio.sleep(random.uniform(1.0, 6.0))
+                which = random.sample(range(NODES), random.choice(freezes.get(what, (1, 2))))
+                async with self.fault(f"server: {what}"):
+                    if what in freezes:
+                        await self._freeze(which)
+                    for i in which if what in alone else ():
+                        await alone[what](i, what)
+                if self._barred:
+                    await asyncio.sleep(HEAL)
+                    await self._unbar()
+
+    async def _freeze(self, which: list[int]) -> None:
+        try:
+            for i in which:
+                self.nodes.pause(i)
+            await asyncio.sleep(random.uniform(0.1, 5.0))
+        finally:
+            for i in which:
+                self.nodes.resume(i)
+
+    async def _restart(self, i: int, what: str) -> None:
+        self._bar(i)
+        place = kept(self.nodes, i)
+        self.nodes.kill(i)
+        if what == "restart without data":
+            shutil.rmtree(place)
+        await asyncio.sleep(random.uniform(0.0, 2.0))
+        await self.nodes.restart(i)
+
+    async def _flush(self, i: int, _: str) -> None:
+        self._bar(i)
+        await asyncio.to_thread(ask, self.nodes.urls[i], "FLUSHALL")
+
+    async def _disconnect(self, i: int, _: str) -> None:
+        await asyncio.to_thread(kill_connections, self.nodes.urls[i])
+
+    async def _forget(self, i: int, _: str) -> None:
+        await asyncio.to_thread(ask, self.nodes.urls[i], "SCRIPT FLUSH")
+
+    def _bar(self, i: int) -> None:
+        # Other libraries know of no quarantine.  For them it is what the Redlock page calls a delayed
+        # restart: a server that may have forgotten locks is out of reach for as long.
+        self._barred.add(i)
+        for proxies in self.proxies[PROCESSES:]:
+            proxies[i].refuse()
+            proxies[i].reset()
+
+    async def _unbar(self) -> None:
+        barred, self._barred = self._barred, set()
+        for proxies in self.proxies[PROCESSES:]:
+            for i in barred:
+                await proxies[i].open()
+
+    async def network(self, clients: list[int]) -> None:
+        """Strike the connections of one client after the other to some servers."""
+        ways: dict[str, Callable[[ChaosProxy], object]] = {
+            "delay": _slow(delay=0.1),
+            "jitter": _slow(jitter=0.3),
+            "small pieces": _slow(piece=lambda: 7),
+            "requests stall": lambda proxy: proxy.requests.stall(),
+            "replies stall": lambda proxy: proxy.replies.stall(),
+            "both stall": ChaosProxy.stall,
+            "half-open": ChaosProxy.half_open,
+            "reset": ChaosProxy.reset,
+            "reset in mid-reply": lambda proxy: proxy.replies.reset_after(random.randrange(200)),
+            "refuse": ChaosProxy.refuse,
+            "reject": _reject,
+        }
+        while True:
+            for what in random.sample(list(ways), len(ways)):
+                await asyncio.sleep(random.uniform(0.5, 4.0))
+                which = random.sample(range(NODES), random.choice((1, 2, 2, 3)))
+                client = random.choice(clients)
+                async with self.fault(f"network: {what}"):
+                    for i in which:
+                        ways[what](self.proxies[client][i])
+                        if what in ("refuse", "reject"):  # else no one would connect
+                            self.proxies[client][i].reset()
+                    await asyncio.sleep(random.uniform(0.2, 5.0))
+                    for i in which:
+                        await self._heal(
+                            self.proxies[client][i], barred=client >= PROCESSES and i in self._barred
+                        )
+
+    async def _heal(self, proxy: ChaosProxy, *, barred: bool) -> None:
+        for way in proxy.ways:
+            way.delay, way.jitter, way.piece = 0.0, 0.0, None
+        proxy.flow()
+        proxy.rejects = False
+        if not barred:
+            await proxy.open()
+
+    async def pauses(self) -> None:
+        """Freeze one of our processes, sometimes for longer than the ttl: its leases end meanwhile (A3)."""
+        while True:
+            await asyncio.sleep(random.uniform(15.0, 45.0))
+            process = random.choice(self.processes[:PROCESSES])
+            async with self.fault("process: freeze"):
+                process.send_signal(signal.SIGSTOP)
+                try:
+                    await asyncio.sleep(random.uniform(0.2, 6.0))
+                finally:
+                    process.send_signal(signal.SIGCONT)
+
+    async def all_heal(self) -> None:
+        """End all faults of servers and connections."""
+        for i in range(NODES):
+            self.nodes.resume(i)
+        self.nodes.start()
+        for proxy in (proxy for proxies in self.proxies for proxy in proxies):
+            await self._heal(proxy, barred=False)
+
+
+def _slow(**how: Any) -> Callable[[ChaosProxy], None]:
+    def act(proxy: ChaosProxy) -> None:
+        for way in proxy.ways:
+            for name, value in how.items():
+                setattr(way, name, value)
+
+    return act
+
+
+def _reject(proxy: ChaosProxy) -> None:
+    proxy.rejects = True
+
+
+async def run(seconds: float, record: Path) -> None:
+    """Let all of it run for so long, and write the record."""
+    async with contextlib.AsyncExitStack() as stack:
+        nodes = await stack.enter_async_context(local_nodes(NODES, options=PERSISTENT))
+        file = stack.enter_context(record.open("a"))
+        chaos = Chaos(nodes, file)
+        chaos.note("environment", environment(nodes.urls, processes=PROCESSES, other_libraries=GUESTS))
+        for client in [*range(PROCESSES), *GUESTS]:
+            proxies = await stack.enter_async_context(proxied(nodes.urls))
+            chaos.proxies.append(proxies)
+            command, orders = await _command(client, [proxy.url for proxy in proxies], str(record))
+            chaos.processes.append(await _start(stack, command, orders, record))
+        await asyncio.sleep(3.0)  # until all are connected
+        halves = [list(range(len(chaos.proxies)))[i::2] for i in range(2)]
+        loops = [chaos.servers(), *(chaos.network(clients) for clients in halves), chaos.pauses()]
+        troubles = [asyncio.create_task(loop) for loop in (*loops, _watch(chaos))]
+        await asyncio.wait(troubles, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
+        failed = [task for task in troubles if task.done()]
+        for task in troubles:
+            task.cancel()
+        await asyncio.wait(troubles)
+        for task in failed:
+            task.result()
+        await asyncio.sleep(HEAL)
+        await chaos.all_heal()
+        await asyncio.sleep(HEAL)
+        for process in chaos.processes:
+            assert process.stdin is not None
+            process.stdin.close()
+        ended = (process.wait() for process in chaos.processes)
+        codes = await asyncio.wait_for(asyncio.gather(*ended), 2 * STOP_WITHIN)
+        assert not any(codes), codes
+        no_key: Callable[[], object] = lambda: not any(lock_keys(url) for url in nodes.urls)  # noqa: E731
+        await eventually(no_key, what="no key is left")
+
+
+async def _watch(chaos: Chaos) -> None:
+    """Write down what the proxies' process uses, and see that all others live."""
+    while True:
+        await asyncio.sleep(10.0)
+        connections = sum(proxy.connections for proxies in chaos.proxies for proxy in proxies)
+        chaos.note(
+            "sample", now(), {"rss": resident(), "connections": connections, "load": os.getloadavg()[0]}, {}
+        )
+        assert all(process.returncode is None for process in chaos.processes), "a process has ended"
+
+
+async def _command(client: int | str, urls: list[str], record: str) -> tuple[list[str], dict[str, Any]]:
+    if isinstance(client, int):
+        orders = {"number": client, "urls": urls, "record": record}
+        return [sys.executable, "-m", "tests.load.chaos_worker"], orders
+    try:
+        python = await python_of(client)
+    except UnavailableError as error:
+        raise SystemExit(str(error)) from None
+    orders = {"urls": urls, "names": SHARED, "record": record}
+    return [str(python), str(HERE / "chaos_guest.py"), client], orders
+
+
+async def _start(
+    stack: contextlib.AsyncExitStack, command: list[str], orders: dict[str, Any], record: Path
+) -> asyncio.subprocess.Process:
+    errors = stack.enter_context(record.with_suffix(".errors").open("a"))
+    process = await asyncio.create_subprocess_exec(
+        *command, json.dumps(orders), stdin=asyncio.subprocess.PIPE, stderr=errors
+    )
+
+    def end() -> None:
+        if process.returncode is None:
+            process.kill()
+
+    stack.callback(end)
+    return process
+
+
+def main() -> int:
+    """Run it from the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.load.chaos", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--json", type=Path, help="write the result to this file")
+    parser.add_argument("--load", type=Path, help="take the result of a finished run from this file")
+    parser.add_argument("--plot", type=Path, help="draw SVG plots into this folder")
+    parser.add_argument("--record", type=Path, help="keep the record of all claims in this file")
+    arguments = parser.parse_args()
+    if arguments.load:
+        result = json.loads(arguments.load.read_text())
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            record = arguments.record or Path(folder) / "record"
+            record.touch()
+            asyncio.run(run(arguments.minutes * 60, record))
+            result = judge(record)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(result))
+    if arguments.plot:
+        draw(result, arguments.plot)
+    print(markdown(result), "ok" if result["ok"] else "NOT OK", sep="\n")
+    return 0 if result["ok"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
