@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import random
@@ -25,7 +26,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import IO, Any, Final
 
-from aioredlock_ng.testing import LocalNodes, local_nodes
+from redis import RedisError
+
+from aioredlock_ng.testing import LocalNodes, ServerStartError, local_nodes
 from benchmarks.environments import UnavailableError, python_of
 from benchmarks.report import environment
 from tests.faults.chaos_proxy import ChaosProxy, proxied
@@ -40,6 +43,7 @@ PROCESSES: Final = 4
 GUESTS: Final = ("pottery", "redlock-ng")
 NODES: Final = 5
 MAJORITY: Final = 3
+PATIENCE: Final = 6  # times that a server may take longer to start than it is given
 # Data that a killed process had written is in its file; only a machine that stops loses the last second.
 PERSISTENT: Final = {"appendonly": "yes", "appendfsync": "everysec"}
 HERE: Final = Path(__file__).parent
@@ -72,24 +76,25 @@ class Chaos:
 
     async def servers(self) -> None:
         """Strike one server or two, and now and then a majority."""
-        alone: dict[str, Callable[[int, str], Awaitable[None]]] = {
-            "restart with data": self._restart,
-            "restart without data": self._restart,
-        }
-        alone |= {"flush": self._flush, "disconnect": self._disconnect, "forget scripts": self._forget}
-        freezes = {"freeze": (1, 2), "freeze a majority": (MAJORITY,)}
+        many = {"freeze": (1, 2), "freeze a majority": (MAJORITY,)}
+        kinds = (*STRIKES, *many, "freeze")
         while True:
-            for what in random.sample([*alone, *freezes, "freeze"], len(alone) + len(freezes) + 1):
+            for what in random.sample(kinds, len(kinds)):
                 await asyncio.sleep(random.uniform(1.0, 6.0))
-                which = random.sample(range(NODES), random.choice(freezes.get(what, (1, 2))))
+                which = random.sample(range(NODES), random.choice(many.get(what, (1, 2))))
+                # On a machine with much other work a server may be too slow to be struck.
                 async with self.fault(f"server: {what}"):
-                    if what in freezes:
-                        await self._freeze(which)
-                    for i in which if what in alone else ():
-                        await alone[what](i, what)
+                    with contextlib.suppress(RedisError, TimeoutError):
+                        await self._strike(what, which)
                 if self._barred:
                     await asyncio.sleep(HEAL)
                     await self._unbar()
+
+    async def _strike(self, what: str, which: list[int]) -> None:
+        if what not in STRIKES:
+            await self._freeze(which)
+        for i in which if what in STRIKES else ():
+            await STRIKES[what](self, i)
 
     async def _freeze(self, which: list[int]) -> None:
         try:
@@ -100,23 +105,30 @@ class Chaos:
             for i in which:
                 self.nodes.resume(i)
 
-    async def _restart(self, i: int, what: str) -> None:
+    async def restart(self, i: int, *, empty: bool = False) -> None:
+        """Kill a server and start it again, with its data or without."""
         self._bar(i)
         place = kept(self.nodes, i)
         self.nodes.kill(i)
-        if what == "restart without data":
+        if empty:
             shutil.rmtree(place)
         await asyncio.sleep(random.uniform(0.0, 2.0))
-        await self.nodes.restart(i)
+        for _ in range(PATIENCE):
+            with contextlib.suppress(ServerStartError):
+                await self.nodes.restart(i)
+                break
 
-    async def _flush(self, i: int, _: str) -> None:
+    async def flush(self, i: int) -> None:
+        """Let a server that goes on forget all."""
         self._bar(i)
         await asyncio.to_thread(ask, self.nodes.urls[i], "FLUSHALL")
 
-    async def _disconnect(self, i: int, _: str) -> None:
+    async def disconnect(self, i: int) -> None:
+        """Let a server end all connections."""
         await asyncio.to_thread(kill_connections, self.nodes.urls[i])
 
-    async def _forget(self, i: int, _: str) -> None:
+    async def forget_scripts(self, i: int) -> None:
+        """Let a server forget the scripts that it was sent."""
         await asyncio.to_thread(ask, self.nodes.urls[i], "SCRIPT FLUSH")
 
     def _bar(self, i: int) -> None:
@@ -191,6 +203,16 @@ class Chaos:
         self.nodes.start()
         for proxy in (proxy for proxies in self.proxies for proxy in proxies):
             await self._heal(proxy, barred=False)
+
+
+# What is done to one server after the other.
+STRIKES: Final[dict[str, Callable[[Chaos, int], Awaitable[None]]]] = {
+    "restart with data": Chaos.restart,
+    "restart without data": functools.partial(Chaos.restart, empty=True),
+    "flush": Chaos.flush,
+    "disconnect": Chaos.disconnect,
+    "forget scripts": Chaos.forget_scripts,
+}
 
 
 def _slow(**how: Any) -> Callable[[ChaosProxy], None]:

@@ -17,6 +17,7 @@ import os
 import random
 import sys
 import threading
+import traceback
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -64,7 +65,7 @@ class Worker:
     async def run(self) -> None:
         """Work until the input ends."""
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: self.write("stray", repr(context)))
+        loop.set_exception_handler(self._complain)
         end = loop.create_task(asyncio.to_thread(sys.stdin.read))
         async with self.fenced, self.plain:
             tasks = [
@@ -78,6 +79,10 @@ class Worker:
             _, late = await asyncio.wait(tasks, timeout=6 * WAIT)
             for task in late:
                 self.write("stray", f"does not end: {task!r}")
+
+    def _complain(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        told = "".join(traceback.format_exception(error)) if (error := context.get("exception")) else ""
+        self.write("stray", f"{context!r} {told}")
 
     def write(self, what: str, *facts: object) -> None:
         """Append a line, in one piece."""
