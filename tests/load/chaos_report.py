@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tests.faults.claims import RULES
 from tests.load.chaos_worker import PERMITS
-from tests.load.soak import FEWEST, LONG, SHORT, Tolerance, growing
+from tests.load.soak import FEWEST, LONG, PILES, SHORT, Tolerance, growing
 from tests.simulation.checks import Rule, check
 from tests.simulation.history import Claim, History
 
@@ -20,9 +20,11 @@ Result = dict[str, Any]
 WINDOW: Final = 60.0  # seconds of claims that are checked at once, …
 LONGEST: Final = 60.0  # … and from the question for a lock to the end of its claim, at most
 
+LONG_FROM: Final = 5  # minutes
+
 # What a long run shows as series, for each process.
 SERIES: Final = {"rss": "memory in MB", "fds": "descriptors", "tasks": "asyncio tasks", "sockets": "sockets"}
-TOLERANCES: Final = {"threads": Tolerance(0, 1), "sockets": Tolerance(0, 4)}
+TOLERANCES: Final = {"threads": Tolerance(0, 1), "sockets": Tolerance(0, 4), "object Answer": PILES}
 MB: Final = 1e6
 COLOURS: Final = 10  # of matplotlib's cycle
 
@@ -86,6 +88,7 @@ def judge(record: Path) -> Result:
             checker.add(claim_of(who, facts))
         elif what == "sample":
             at, found, counted = facts
+            first = first or at
             samples[str(who)].append({"minute": (at - first) / 60, **found})
             counts[str(who)].append(Counter(counted))
         elif what == "fault":
@@ -97,12 +100,9 @@ def judge(record: Path) -> Result:
     checker.check()
     length = 1 + max((minute for each in minutes.values() for minute in each), default=0)
     ours = {who: found for who, found in samples.items() if who != "proxies"}
-    long = length >= 2 * LONG_ENOUGH
+    tolerances = (SHORT if length < LONG_FROM else LONG) | TOLERANCES
     grew = {
-        who: growing(
-            [{k: v for k, v in one.items() if k != "minute"} for one in found],
-            (LONG if long else SHORT) | TOLERANCES,
-        )
+        who: growing([one | {"minute": 0.0} for one in found], tolerances)
         for who, found in ours.items()
         if len(found) >= FEWEST
     }
@@ -119,9 +119,6 @@ def judge(record: Path) -> Result:
         "growing": {who: found for who, found in grew.items() if found},
         "ok": not (checker.violations or stray or any(grew.values())),
     }
-
-
-LONG_ENOUGH: Final = 2  # minutes, twice: from then on the tolerances are those of a long run
 
 
 def lines(record: Path) -> Iterator[list[Any]]:

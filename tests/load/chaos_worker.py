@@ -72,9 +72,9 @@ class Worker:
                 loop.create_task(self._again(act)) for act, number in ACTS.items() for _ in range(number)
             ]
             while not end.done():
-                await asyncio.wait((end,), timeout=EVERY)
                 found = sample() | {"threads": threading.active_count(), "sockets": sockets()}
                 self.write("sample", self.now(), found, self._counts)
+                await asyncio.wait((end,), timeout=EVERY)
             self._over = True
             _, late = await asyncio.wait(tasks, timeout=6 * WAIT)
             for task in late:

@@ -60,7 +60,7 @@ async def test_seconds_of_chaos_are_clean(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(chaos, "GUESTS", ("pottery",))  # the other one needs an environment of its own
     record = tmp_path / "record"
     record.touch()
-    await chaos.run(12.0, record)
+    await chaos.run(15.0, record)
     result = judge(record)
     assert result["ok"], markdown(result)
     assert len(result["leases"]) == 11, result["leases"]
