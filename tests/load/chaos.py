@@ -152,7 +152,7 @@ class Chaos:
         ways: dict[str, Callable[[ChaosProxy], object]] = {
             "delay": _slow(delay=0.1),
             "jitter": _slow(jitter=0.3),
-            "small pieces": _slow(piece=lambda: 7),
+            "small pieces": _slow(piece=lambda: random.randrange(1, 400)),
             "requests stall": lambda proxy: proxy.requests.stall(),
             "replies stall": lambda proxy: proxy.replies.stall(),
             "both stall": ChaosProxy.stall,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -79,16 +81,18 @@ def judge(record: Path) -> Result:
     samples: defaultdict[str, list[dict[str, float]]] = defaultdict(list)
     counts: defaultdict[str, list[Counter[str]]] = defaultdict(list)
     environment: dict[str, Any] = {}
-    first = 0.0
+    first = latest = gap = 0.0
     for what, who, *facts in lines(record):
         if what == "claim":
             kind, since, *_ = facts
             first = first or since
             minutes[kind][int((since - first) // 60)] += 1
+            gap, latest = max(gap, since - (latest or since)), max(latest, since)
             checker.add(claim_of(who, facts))
         elif what == "sample":
             at, found, counted = facts
             first = first or at
+            gap = max(gap, at - (latest or at))
             samples[str(who)].append({"minute": (at - first) / 60, **found})
             counts[str(who)].append(Counter(counted))
         elif what == "fault":
@@ -109,6 +113,7 @@ def judge(record: Path) -> Result:
     return {
         "environment": environment,
         "minutes": length,
+        "gap": gap,
         "leases": {kind: [minutes[kind][i] for i in range(length)] for kind in sorted(minutes)},
         "counts": {who: dict(found[-1]) for who, found in counts.items()},
         "losses": _losses(samples, counts, length),
@@ -180,6 +185,7 @@ def markdown(result: Result) -> str:
     load = sorted(one["load"] for one in result["samples"].get("proxies", [])) or [0.0]
     rows = [
         f"{sum(leases.values()):,} leases, {faults.total()} faults in {result['minutes']} minutes",
+        f"longest time without a new lease: {result['gap']:.1f} s",
         f"violations: {len(result['violations'])}, undocumented errors: {len(result['stray'])}",
         f"load of the machine: median {median(load):.1f}, at most {load[-1]:.1f}; {result['environment']}",
         *result["violations"][:9],
@@ -209,13 +215,14 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 def draw(result: Result, folder: Path) -> None:
     """Draw the run; needs the dependency group `bench`."""
-    import matplotlib as mpl
+    import matplotlib as mpl  # type: ignore[import-not-found, unused-ignore]
 
-    from benchmarks.plots import STYLE, panels
+    # To mypy this is the folder of the same name.
+    from benchmarks.plots import STYLE, panels  # type: ignore[attr-defined]
 
     folder.mkdir(parents=True, exist_ok=True)
     minutes = [i + 0.5 for i in range(result["minutes"])]
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(STYLE | {"svg.fonttype": "none"}):  # letters as letters: half as large
         figure, grid = panels(3, 1, height=3.0, sharex=True)
         figure.set_size_inches(9, 9)
         leases, lost, marks = (line[0] for line in grid)
@@ -240,13 +247,14 @@ def draw(result: Result, folder: Path) -> None:
         marks.set_xlabel("minutes")
         for axes in (leases, lost):
             axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=7)
-        figure.savefig(folder / "long-run-leases.svg", metadata={"Date": None})
+        _save(figure, folder / "long-run-leases.svg")
 
         figure, grid = panels(2, 2, height=2.2, sharex=True)
         figure.set_size_inches(9, 4.5)
         for axes, (key, title) in zip(grid.flat, SERIES.items(), strict=True):
-            for who, found in sorted(result["samples"].items()):
-                thin = found[:: max(1, len(found) // 120)] if who != "proxies" else []
+            for who in sorted(result["samples"].keys() - {"proxies"}):
+                found = result["samples"][who]
+                thin = found[:: max(1, len(found) // 120)]
                 scale = MB if key == "rss" else 1
                 axes.plot([one["minute"] for one in thin], [one[key] / scale for one in thin], label=who)
             axes.set_title(title, fontsize=9)
@@ -254,4 +262,11 @@ def draw(result: Result, folder: Path) -> None:
         for axes in grid[-1]:
             axes.set_xlabel("minutes")
         grid[0][1].legend(title="process", loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=7)
-        figure.savefig(folder / "long-run-processes.svg", metadata={"Date": None})
+        _save(figure, folder / "long-run-processes.svg")
+
+
+def _save(figure: Any, path: Path) -> None:
+    """Write an SVG with one digit behind the point of a pixel: it is half as large."""
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None})
+    path.write_text(re.sub(r"(\b\d{2,}\.\d)\d+", r"\1", text.getvalue()))

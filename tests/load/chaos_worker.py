@@ -29,6 +29,7 @@ from tests.load.soak import sample
 TTL: Final = 3.0
 QUARANTINE: Final = 4.0  # seconds: longer than any ttl, those of the other libraries included
 NODE_TIMEOUT: Final = 0.2
+CONNECT_TIMEOUT: Final = 3.0  # on a busy machine a connection through a proxy takes its time
 WAIT: Final = 10.0  # seconds that a call waits for a lock at most
 PERMITS: Final = 3
 EVERY: Final = 10.0  # seconds between two samples
@@ -52,6 +53,7 @@ class Worker:
 
     def __init__(self, number: int, urls: list[str], record: str) -> None:
         options: dict[str, Any] = {"ttl": TTL, "restart_quarantine": QUARANTINE, "node_timeout": NODE_TIMEOUT}
+        options["connect_timeout"] = CONNECT_TIMEOUT
         options["holder"] = f"process {number}"
         self.fenced = LockManager(urls, **options)
         self.plain = LockManager(urls, fencing=False, **options)
@@ -73,6 +75,7 @@ class Worker:
             ]
             while not end.done():
                 found = sample() | {"threads": threading.active_count(), "sockets": sockets()}
+                found["blocks"] = sys.getallocatedblocks()
                 self.write("sample", self.now(), found, self._counts)
                 await asyncio.wait((end,), timeout=EVERY)
             self._over = True
@@ -90,7 +93,7 @@ class Worker:
 
     async def _again(self, act: Act) -> None:
         while not self._over:
-            await pause(0.2)
+            await pause(0.3)
             try:
                 await act(self)
             except LockLostError as error:
