@@ -111,6 +111,7 @@ class Recorder:
         self._world: World | None = None
         self._keys: dict[int, bytes] = {}  # the owner value at each node, by what was written down
         self._waits: dict[int, bool] = {}
+        self._voting: dict[int, bytes] = {}  # the incarnation record by which each node has voted last
 
     def _write(self, what: str, owner: bytes = FREE, *, at: float | None = None, **about: Any) -> None:
         assert self._world is not None
@@ -137,7 +138,8 @@ class Recorder:
 
         def executed(words: list[bytes], client: Any = None) -> bytes:
             about = KEY in lock_keys(words)
-            if about and not node.refusal:
+            # Any command, such as a greeting, may be the first one that finds the quarantine over.
+            if (about or self._waits[number]) and not node.refusal:
                 self._look(number, node)
             answer = execute(words, client)
             if about and not answer.startswith(b"-"):
@@ -183,10 +185,14 @@ class Recorder:
             _, expiry = node._server.data.get(KEY, (None, None))
             self._write("expire", before, at=self._when(node, expiry), node=number)
             self._keys[number] = FREE
-        found = parse_any(node.get(META) or b"")
+        record = node.get(META) or b""
+        found = parse_any(record)
         mine = found is not None and found.identity == "".join(node.identity).encode()
         ready = found.ready_ms / 1000 - EPOCH if found is not None else 0.0
-        waits = not mine or ready > node._server.clock.now()
+        # What is over stays so if the clock is set back after that: nodes and clients compare the record.
+        waits = not mine or (ready > node._server.clock.now() and record != self._voting.get(number))
+        if not waits:
+            self._voting[number] = record
         if waits != self._waits[number]:
             self._waits[number] = waits
             self._write("restart" if waits else "vouch", node=number, at=self._when(node, ready))
