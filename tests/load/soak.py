@@ -25,7 +25,18 @@ from random import Random
 from statistics import median
 from typing import Any, Final, NamedTuple
 
-from aioredlock_ng import LockManager
+from aioredlock_ng import Lease, LockManager
+from aioredlock_ng._acquire.attempt import Attempt
+from aioredlock_ng._core.command import Command
+from aioredlock_ng._core.quorum import Tally
+from aioredlock_ng._hold.holding import Holding
+from aioredlock_ng._kinds.primitive import Primitive
+from aioredlock_ng._local.handoff import HandoffWindow
+from aioredlock_ng._local.local_queue import NameQueue
+from aioredlock_ng._node.ledger import PendingRelease, _Unresolved
+from aioredlock_ng._node.link import Link
+from aioredlock_ng._round.round import Round
+from aioredlock_ng._session.session import Session
 from aioredlock_ng.testing import local_nodes
 from tests.faults.disturber import Disturber
 from tests.load.claims import Claims
@@ -53,14 +64,14 @@ LONG: Final = {
     "rss": Tolerance(0.10, 12 * MIB),
     "fds": Tolerance(0, 4),
     "tasks": Tolerance(0.10, 12),
-    "object Primitive": Tolerance(0.25, 256),
-    "object HandoffWindow": Tolerance(0.25, 256),
-    **{f"object {kind}": PILES for kind in ("_Unresolved", "PendingRelease", "Command", "Round", "Tally")},
+    f"object {Primitive.__name__}": Tolerance(0.25, 256),
+    f"object {HandoffWindow.__name__}": Tolerance(0.25, 256),
+    **{f"object {kind.__name__}": PILES for kind in (_Unresolved, PendingRelease, Command, Round, Tally)},
 }
 
 # … and of seconds: caches are being filled, and a node may be away at their end.
 SHORT: Final = {
-    "object NameEntry": Tolerance(0.25, 100),
+    f"object {NameQueue.__name__}": Tolerance(0.25, 100),
     "object": Tolerance(10.0, 20_000),
     **LONG,
     "rss": Tolerance(0, 64 * MIB),
@@ -207,7 +218,7 @@ async def _left_behind(idle: set[asyncio.Task[Any]], objects: Counter[str], fds:
     while True:
         gc.collect()
         now = own_objects()
-        kinds = [f"object {kind}" for kind in ("Session", "Holding", "Attempt", "Lease", "NameEntry", "Link")]
+        kinds = [f"object {kind.__name__}" for kind in (Session, Holding, Attempt, Lease, NameQueue, Link)]
         left: dict[str, float] = {
             kind: now[kind] - objects[kind] for kind in kinds if now[kind] > objects[kind]
         }
