@@ -171,6 +171,7 @@ async def log_in_by_resp3(connection: Connection) -> None:
 async def log_in(connection: Connection) -> None:
     """Do what redis-py does when connected, within bounds."""
     _bound(connection)
+    _expect_end(connection)
     reader = connection._reader  # noqa: SLF001
     try:
         await connection.on_connect()
@@ -196,6 +197,17 @@ def _bound(connection: Connection) -> None:
         return data
 
     reader.read = bounded  # type: ignore[method-assign]
+
+
+def _expect_end(connection: Connection) -> None:
+    """Take note of the error with which the connection ends, since redis-py does not always wait for its end.
+
+    A stream's protocol does so when it is finalized, but in a cycle its future may be finalized first.
+    """
+    writer = connection._writer  # noqa: SLF001
+    assert writer is not None, "connected"
+    closed: asyncio.Future[None] = writer._protocol._closed  # type: ignore[attr-defined]  # noqa: SLF001
+    closed.add_done_callback(lambda closed: closed.cancelled() or closed.exception())
 
 
 async def _expect_resp3(connection: Connection) -> None:

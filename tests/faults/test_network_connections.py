@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 import pytest
 
-from aioredlock_ng import ExtensionPolicy, NodeState, QuorumUnavailableError, Vote
+from aioredlock_ng import ExtensionPolicy, LockManager, NodeState, QuorumUnavailableError, Vote
 from aioredlock_ng.events import NodeChanged
 from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import PATIENCE, Recorder, all_up, no_key_left
@@ -105,6 +106,24 @@ async def test_two_nodes_of_five_cannot_be_reached(
         for i in BAD:
             await heal(proxies[i])
         await two.recovered()
+
+
+async def test_resets_at_the_beginning_are_not_left_to_the_loop(
+    shared_nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever of a connection's objects the collector finalizes first, the loop's handler is not called."""
+    monkeypatch.delattr(
+        asyncio.StreamReaderProtocol, "__del__"
+    )  # which is silent if it comes first
+    told = list[str]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(repr(context)))
+    async with proxied(shared_nodes.urls) as proxies:
+        for i in BAD:
+            await reject(proxies[i])
+        async with LockManager([proxy.url for proxy in proxies]) as manager, manager.lock("one"):
+            await eventually(lambda: all(proxies[i].accepted > FIRST_ATTEMPTS for i in BAD), what="resets")
+    gc.collect()
+    assert told == []
 
 
 @pytest.mark.parametrize("fate", ["drop", "reject with tcp reset"])
