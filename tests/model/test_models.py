@@ -14,6 +14,12 @@ from tests.servers import required
 VARIANTS = [(name, variant) for name, model in MODELS.items() for variant in model.variants]
 
 
+SHORT = ("Redlock", "Fence", "Semaphore")
+"""Models that every run goes through: they take seconds."""
+
+LONG = pytest.mark.campaign
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Return a folder for TLC; skips where it cannot run, and fails if ``REDLOCK_REQUIRE`` names ``tlc``."""
@@ -24,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in SHORT else LONG) for n in MODELS])
 def test_every_state_keeps_the_rules(name: str, folder: Path) -> None:
     """No invariant is violated in any state within the bounds, and each action is taken in some state."""
     found = run(name, folder=folder)
