@@ -653,3 +653,26 @@ async def test_a_term_is_not_taken_for_over_by_nodes_that_were_free_one_after_th
         assert (follower.told, asks.told) == ([None, leader], [leader])
         await cancelled(asks.task)
         await leadership.resign()
+
+
+async def test_two_readings_that_take_longer_than_a_ttl_do_not_end_a_term():
+    """A key that was set behind the first one may have ended before the second one (R32)."""
+    ttl, options = 1.0, {"ttl": 1.0, "node_timeout": 0.9}
+    nodes = [MemoryNode(latency=LATENCY) for _ in range(3)]
+    ours, theirs = ([node.wire() for node in nodes] for _ in range(2))
+    async with (
+        contextlib.aclosing(make(theirs, **options)) as observer,
+        contextlib.aclosing(make(ours, **options)) as candidate,
+        following(observer) as follower,
+    ):
+        async with candidate.election(NAME).campaign() as leadership:
+            await asyncio.sleep(SOON)
+            for wire in theirs:
+                wire.extra = 0.3 * ttl  # each way
+        await asyncio.sleep(10 * ttl)
+        leader = Leader(leadership.term, leadership.holder)
+        assert follower.told == [leader]
+        for wire in theirs:
+            wire.extra = 0
+        await asyncio.sleep(4 * ttl)
+        assert follower.told == [leader, None]
