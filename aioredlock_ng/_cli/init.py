@@ -36,7 +36,7 @@ have lost a lock that is still held.  Only you know that new nodes have lost no 
 
   - before the first use of fresh nodes, or of a new prefix;
   - with --force after a change of the list of nodes, when all clients have been stopped for the longest
-    ttl: until then a client refuses to work when its number of nodes differs from the one on the nodes.
+    ttl: until then a client refuses to work when its list differs from that of the clients before it.
 
 It first looks for locks on the nodes (SCAN), and for nodes that belong to a quorum of another size.  When it
 finds one, or cannot find out, it changes nothing.  It cannot see locks that the nodes have lost: if one is

@@ -32,7 +32,9 @@ COMPARE: Final = (
 _RUN_ID: Final = 40
 """Characters at the beginning of an identity that are the server's ``run_id``."""
 
-_LINE: Final = re.compile(rb"(\d+):(\S+) (\d+) (\d+) ([^\n]*)\n")
+_LINE: Final = re.compile(rb"(\d{1,17}):(\S{1,200}) (\d{1,17}) (\d{1,17}) ([^\n]*)\n")
+
+_PACE: Final = re.compile(rb"~(\d{1,9})")
 
 
 @final
@@ -61,9 +63,20 @@ def read_members(lines: bytes, now_ms: int, *, size: int) -> tuple[Member, ...]:
     )
 
 
+def pace(heartbeat_ms: float) -> bytes:
+    """Return what a client tells, as if it was a server, whose heartbeat is longer than usual."""
+    return b"~%.0f" % heartbeat_ms
+
+
+def pace_ms(identity: bytes) -> int:
+    """Return the heartbeat that a client has told in place of a server; 0 for a server."""
+    found = _PACE.fullmatch(identity)
+    return int(found[1]) if found else 0
+
+
 def server_of(member: Member) -> str:
     """Return a server in words: which one, since when, and which client says so."""
-    run_id = member.identity[:_RUN_ID].decode(errors="replace")
+    run_id = shown_label(member.identity[:_RUN_ID])
     label = shown_label(member.label)
     since = f"used since {moment(member.since_ms)}" if member.used else "not used so far"
     return f"the one with run_id {run_id} ({since}, says client {label})"

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from typing import Final, final
 
 from .fencing import FLOOR_AHEAD_MS, RAISE_AHEAD_MS, SHIFT
-from .members import NOT_USED, WAITS, Member, Membership, membership
+from .members import NOT_USED, WAITS, Member, Membership, membership, pace, pace_ms
 from .quarantine import (
     BY_INIT,
     BY_USE,
@@ -63,7 +63,7 @@ LATE: Final = 2
 a half in which a node does not write it again, and a half for the way."""
 
 MAX_SERVERS: Final = 16
-"""Servers of one name that are remembered; restarts and failovers make new ones."""
+"""Servers of one name that are remembered, of a list and of what others tell: restarts make new ones."""
 
 SEVERAL_SERVERS: Final = (
     "its name leads to different servers on successive connections; they do not know each other's locks, "
@@ -150,6 +150,8 @@ class QuorumView:
         self._replaced_at: dict[bytes, float] = {}
         """When another one was met in the place of a server."""
         self._heartbeat_ms = heartbeat * 1000
+        self._pace_ms = self._heartbeat_ms
+        """The longest heartbeat of those that clients have told of, and this one's."""
         self._now = 0.0
         """When a node was last heard or lost."""
         self._own: dict[bytes, tuple[int, float]] = {}
@@ -251,9 +253,11 @@ class QuorumView:
 
     def _pass(self, now: float) -> None:
         """Note what happened until now: what could vote then may have done so until a moment ago."""
-        # Unless this process stood still.
         if (now - self._now) * 1000 < ALIVE * self._heartbeat_ms:
             self._use(now)
+        else:  # this process stood still: others may have come first, as nodes will say when they answer
+            for view in self._views.values():
+                view.reached = False
         self._now = max(self._now, now)
 
     def _use(self, now: float) -> None:
@@ -271,7 +275,8 @@ class QuorumView:
         claim = view.claim
         if claim is not None and claim.how == BY_INIT and claim.born_ms > self._initialised_ms:
             self._initialised_ms = claim.born_ms
-            self._initialised_at = view.heard_at - (view.time_ms - claim.born_ms) / 1000
+            # Another node's clock, by which it was stated, may be ahead.
+            self._initialised_at = view.heard_at - max(0, view.time_ms - claim.born_ms) / 1000
         # It outlives the node that has told it.
         for member in members:
             seen_at, key = view.heard_at - member.age_ms / 1000, (member.identity, member.used)
@@ -299,7 +304,11 @@ class QuorumView:
         if not self.quarantine_ms or not self._views:
             return
         now = self._now
-        self._heard = {key: told for key, told in self._heard.items() if self._left(key[0], told[1]) > 0}
+        heard = {key: told for key, told in self._heard.items() if self._left(key[0], told[1]) > 0}
+        # Of too many the uses are kept, and what was told last.
+        kept = sorted(heard.items(), key=lambda one: (one[0][1], one[1][1]))[-MAX_SERVERS * self.size :]
+        self._heard = dict(kept)
+        self._pace_ms = max([self._heartbeat_ms, *(pace_ms(identity) for identity, _ in self._heard)])
         used = {one: use for one, use in self._own.items() if self._left(one, use[1]) > 0}
         # After an outage of all nodes, clients that used theirs come before those that never used any.
         self._successors |= self._own.keys() - used.keys()
@@ -308,6 +317,7 @@ class QuorumView:
         told = [
             member._replace(age_ms=max(0, round((now - seen_at) * 1000)))
             for member, seen_at in self._heard.values()
+            if not pace_ms(member.identity)
         ]
         told += [
             Member(one, since_ms, round((now - used_at) * 1000), self.label)
@@ -334,7 +344,7 @@ class QuorumView:
     @property
     def _alive_ms(self) -> int:
         """For how long a server counts as in use by a client that has told so."""
-        return math.ceil(ALIVE * self._heartbeat_ms)
+        return math.ceil(ALIVE * self._pace_ms)
 
     def _left(self, identity: bytes, used_at: float) -> float:
         """Return for how many seconds a lock may still be alive that has the vote of a server."""
@@ -344,7 +354,7 @@ class QuorumView:
         # A client may have used it since it told that.  Not if this client has met another one in its place:
         # then a client that uses it goes on telling so, or has been cut off at that very moment.
         if used_at > self._replaced_at.get(identity, -math.inf):
-            life_ms += LATE * self._heartbeat_ms
+            life_ms += LATE * self._pace_ms
         return max(0.0, used_at + life_ms / 1000 - self._now)
 
     @property
@@ -377,7 +387,7 @@ class QuorumView:
             view.identity
             for view in self._reached()
             if view.identity != UNKNOWN_IDENTITY
-            and (self._age_ms(view) >= self._alive_ms if at_once else view.met_at <= before)
+            and (self._age_ms(view) >= self._settles * 1000 if at_once else view.met_at <= before)
         ]
 
     @staticmethod
@@ -391,8 +401,8 @@ class QuorumView:
     @property
     def claimed(self) -> frozenset[bytes]:
         """The servers that this client uses: a majority of the list that may vote, or none."""
-        # A client of another size is none of this quorum (R12a).
-        if self.read_only or not self.quarantine_ms or self.belongs_elsewhere or self.members.disputed:
+        # A client that is refused uses none, as one of another size (R12a).
+        if self.read_only or not self.quarantine_ms or self.conflict:
             return frozenset()
         may_vote = frozenset(self._voting()) - self.members.others.keys()
         return may_vote if len(may_vote) >= majority(self.size) else frozenset()
@@ -402,8 +412,9 @@ class QuorumView:
 
         And the present time by the clock of the node that is told, or 0 if that is not known.
         """
-        if self.read_only or not self.quarantine_ms or self.belongs_elsewhere:
+        if self.read_only or not self.quarantine_ms:
             return b"", b"0"
+        self._pass(now)
         claimed = self.claimed
         lines = [
             (one, since_ms, 0 if one in claimed else max(0, round((now - used_at) * 1000)))
@@ -411,10 +422,12 @@ class QuorumView:
         ]
         # Those that may not vote are told as well, so that other clients notice.
         lines += [
-            (view.identity, WAITS if view.identity in self._successors else NOT_USED, 0)
+            (view.identity, WAITS if self._was_used(view.identity) else NOT_USED, 0)
             for view in self._reached()
             if view.identity not in claimed and view.identity != UNKNOWN_IDENTITY
         ]
+        if self._heartbeat_ms > HEARTBEAT * 1000:
+            lines.append((pace(self._heartbeat_ms), NOT_USED, 0))
         told, view = (b"%d:%b %d %d" % (self.size, *line) for line in sorted(lines)), self._views.get(node)
         at = 0 if view is None else max(0, view.time_ms + round((now - view.heard_at) * 1000))
         return b" ".join(told), b"%d" % at

@@ -200,6 +200,7 @@ class Greeting:
         """Build the next greeting: the first ones read, later ones write (R12a)."""
         view = self._view
         self._restart_sent, self._sent_read_only, self._taken_from = b"", False, ""
+        told = view.told(self, now)
         self._told = view.claimed
         size, quarantine = b"%d" % view.size, b"%d" % view.quarantine_ms
         # Take the node back from a younger quorum.
@@ -212,14 +213,14 @@ class Greeting:
         # Too few nodes have been read to write anything, or the manager only reads.
         if not view.may_write:
             self._sent_read_only = True
-            return self.read_only(nonce, view.told(self, now))
+            return self.read_only(nonce, told)
         # The usual one: it writes the record only if that is missing or outdated.
         self._restart_sent = self._restart_of
         lift, _ = view.lift(self, now) or (0, 0.0)
         restart = (self._restart_of, b"%d" % self._restart_floor)
         claim = bytes(view.claim())  # decides what follows, at a first use
         record = (claim, b"%d" % lift, b"%d" % view.dated_back_ms(self))
-        args = (nonce, size, quarantine, *restart, *record, *view.told(self, now), view.label)
+        args = (nonce, size, quarantine, *restart, *record, *told, view.label)
         return self._built(_scripts.GREET, args)
 
     def read_only(self, nonce: bytes, told: tuple[bytes, bytes] = (b"", b"0")) -> Command:

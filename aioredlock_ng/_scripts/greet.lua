@@ -9,7 +9,7 @@
 -- ARGV[6]  the claim to write where there is no incarnation record
 -- ARGV[7]  the floor to which this one is lifted, as far as this node's clock allows, or 0
 -- ARGV[8]  0; or, at the first use of a quorum, for how long in ms all its nodes are known to remember (R12b)
--- ARGV[9]  the servers that the client uses, for each its identity, since when and how long ago in ms, or empty
+-- ARGV[9]  the servers that the client uses, for each the number of nodes and its identity, since when, how long ago in ms; or empty
 -- ARGV[10] when the client says so, in ms by this node's clock as far as the client knows it, or 0
 -- ARGV[11] the client's label
 -- ARGV[12] the id of this request, with which the answer begins (R15)

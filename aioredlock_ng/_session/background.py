@@ -342,7 +342,7 @@ def _unfit(nodes: Sequence[Node]) -> str | None:
 
 
 def _other_quorum(nodes: Sequence[Node]) -> str | None:
-    """Return a message about a node that belongs to a quorum of another size (A4)."""
+    """Return a message about a node that belongs to another quorum (A4, R12a, R12c)."""
     for node in nodes:
         if conflict := node.status.conflict:
             return f"node {node.name}: {conflict}; {COMPARE}"

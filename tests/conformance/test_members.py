@@ -11,6 +11,9 @@ from tests.conformance.stage import MEMBERS, Stage
 
 TOLERANCE_MS: Final = 500
 
+MOST: Final = 32
+"""Servers that a node keeps."""
+
 
 @pytest.fixture(autouse=True)
 def no_members(stage: Stage) -> None:
@@ -55,3 +58,25 @@ async def test_an_init_forgets_since_when_servers_have_been_used(stage: Stage) -
     await _told(stage, b"3:a 5 0")
     await stage.init(3, 60_000)
     assert await _told(stage, b"3:b 7 0") == {(b"b", True): Member(b"b", 7, pytest.approx(0, abs=500), b"us")}
+
+
+async def test_a_node_keeps_so_many_servers_and_those_in_use_first(stage: Stage) -> None:
+    """Restarts make new ones, and whoever may write to the key can write anything there."""
+    now_ms = await stage.now_ms()
+    planted = b"".join(b"3:used%d 5 %d them\n" % (number, now_ms - 1000) for number in range(100))
+    stage.put(MEMBERS, b"no line\n" + b"x" * 300 + b"\n" + planted)
+    found = await _told(stage, b"3:a %d 0" % NOT_USED)
+    assert len(found) == MOST
+    assert (b"a", False) in found
+    found = await _told(stage, b"3:b 7 0")
+    assert len(found) == MOST
+    assert (b"b", True) in found
+    assert (b"a", False) not in found
+
+
+async def test_a_value_that_is_too_long_is_read_in_part(stage: Stage) -> None:
+    """And soon, whatever it holds."""
+    stage.put(MEMBERS, b"1 " * 500_000)
+    assert set(await _told(stage, b"3:a 5 0")) == {(b"a", True)}
+    stage.put(MEMBERS, b"x" * 5_000_000)
+    assert set(await _told(stage, b"3:a 5 0")) == {(b"a", True)}

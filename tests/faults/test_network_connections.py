@@ -112,9 +112,7 @@ async def test_resets_at_the_beginning_are_not_left_to_the_loop(
     shared_nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever of a connection's objects the collector finalizes first, the loop's handler is not called."""
-    monkeypatch.delattr(
-        asyncio.StreamReaderProtocol, "__del__"
-    )  # which is silent if it comes first
+    monkeypatch.delattr(asyncio.StreamReaderProtocol, "__del__")  # which is silent if it comes first
     told = list[str]()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(repr(context)))
     async with proxied(shared_nodes.urls) as proxies:

@@ -310,7 +310,7 @@ async def test_a_diagnosis_names_the_server_that_the_list_lacks(list_: str) -> N
     a, b, x, y = _servers(4)
     async with using((a, b, x), label="first") as ours:
         await use(ours)
-        await asyncio.sleep(SETTLED)  # else y may be the one that x was a moment ago
+        await asyncio.sleep(2 * SETTLED)  # else y may be the one that x was a moment ago
         async with using((a, b, x if list_ == "first" else y)) as doctor:
             findings = [one for one in await doctor.diagnose() if one.check == "identity"]
             wrong = [one.message for one in findings if one.level == "error"]
@@ -333,6 +333,46 @@ async def test_a_reader_takes_a_restarted_server_for_no_other(after: float) -> N
             assert (overview.unavailable_for, overview.up, overview.disagreement) == (0, 2, ())
             assert [one for one in await reader.diagnose() if one.level == "error"] == []
             await reader.init()
+
+
+@pytest.mark.parametrize("after", [4.0, 5.5, 8.0])
+async def test_a_reader_takes_a_server_that_was_replaced_for_no_other(after: float) -> None:
+    """A client that has not noticed so far that it lost the old one still tells of it."""
+    a, b, x, y = _servers(4)
+    wires = [node.wire() for node in (a, b, x)]
+    async with using(wires) as ours:
+        await use(ours)
+        await asyncio.sleep(SETTLED)
+        wires[2].cut()
+        y.restart()
+        async with using((a, b, y), label="fresh") as fresh:
+            await use(fresh)
+        await asyncio.sleep(after)
+        async with using((a, b, y), label="reader") as reader:
+            overview = await look(reader)
+            assert (overview.unavailable_for, overview.disagreement) == (0, ())
+            assert [one for one in await reader.diagnose() if one.level == "error"] == []
+        wires[2].mend()
+
+
+@pytest.mark.parametrize("slow", [1.0, 3.0])
+async def test_clients_may_have_different_timeouts(slow: float) -> None:
+    """A host is replaced at once: the client with the longer timeout tells of the old one for longer."""
+    a, b, x, y = _servers(4)
+    wires = [node.wire() for node in (a, b, x)]
+    options = {"restart_quarantine": LONG, "ttl": LONG}
+    async with (
+        contextlib.aclosing(make(wires, node_timeout=slow, **options)) as ours,
+        contextlib.aclosing(make((a, b, y), node_timeout=0.5, **options)) as fresh,
+    ):
+        await use(ours)
+        await asyncio.sleep(SETTLED)
+        wires[2].cut()
+        y.restart()
+        for _ in range(200):
+            await use(fresh, "b")
+            await asyncio.sleep(0.2)
+        wires[2].mend()
 
 
 @dataclass

@@ -1,7 +1,8 @@
 -- The servers that clients use as the nodes of one quorum (R12c): a line for each, with the number of nodes and its identity,
 -- since when it has been used, when a client last used it, both in ms by this node's clock, and that client's label.  A server
 -- that is told as not used has a line of its own: that does not prolong the line of one that was.
-local MOST, EACH, WAITS = 32, 250, 10 ^ 15 - 1  -- lines, ms for which a line is not written again, and see `members.WAITS`
+local MOST, LONGEST = 32, 2 ^ 14  -- lines, and their bytes in all
+local EACH, WAITS = 250, 10 ^ 15 - 1  -- ms for which a line is not written again, and see `members.WAITS`
 local function line_of(identity, since)
   return since < WAITS and identity or identity .. ' -'
 end
@@ -10,15 +11,18 @@ end
 -- ms after the last use.  Returns the lines.
 local function members(key, told, at, label, ms, life)
   local stored = redis.pcall('GET', key)
+  stored = type(stored) == 'string' and string.sub(stored, 1, LONGEST) or ''
   local lines, known, count, changed = {}, {}, 0, false
-  for identity, since, seen, by in string.gmatch(type(stored) == 'string' and stored or '', '(%S+) (%d+) (%d+) ([^\n]*)\n') do
-    if tonumber(seen) > ms then  -- the clock went back
+  for text in string.gmatch(stored, '[^\n]+') do
+    local identity, since, seen, by = string.match(text, '^(%S+) (%d+) (%d+) (.*)$')
+    seen = tonumber(seen or -life)
+    if seen > ms then  -- the clock went back
       changed = true
     end
-    if tonumber(seen) + life > ms then
+    if seen + life > ms and count < MOST then
       count = count + 1
       since = tonumber(since)
-      lines[count] = {identity, since, math.min(tonumber(seen), ms), by}
+      lines[count] = {identity, since, math.min(seen, ms), by}
       known[line_of(identity, since)] = count
     end
   end
@@ -29,10 +33,13 @@ local function members(key, told, at, label, ms, life)
     local line = lines[known[id]]
     if not line then
       local place = count + 1
-      if count == MOST then  -- in the place of the one that was told of least lately
+      if count == MOST then  -- in the place of one that is not used, or of the one that was told of least lately
         place = 1
         for i, other in ipairs(lines) do
-          place = other[3] < lines[place][3] and i or place
+          local used, most = other[2] < WAITS, lines[place][2] < WAITS
+          if used == most and other[3] < lines[place][3] or most and not used then
+            place = i
+          end
         end
       end
       if lines[place] then

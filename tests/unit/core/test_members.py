@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioredlock_ng._core.members import Member, Membership, membership, read_members
+from aioredlock_ng._core.members import WAITS, Member, Membership, membership, read_members, server_of
 from aioredlock_ng._core.quorum import majority
 
 ALIVE_MS = 3_000
@@ -87,6 +87,15 @@ def test_a_server_that_was_restarted_waits_for_a_node_that_may_know_of_another()
     assert found == Membership()
 
 
+def test_of_servers_that_wait_each_client_puts_its_own_first() -> None:
+    """Another client's may be in a list that is used no more (R12c)."""
+    told = [Member(letter, WAITS, 0, b"them") for letter in (b"a", b"b", b"x")]
+    found = membership(
+        [b"a", b"b", b"y"], [b"a", b"b", b"y"], told, [b"a", b"b", b"y"], size=3, quorum=2, alive_ms=ALIVE_MS
+    )
+    assert found.others == {}
+
+
 def test_a_first_use_is_possible_with_nodes_that_are_not_reached() -> None:
     """No client has used any server: there is nothing that they may be used beside."""
     assert judged(b"abx", voting=b"ab") == Membership()
@@ -115,7 +124,13 @@ def test_whatever_the_lists_two_majorities_meet(lists: list[set[str]], order: li
 def test_lines_that_are_none_are_left_out() -> None:
     """Another program may have written there; and clients of another size are not of this quorum."""
     lines = b"3:one 5 900 us: a label\nnonsense\n3:two x 3 them\n5:four 1 2 them\n3:three 7 2000 \n"
+    lines += b"3:five %b 3 them\n" % (b"9" * 5000)
     assert read_members(lines, 1000, size=3) == (
         Member(b"one", 5, 100, b"us: a label"),
         Member(b"three", 7, 0, b""),
     )
+
+
+def test_an_identity_is_shown_without_control_characters() -> None:
+    """Whoever may write there must not write to a terminal."""
+    assert server_of(Member(b"\x1b[31m\x07", 1, 0, b"them")).startswith(r"the one with run_id \x1b[31m\x07 (")

@@ -20,7 +20,7 @@ from aioredlock_ng._core.quarantine import (
     parse,
     wait_ms,
 )
-from aioredlock_ng._core.quorum_view import CATCHING_UP_MS, LONGEST_CLOSED_MS, QuorumView
+from aioredlock_ng._core.quorum_view import CATCHING_UP_MS, LONGEST_CLOSED_MS, MAX_SERVERS, QuorumView
 
 QUARANTINE_MS = 60_000
 WAIT = wait_ms(QUARANTINE_MS) / 1000
@@ -288,7 +288,7 @@ def answers(view: QuorumView, node: bytes, moment: float, *members: Member) -> N
 
 def test_a_client_uses_no_server_before_a_majority_has_answered() -> None:
     """It has acquired no lock, and may not know so far of the servers that others use (R12c)."""
-    view = QuorumView(b"{meta}", 5, QUARANTINE_MS, heartbeat=1.0)
+    view = QuorumView(b"{meta}", 5, QUARANTINE_MS, heartbeat=0.5)
     told = []
     for node in (b"a", b"b", b"c"):
         answers(view, node, 1.0)
@@ -309,10 +309,9 @@ def test_a_client_tells_of_a_server_that_it_has_lost_for_as_long_as_a_lock_can_l
         moment = tenth / 10
         answers(view, b"a", moment)
         used = b"%d %d" % (since, round(moment * 1000) - 1500)
-        not_used = b"3:a %d 0" % NOT_USED
+        waits = b"3:a %d 0" % WAITS
         lost = moment - 1.5 >= 6.07 + 2 * 0.5
-        earlier = b"3:a %d 0" % WAITS
-        expected = earlier if lost else b" ".join((b"3:a " + used, not_used, b"3:b " + used))
+        expected = waits if lost else b" ".join((b"3:a " + used, waits, b"3:b " + used))
         assert view.told(b"a", moment) == (expected, b"%d" % (NOW_MS + round(moment * 1000)))
     answers(view, b"b", 10.0)
     assert view.told(b"a", 10.0)[0] == b"3:a %d 0 3:b %d 0" % (NOW_MS + 9500, NOW_MS + 10_000)
@@ -326,6 +325,112 @@ def test_a_process_that_stood_still_has_used_nothing_meanwhile() -> None:
         for node in (b"a", b"b", b"x"):
             answers(view, node, moment, *((y,) if moment == 100.0 and node != b"x" else ()))
     assert set(view.members.others) == {b"x"}
+
+
+def test_a_process_that_stood_still_uses_nothing_until_nodes_answer() -> None:
+    """It says how long ago it did so, also where one node answers before the others do (R12c)."""
+    view = QuorumView(b"{meta}", 3, 6000)
+    for node in (b"a", b"b", b"x"):
+        answers(view, node, 1.0)
+    since = NOW_MS + 1000
+    assert view.told(b"a", 3.9)[0] == b"3:a %d 0 3:b %d 0 3:x %d 0" % (since, since, since)
+    earlier = b"3:a %d 3100 3:b %d 3100 3:x %d 3100" % (since, since, since)
+    assert view.told(b"a", 7.0)[0] == earlier
+    answers(view, b"b", 7.0)
+    assert view.told(b"a", 7.0)[0] == b"3:a %d 3100 3:b %d 3100 3:b %d 0 3:x %d 3100" % (
+        since, since, WAITS, since
+    )  # fmt: skip
+    y = Member(b"y", NOW_MS + 5000, 0, b"them")
+    answers(view, b"a", 12.0, y)
+    answers(view, b"b", 12.0, y)
+    answers(view, b"x", 12.0)
+    assert set(view.members.others) == {b"x"}
+
+
+def test_a_client_with_a_lost_stray_node_tells_what_it_uses() -> None:
+    """It takes locks with the other nodes; whose that node was matters for what it writes (R12a, R12c)."""
+    view = QuorumView(b"{meta}", 3, QUARANTINE_MS)
+    for node in (b"a", b"b"):
+        answers(view, node, 1.0)
+    stray = stored(1, identity=b"x", age_ms=0)
+    view.hear(b"x", stray, heard_at=1.0, time_ms=NOW_MS + 1000, identity=b"x")
+    view.lose(b"x", 1.5)
+    assert not view.conflict
+    since = NOW_MS + 1000
+    assert view.told(b"a", 2.0)[0] == b"3:a %d 0 3:b %d 0" % (since, since)
+
+
+def test_the_longest_heartbeat_of_all_clients_counts() -> None:
+    """With a longer `node_timeout` a client tells more seldom, and misses a server later (R12c)."""
+    slow = QuorumView(b"{meta}", 3, QUARANTINE_MS, heartbeat=2.0)
+    for node in (b"a", b"b", b"x"):
+        answers(slow, node, 0.5)
+    told = slow.told(b"a", 0.5)[0].replace(b"3:x", b"3:z")
+    members = [
+        Member(identity[2:], int(since), int(age), b"them")
+        for identity, since, age in (line.split(b" ") for line in _triples(told))
+    ]
+    for age_ms, disputed in ((11_900, True), (12_100, False)):
+        view = QuorumView(b"{meta}", 3, QUARANTINE_MS)
+        for moment in range(1, 30):
+            for node in (b"a", b"b", b"x"):
+                known = [member._replace(age_ms=age_ms) for member in members] if moment == 29 else []
+                answers(view, node, float(moment), *known)
+        assert view.members.disputed is disputed
+
+
+def _triples(told: bytes) -> list[bytes]:
+    words = told.split(b" ")
+    return [b" ".join(words[i : i + 3]) for i in range(0, len(words), 3)]
+
+
+def test_a_client_remembers_no_more_servers_than_it_can_judge() -> None:
+    """A server that is restarted over and over has another identity each time (R12c)."""
+    view = QuorumView(b"{meta}", 3, QUARANTINE_MS)
+    used = Member(b"y", NOW_MS, 5000, b"them")
+    for moment in range(1, 101):
+        waits = Member(b"restarted %d" % moment, WAITS, 0, b"them")
+        for node in (b"a", b"b", b"x"):
+            answers(view, node, moment / 10, *((used,) if moment == 1 else ()), waits)
+    assert len(view._heard) <= MAX_SERVERS * 3
+    assert (b"y", True) in view._heard
+    assert (b"restarted 100", False) in view._heard
+
+
+def test_an_init_by_a_clock_that_is_ahead_forgets_nothing_of_later() -> None:
+    """The claim is one node's, and it is read on another one (R12c)."""
+    view = QuorumView(b"{meta}", 3, QUARANTINE_MS)
+    x = Member(b"x", NOW_MS, 0, b"them")
+    for node in (b"a", b"b", b"y"):
+        record = stored(3, age_ms=-8000, how=BY_INIT, identity=node)
+        view.hear(node, record, heard_at=9.0, time_ms=NOW_MS, identity=node)
+    for node in (b"a", b"b"):
+        record = stored(3, age_ms=-8000, how=BY_INIT, identity=node)
+        view.hear(node, record, heard_at=9.5, time_ms=NOW_MS + 500, identity=node, members=(x,))
+    assert (b"x", True) in view._heard
+
+
+@pytest.mark.parametrize(("moment", "told"), [(5.0, False), (8.0, True)])
+def test_the_list_that_came_first_reports_others_when_they_stay(moment: float, told: bool) -> None:
+    """Another client may have met a server that was restarted a moment before this one did (R12c)."""
+    view = QuorumView(b"{meta}", 3, QUARANTINE_MS)
+    y = Member(b"y", NOT_USED, 0, b"them")
+    for half in range(2, round(2 * moment)):
+        for node in (b"a", b"b", b"x"):
+            answers(view, node, half / 2, *((y,) if half > 2 else ()))
+    assert (view.members.strangers != ()) is told
+    assert not view.members.disputed
+
+
+@pytest.mark.parametrize(("quarantine_ms", "refused"), [(5900, False), (6000, True)])
+def test_a_short_quarantine_refuses_no_list(quarantine_ms: int, refused: bool) -> None:
+    """It may end while the last words about a server that has gone are on their way (R12c)."""
+    view = QuorumView(b"{meta}", 3, quarantine_ms)
+    x = Member(b"x", NOW_MS - 9000, 0, b"them")
+    for node in (b"a", b"b", b"y"):
+        answers(view, node, 1.0, x)
+    assert set(view.members.others) == {b"y"}
+    assert view.members.disputed is refused
 
 
 def test_a_node_that_has_lost_its_memory_may_be_used_beside_another_server() -> None:
