@@ -85,6 +85,7 @@ class _NodeView:
     incarnation: Incarnation | None
     written: bool
     """Whether it is of our format, so that it can be compared and replaced."""
+    asked_at: float
     heard_at: float
     time_ms: int
     remembers_ms: int = 0
@@ -153,7 +154,9 @@ class QuorumView:
         self._pace_ms = self._heartbeat_ms
         """The longest heartbeat of those that clients have told of, and this one's."""
         self._now = 0.0
-        """When a node was last heard or lost."""
+        """When a node was last asked, heard or lost."""
+        self._woke_at = -math.inf
+        """When this process went on after it had stood still."""
         self._own: dict[bytes, tuple[int, float]] = {}
         """The servers that this client uses: since when, and when it did so last, by its own clock."""
         self._heard: dict[tuple[bytes, bool], tuple[Member, float]] = {}
@@ -190,15 +193,16 @@ class QuorumView:
         *,
         heard_at: float,
         time_ms: int,
+        asked_at: float = math.inf,
         remembers_ms: int = 0,
         identity: bytes = UNKNOWN_IDENTITY,
         members: tuple[Member, ...] = (),
     ) -> None:
         """Take note of the incarnation record that a node answered with; empty where it has none."""
-        self._pass(heard_at)
+        self.pass_time(heard_at)
         incarnation, before = parse(stored), self._views.get(node)
         found = incarnation or parse_any(stored)
-        view = _NodeView(found, incarnation is not None, heard_at, time_ms, remembers_ms, identity)
+        view = _NodeView(found, incarnation is not None, asked_at, heard_at, time_ms, remembers_ms, identity)
         self._note_members(view, before, members)
         if stored:
             self._dated_back_ms.pop(node, None)
@@ -224,7 +228,7 @@ class QuorumView:
     def lose(self, node: object, now: float) -> None:
         """Take note that a node cannot be reached any more."""
         if node in self._views:
-            self._pass(now)
+            self.pass_time(now)
             self._views[node].reached = False
             self._dated_back_ms.pop(node, None)
             self._reassess()
@@ -251,13 +255,12 @@ class QuorumView:
             longest_ms = max(self.quarantine_ms, view.incarnation.quarantine_ms)
             view.closed_until = max(view.closed_until, view.heard_at + wait_ms(longest_ms) / 1000)
 
-    def _pass(self, now: float) -> None:
+    def pass_time(self, now: float) -> None:
         """Note what happened until now: what could vote then may have done so until a moment ago."""
-        if (now - self._now) * 1000 < ALIVE * self._heartbeat_ms:
+        if (now - self._now) * 1000 < LATE * self._heartbeat_ms:
             self._use(now)
-        else:  # this process stood still: others may have come first, as nodes will say when they answer
-            for view in self._views.values():
-                view.reached = False
+        else:  # this process stood still: others may have come first, as nodes will say that are asked now
+            self._woke_at = now
         self._now = max(self._now, now)
 
     def _use(self, now: float) -> None:
@@ -308,7 +311,8 @@ class QuorumView:
         # Of too many the uses are kept, and what was told last.
         kept = sorted(heard.items(), key=lambda one: (one[0][1], one[1][1]))[-MAX_SERVERS * self.size :]
         self._heard = dict(kept)
-        self._pace_ms = max([self._heartbeat_ms, *(pace_ms(identity) for identity, _ in self._heard)])
+        paces = [self._heartbeat_ms, *(pace_ms(identity) for identity, _ in self._heard)]
+        self._pace_ms = min(max(paces), self.quarantine_ms)  # a `node_timeout` is shorter than that
         used = {one: use for one, use in self._own.items() if self._left(one, use[1]) > 0}
         # After an outage of all nodes, clients that used theirs come before those that never used any.
         self._successors |= self._own.keys() - used.keys()
@@ -333,7 +337,7 @@ class QuorumView:
             alive_ms=self._alive_ms,
         )
         # A shorter quarantine may end while the last words about a server that has gone are on their way.
-        disputed = found.disputed and self.quarantine_ms >= 2 * self._alive_ms
+        disputed = found.disputed and self.quarantine_ms >= 2 * ALIVE * self._heartbeat_ms
         # Only those that stay: a server that was restarted is known to another client a moment earlier.
         strange = {one.identity: self._strange_since.get(one.identity, now) for one in found.strangers}
         self._strange_since, before = strange, now - self._settles
@@ -344,7 +348,9 @@ class QuorumView:
     @property
     def _alive_ms(self) -> int:
         """For how long a server counts as in use by a client that has told so."""
-        return math.ceil(ALIVE * self._pace_ms)
+        # Others with a long heartbeat cannot keep all lists from being refused.
+        pace = max(self._heartbeat_ms, min(self._pace_ms, self.quarantine_ms / (2 * ALIVE)))
+        return round(ALIVE * pace)
 
     def _left(self, identity: bytes, used_at: float) -> float:
         """Return for how many seconds a lock may still be alive that has the vote of a server."""
@@ -362,12 +368,13 @@ class QuorumView:
         """Seconds after which a server that others use cannot be the one that was in this place before."""
         return 2 * self._alive_ms / 1000
 
-    def _voting(self) -> list[bytes]:
-        """Return the servers that vote by their records."""
+    def _voting(self, *, since: float = -math.inf) -> list[bytes]:
+        """Return the servers that vote by their records, as they answered what they were asked since then."""
         return [
             view.identity
             for view in self._reached()
-            if view.incarnation is not None
+            if view.asked_at >= since
+            and view.incarnation is not None
             and self._agree(view)
             and view.incarnation.ready_ms <= view.time_ms
             and view.identity == view.incarnation.identity != UNKNOWN_IDENTITY
@@ -404,7 +411,7 @@ class QuorumView:
         # A client that is refused uses none, as one of another size (R12a).
         if self.read_only or not self.quarantine_ms or self.conflict:
             return frozenset()
-        may_vote = frozenset(self._voting()) - self.members.others.keys()
+        may_vote = frozenset(self._voting(since=self._woke_at)) - self.members.others.keys()
         return may_vote if len(may_vote) >= majority(self.size) else frozenset()
 
     def told(self, node: object, now: float) -> tuple[bytes, bytes]:
@@ -414,7 +421,6 @@ class QuorumView:
         """
         if self.read_only or not self.quarantine_ms:
             return b"", b"0"
-        self._pass(now)
         claimed = self.claimed
         lines = [
             (one, since_ms, 0 if one in claimed else max(0, round((now - used_at) * 1000)))
@@ -424,7 +430,9 @@ class QuorumView:
         lines += [
             (view.identity, WAITS if self._was_used(view.identity) else NOT_USED, 0)
             for view in self._reached()
-            if view.identity not in claimed and view.identity != UNKNOWN_IDENTITY
+            if view.asked_at >= self._woke_at
+            and view.identity not in claimed
+            and view.identity != UNKNOWN_IDENTITY
         ]
         if self._heartbeat_ms > HEARTBEAT * 1000:
             lines.append((pace(self._heartbeat_ms), NOT_USED, 0))
@@ -508,7 +516,8 @@ class QuorumView:
         """Return the claim for a node without record: when the quorum was born, and by which client."""
         if self._claim is None:
             reached = list(self._reached())
-            born_ms = max((view.time_ms for view in reached), default=0)
+            assert reached, "only a client that may write claims"
+            born_ms = max(view.time_ms for view in reached)
             self._claim = Claim(born_ms=born_ms, how=BY_USE, label=self.label)
             # One node alone may have the place of one that has voted.
             if len(reached) == self.size > 1:

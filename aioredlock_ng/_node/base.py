@@ -124,7 +124,7 @@ class BaseNode(Node):
         """Take the answer to a greeting: it decides the vote, and the clock watch needs its time."""
         assert self._greeting is not None, "only a node with an incarnation record greets"
         heard_at = self.env.clock.now()
-        greeted = self._greeting.take(reply, heard_at)
+        greeted = self._greeting.take(reply, asked_at, heard_at)
         # An answer, and no silence.
         if greeted is not None:
             if greeted.taken_from:

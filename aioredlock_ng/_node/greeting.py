@@ -200,6 +200,7 @@ class Greeting:
         """Build the next greeting: the first ones read, later ones write (R12a)."""
         view = self._view
         self._restart_sent, self._sent_read_only, self._taken_from = b"", False, ""
+        view.pass_time(now)
         told = view.told(self, now)
         self._told = view.claimed
         size, quarantine = b"%d" % view.size, b"%d" % view.quarantine_ms
@@ -252,7 +253,7 @@ class Greeting:
 
     # -- the answer ----------------------------------------------------------------------------
 
-    def take(self, reply: Reply, heard_at: float) -> Greeted | None:
+    def take(self, reply: Reply, asked_at: float, heard_at: float) -> Greeted | None:
         """Take the answer to a greeting; None for silence or an error."""
         self.heard = True
         # No vote until a greeting is answered: what the node remembers is unknown.
@@ -283,6 +284,7 @@ class Greeting:
         self._view.hear(
             self,
             incarnation,
+            asked_at=asked_at,
             heard_at=heard_at,
             time_ms=time_us // 1000,
             remembers_ms=remembers_ms,

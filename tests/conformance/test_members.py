@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 
 from aioredlock_ng._core.members import NOT_USED, Member, read_members
+from aioredlock_ng._core.quarantine import wait_ms
 from tests.conformance.stage import MEMBERS, Stage
 
 TOLERANCE_MS: Final = 500
@@ -72,6 +73,18 @@ async def test_a_node_keeps_so_many_servers_and_those_in_use_first(stage: Stage)
     assert len(found) == MOST
     assert (b"b", True) in found
     assert (b"a", False) not in found
+
+
+async def test_a_server_is_kept_for_longer_where_a_client_tells_seldom(stage: Stage) -> None:
+    """A client may have used it for two of its heartbeats since it told so; that one is kept in any case."""
+    life_ms = wait_ms(60_000) + 5000
+    await _told(stage, b"3:a 5 %d" % (life_ms + 7000))
+    assert await _told(stage, b"") == {}
+    await _told(stage, b"3:a 5 %d 3:~4000 %d 0" % (life_ms + 7000, NOT_USED))
+    assert (b"a", True) in await _told(stage, b"")
+    for number in range(MOST + 5):
+        found = await _told(stage, b"3:b%d %d 0" % (number, NOT_USED))
+    assert {(b"a", True), (b"~4000", False)} <= found.keys()
 
 
 async def test_a_value_that_is_too_long_is_read_in_part(stage: Stage) -> None:

@@ -3,6 +3,10 @@
 -- that is told as not used has a line of its own: that does not prolong the line of one that was.
 local MOST, LONGEST = 32, 2 ^ 14  -- lines, and their bytes in all
 local EACH, WAITS = 250, 10 ^ 15 - 1  -- ms for which a line is not written again, and see `members.WAITS`
+-- Whether a line tells of a server that is not used; a client's heartbeat is none (see `members.pace`).
+local function spare(line)
+  return line[2] >= WAITS and not string.find(line[1], ':~', 1, true)
+end
 local function line_of(identity, since)
   return since < WAITS and identity or identity .. ' -'
 end
@@ -12,7 +16,11 @@ end
 local function members(key, told, at, label, ms, life)
   local stored = redis.pcall('GET', key)
   stored = type(stored) == 'string' and string.sub(stored, 1, LONGEST) or ''
-  local lines, known, count, changed = {}, {}, 0, false
+  local lines, known, count, changed, pace = {}, {}, 0, false, 0
+  for longest in string.gmatch(stored .. told, ':~(%d+) ') do
+    pace = math.max(pace, math.min(tonumber(longest), life))
+  end
+  life = life + 2 * pace  -- a client tells so late that it has used a server
   for text in string.gmatch(stored, '[^\n]+') do
     local identity, since, seen, by = string.match(text, '^(%S+) (%d+) (%d+) (.*)$')
     seen = tonumber(seen or -life)
@@ -36,8 +44,8 @@ local function members(key, told, at, label, ms, life)
       if count == MOST then  -- in the place of one that is not used, or of the one that was told of least lately
         place = 1
         for i, other in ipairs(lines) do
-          local used, most = other[2] < WAITS, lines[place][2] < WAITS
-          if used == most and other[3] < lines[place][3] or most and not used then
+          local least = lines[place]
+          if spare(other) and not spare(least) or spare(other) == spare(least) and other[3] < least[3] then
             place = i
           end
         end

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from aioredlock_ng._core.fencing import at
-from aioredlock_ng._core.members import NOT_USED, WAITS, Member
+from aioredlock_ng._core.members import NOT_USED, WAITS, Member, Membership
+from aioredlock_ng._core.members import pace as pace_of
 from aioredlock_ng._core.quarantine import (
     BY_INIT,
     BY_USE,
@@ -280,10 +281,15 @@ def test_an_init_forgets_the_servers_that_were_told_of_before_it(age_ms: int, fo
     assert view.members.strangers == (() if forgotten else (other,))
 
 
-def answers(view: QuorumView, node: bytes, moment: float, *members: Member) -> None:
+def answers(
+    view: QuorumView, node: bytes, moment: float, *members: Member, asked_at: float | None = None
+) -> None:
     """Let the client hear from a server of its own whose record gives it a vote."""
-    record, time_ms = stored(view.size, identity=node), NOW_MS + round(moment * 1000)
-    view.hear(node, record, heard_at=moment, time_ms=time_ms, identity=node, members=members)
+    asked_at = moment if asked_at is None else asked_at
+    record, time_ms = stored(view.size, identity=node), NOW_MS + round(asked_at * 1000)
+    view.hear(
+        node, record, asked_at=asked_at, heard_at=moment, time_ms=time_ms, identity=node, members=members
+    )
 
 
 def test_a_client_uses_no_server_before_a_majority_has_answered() -> None:
@@ -328,23 +334,39 @@ def test_a_process_that_stood_still_has_used_nothing_meanwhile() -> None:
 
 
 def test_a_process_that_stood_still_uses_nothing_until_nodes_answer() -> None:
-    """It says how long ago it did so, also where one node answers before the others do (R12c)."""
+    """What they have answered to an earlier question says nothing of the time since then (R12c)."""
     view = QuorumView(b"{meta}", 3, 6000)
     for node in (b"a", b"b", b"x"):
         answers(view, node, 1.0)
     since = NOW_MS + 1000
-    assert view.told(b"a", 3.9)[0] == b"3:a %d 0 3:b %d 0 3:x %d 0" % (since, since, since)
-    earlier = b"3:a %d 3100 3:b %d 3100 3:x %d 3100" % (since, since, since)
-    assert view.told(b"a", 7.0)[0] == earlier
-    answers(view, b"b", 7.0)
-    assert view.told(b"a", 7.0)[0] == b"3:a %d 3100 3:b %d 3100 3:b %d 0 3:x %d 3100" % (
-        since, since, WAITS, since
-    )  # fmt: skip
+    view.pass_time(1.9)
+    assert view.told(b"a", 1.9)[0] == b"3:a %d 0 3:b %d 0 3:x %d 0" % (since, since, since)
+    view.pass_time(20.0)
+    for node in (b"a", b"b", b"x"):
+        answers(view, node, 20.0, asked_at=1.8)
+    assert not view.claimed
+    assert view.told(b"a", 20.0)[0] == b""
+    answers(view, b"b", 20.0)
+    assert not view.claimed
     y = Member(b"y", NOW_MS + 5000, 0, b"them")
-    answers(view, b"a", 12.0, y)
-    answers(view, b"b", 12.0, y)
-    answers(view, b"x", 12.0)
+    for node in (b"a", b"b"):
+        answers(view, node, 20.1, y)
+    answers(view, b"x", 20.1)
     assert set(view.members.others) == {b"x"}
+
+
+def test_a_process_that_stood_still_for_a_moment_tells_when_it_used_its_servers() -> None:
+    """Others go by that, also where they have come to use another one meanwhile (R12c)."""
+    view = QuorumView(b"{meta}", 3, 6000)
+    for node in (b"a", b"b", b"x"):
+        answers(view, node, 1.0)
+    since = NOW_MS + 1000
+    view.pass_time(2.1)
+    assert view.told(b"a", 2.1)[0] == b"3:a %d 1100 3:b %d 1100 3:x %d 1100" % (since, since, since)
+    for node in (b"a", b"b"):
+        answers(view, node, 2.1)
+    told = b"3:a %d 0 3:b %d 0 3:x %d 1100" % (since, since, since)
+    assert view.told(b"a", 2.1)[0] == told
 
 
 def test_a_client_with_a_lost_stray_node_tells_what_it_uses() -> None:
@@ -370,13 +392,28 @@ def test_the_longest_heartbeat_of_all_clients_counts() -> None:
         Member(identity[2:], int(since), int(age), b"them")
         for identity, since, age in (line.split(b" ") for line in _triples(told))
     ]
-    for age_ms, disputed in ((11_900, True), (12_100, False)):
+    for age_ms, disputed in ((11_900, True), (12_100, False)):  # of six times two seconds
         view = QuorumView(b"{meta}", 3, QUARANTINE_MS)
         for moment in range(1, 30):
             for node in (b"a", b"b", b"x"):
                 known = [member._replace(age_ms=age_ms) for member in members] if moment == 29 else []
                 answers(view, node, float(moment), *known)
         assert view.members.disputed is disputed
+
+
+@pytest.mark.parametrize("heartbeat_ms", [8000, 999_999_999])
+def test_one_client_with_a_long_heartbeat_does_not_keep_lists_from_being_refused(heartbeat_ms: int) -> None:
+    """And no vote is delayed by more than two quarantines, whatever is under the key (R12c)."""
+    view = QuorumView(b"{meta}", 3, QUARANTINE_MS)
+    pace, x = Member(pace_of(heartbeat_ms), NOT_USED, 0, b"them"), Member(b"x", NOW_MS - 9000, 0, b"them")
+    for node in (b"a", b"b", b"y"):
+        answers(view, node, 1.0, pace, x)
+    assert view.members.disputed
+    assert view.waits_for(x) <= 3 * WAIT
+    for moment in range(2, 200):
+        for node in (b"a", b"b", b"y"):
+            answers(view, node, float(moment), *((x,) if moment == 2 else ()))
+    assert view.members == Membership()
 
 
 def _triples(told: bytes) -> list[bytes]:

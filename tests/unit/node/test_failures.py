@@ -55,7 +55,7 @@ def test_a_server_that_is_too_old_is_told_so(reason: str, expected: str) -> None
     """In words that say what to do, where its own do not."""
     assert in_our_words(reason) == expected
     greeting = Greeting("node", QuorumView(b"{meta}", 3, 0))
-    greeting.take(Silence(reason), 0.0)
+    greeting.take(Silence(reason), 0.0, 0.0)
     assert greeting.eligibility.reason == f"its incarnation record could not be read: {expected}"
 
 
