@@ -46,8 +46,14 @@
        the assumptions hold, no more than 2Q - 1 servers are in use, and all of
        them count, in whichever order.  The order decides who goes on after
        clients were out of touch for too long.  Here it is any fixed one.
-     - Servers that are reached and were not used are told to nodes as such,
-       for messages.  Nothing counts them.
+     - Servers that are reached and were never used are told to nodes as such,
+       for messages; nothing counts them.  Those that wait in the place of one
+       that was used are told as that, too, and count for clients with other
+       lists.  Here each client counts its own only, so that there are fewer
+       servers among which the first ones are.
+     - Clients that stand still, or have another heartbeat than others, since
+       each client greets with each tick; `init`, which states that no lock is
+       alive; and how many servers are remembered.
      - The part of a heartbeat.  A lock that is won just before a link is lost
        ends up to a heartbeat later than what was told there last.  Here both
        end with the same tick, so what is told has to be kept longer than locks

@@ -141,7 +141,7 @@ Step(now) ==
       [] now.what = "win" -> Win(now.c)
       [] now.what = "until" -> Believes(now.c) /\ UNCHANGED vars
       [] now.what = "release" -> Release(now.c)
-      [] now.what = "forget" -> UNCHANGED vars
+      [] now.what = "forget" -> HolderOf(key[now.n]) /= now.c /\ UNCHANGED vars  \* R5: its key has ended
       [] now.what = "done" -> Done(now.c)
       [] now.what = "expire" -> Expire(now.n)
       [] now.what = "lose" -> Lose(now.n)

@@ -14,6 +14,7 @@ import pytest
 from aioredlock_ng._acquire.attempt import Attempt
 from aioredlock_ng._core import quarantine, quorum, validity
 from aioredlock_ng._core.command import Silence
+from aioredlock_ng._node.ledger import PendingRelease
 from aioredlock_ng._node.redis_node import RedisNode
 from aioredlock_ng._round import outbox
 from tests.lua_edits import LuaEdit, edited_lua
@@ -100,6 +101,16 @@ def _nothing_is_repeated(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RedisNode, "_fail_all", forget)
 
 
+def _gives_up(patch: pytest.MonkeyPatch) -> None:
+    """Pending releases are given up at the next check, also those of keys that are alive."""
+    create = PendingRelease.__init__
+
+    def at_once(self: PendingRelease, ledger: Any, command: Any, until: float, *, unresolved: bool) -> None:
+        create(self, ledger, command, 0.0 * until, unresolved=unresolved)
+
+    patch.setattr(PendingRelease, "__init__", at_once)
+
+
 def _one_grant_extends(patch: pytest.MonkeyPatch) -> None:
     verdict = quorum.extension_verdict
     broken = lambda tally: quorum.Extension.EXTENDED if tally.granted else verdict(tally)  # noqa: E731
@@ -111,6 +122,7 @@ BROKEN: Final[dict[str, tuple[int, str, Broken]]] = {
     "R3: validity beyond the ttl": (2, "until", _too_long),
     "R5: undone only where it was granted": (10, "done", _undo_where_granted),
     "R5: a release that is lost is not sent again": (17, "done", _nothing_is_repeated),
+    "R5: a release that is lost is given up too early": (17, "forget", _gives_up),
     "R6: a release deletes whatever is there": (
         2,
         "released",
