@@ -106,6 +106,8 @@ CONSTANTS
     TellsNoAge,         \* wrong: it tells of all that it remembers as if that were of now
     TellsLater,         \* wrong: it tells the node of a new link alone, and the others with the next heartbeat
     KeepsRank,          \* wrong: a server stays in use for as long as it is reached, also without a majority
+    RefusesNobody,      \* wrong: a client with a server that came second goes on with the others
+    RefusesUnmet,       \* wrong: a client that does not reach a node is refused
     NoQuarantine,       \* wrong: a node that has lost its memory votes at once (R12)
     OutOfTouch          \* wrong: clients need not be in touch, an assumption
 
@@ -162,7 +164,8 @@ Judge(s, c) ==
         first == {i \in used \cup new : Before(i) < 2 * Q - 1}
         late == would \ first
         rivals == {i \in used \cap first : Place(i) \notin Lists[c] /\ s.heard[c][i] = Life}
-        refused == Refuses /\ late /= {} /\ rivals /= {}
+        refused == /\ Refuses /\ ~RefusesNobody
+                   /\ (late /= {} /\ rivals /= {}) \/ (RefusesUnmet /\ away /= {})
     IN
     [refused |-> refused, votes |-> IF refused THEN {} ELSE would \cap first]
 

@@ -45,7 +45,8 @@ CONSTANTS
     TakesTheLeast,      \* wrong: the least answer is a reader's fence, whichever nodes were above (R21)
     WritersMayBeOdd,    \* wrong: a writer adds one to F (R21)
     ReadersKeepFence,   \* wrong: a reader leaves F as it is (R21)
-    RaisesOthers        \* wrong: a raise does not look at the owner (R10)
+    RaisesOthers,       \* wrong: a raise does not look at the owner (R10)
+    UndoesGrantsOnly    \* wrong: nodes that have not answered are not asked to undo (R5)
 
 Free == <<"free">>
 None == <<-1, -1>>
@@ -247,7 +248,7 @@ Leave(c) ==
     /\ mode' = [mode EXCEPT ![c] = "read"]
     /\ late' = [late EXCEPT ![c] = FALSE]
     /\ Forget(c)
-    /\ Send(c, Nodes, <<"release", Owner(c), 0>>)
+    /\ Send(c, IF UndoesGrantsOnly THEN {n \in Nodes : heard[c][n] /= Unheard} ELSE Nodes, <<"release", Owner(c), 0>>)
     /\ UNCHANGED <<writer, readers, counter, attempt, won, written, wrong>>
 
 (* R3, A1: a key, or a reader's entry, ends (R20: each reader's by itself). *)

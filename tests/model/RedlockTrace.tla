@@ -103,6 +103,9 @@ Execute(what, c, n, holder) ==
     \/ /\ \/ 1 \in places /\ (key[n] /= Free /\ ~alike => places = {1}) /\ Serve(c, n)
           \/ /\ places = {}
              /\ \E s \in Oldest(c, n, what) : Stray(c, n) /\ s \notin stray'[c][n]
+          \/ /\ places = {} /\ alike  \* several strays of an attempt that is over are one in the model
+             /\ what = "extend" /\ Oldest(c, n, what) /= {}
+             /\ UNCHANGED vars
           \/ /\ places = {}
              /\ what = "release" /\ phase[c] = "idle"
              /\ HolderOf(key[n]) /= c

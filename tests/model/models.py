@@ -33,6 +33,8 @@ class Model:
     invariants: tuple[str, ...]
     variants: Mapping[str, Variant]
     """By the constant, which is FALSE in what ships."""
+    behind: Mapping[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
+    """By invariant, for those that no variant breaks first: a variant that breaks it, and what that needs."""
     properties: tuple[str, ...] = ()
     """Temporal properties: checked by themselves, since TLC does not combine them with symmetry."""
     tiny: Mapping[str, str] = field(default_factory=dict)
@@ -63,6 +65,7 @@ MODELS: Final[Mapping[str, Model]] = {
             "WritersMayBeOdd": Variant("R21", "Unique", {"Clients": THREE}),
             "ReadersKeepFence": Variant("R21", "Unique"),
             "RaisesOthers": Variant("R10", "Unique", {"Attempts": "2"}),
+            "UndoesGrantsOnly": Variant("R5", "NoLeak"),
         },
     ),
     "Semaphore": Model(
@@ -80,6 +83,7 @@ MODELS: Final[Mapping[str, Model]] = {
             "KeepsBoth": Variant("R25", "OneSlot"),
             "ExtendsTooLong": Variant("R3", "Exclusion"),
         },
+        behind={"AtMost": ("ExtendsTooLong", {"Permits": "[c \\in Clients |-> 1]"})},
         symmetric=("Nodes",),  # one client states fewer permits than the other (R26)
     ),
     "Election": Model(
@@ -125,6 +129,7 @@ MODELS: Final[Mapping[str, Model]] = {
             "NoQuarantine": Variant("R12", "Exclusion"),
             "ShortQuarantine": Variant("R12", "Exclusion"),
         },
+        behind={"NoLeak": ("LedgerForgets", {})},
         properties=("Settles",),
         tiny={"Attempts": "1"},
     ),
@@ -173,6 +178,8 @@ MODELS: Final[Mapping[str, Model]] = {
             "TellsNoAge": Variant("R12c", "GoesOn", REMEMBERED),
             "TellsLater": Variant("R12c", "Exclusion", REMEMBERED),
             "KeepsRank": Variant("R12c", "Few", REMEMBERED | {"Linked": "[c |-> {1, 3}, d |-> {}]"}),
+            "RefusesNobody": Variant("R12c", "Refused"),
+            "RefusesUnmet": Variant("R12c", "Alone"),
             "NoQuarantine": Variant("R12", "Exclusion", BEGUN),
             "OutOfTouch": Variant("R12c", "Exclusion", REMEMBERED),
         },
@@ -187,25 +194,29 @@ def run(
     variant: str | None = None,
     large: bool = False,
     temporal: bool = False,
+    invariant: str | None = None,
+    constants: Mapping[str, str] | None = None,
     folder: Path,
     workers: int = 1,
 ) -> Outcome:
     """Check a model, or one of its wrong variants, in a folder for TLC's files.
 
-    The invariants are checked, or with `temporal` the properties.
+    The invariants are checked, or a single one, or with `temporal` the properties.  `constants` are others
+    than those of the small bounds.
     """
     model = MODELS[name]
-    constants = dict(model.constants) | dict.fromkeys(model.variants, "FALSE")
+    values = dict(model.constants) | dict.fromkeys(model.variants, "FALSE")
     if temporal:
-        constants |= model.tiny
+        values |= model.tiny
     if large:
-        constants |= model.large
+        values |= model.large
     if variant is not None:
-        constants |= {**model.variants[variant].constants, variant: "TRUE"}
+        values |= {**model.variants[variant].constants, variant: "TRUE"}
+    invariants = model.invariants if invariant is None else (invariant,)
     return check(
         name,
-        constants,
-        invariants=() if temporal else model.invariants,
+        values | dict(constants or {}),
+        invariants=() if temporal else invariants,
         properties=model.properties if temporal else (),
         symmetric=() if temporal else model.symmetric,
         folder=folder,

@@ -11,6 +11,7 @@ from tests.model.tlc import FOLDER, LIVENESS, missing
 from tests.references import rules
 from tests.servers import required
 
+BEHIND = [(name, invariant) for name, model in MODELS.items() for invariant in model.behind]
 VARIANTS = [(name, variant) for name, model in MODELS.items() for variant in model.variants]
 
 
@@ -62,6 +63,23 @@ def test_a_wrong_variant_is_found(name: str, variant: str, folder: Path) -> None
     """A rule that is left out, or is another one, breaks what it is for."""
     found = run(name, variant=variant, folder=folder)
     assert found.broken == MODELS[name].variants[variant].breaks, found.text[-2000:]
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("name", "invariant"), BEHIND)
+def test_an_invariant_behind_others_can_be_violated(name: str, invariant: str, folder: Path) -> None:
+    """TLC stops at the first one that is, which no variant has it be."""
+    variant, constants = MODELS[name].behind[invariant]
+    found = run(name, variant=variant, invariant=invariant, constants=constants, folder=folder)
+    assert found.broken == invariant, found.text[-2000:]
+
+
+def test_each_invariant_is_violated_by_some_variant() -> None:
+    """Else it might say nothing."""
+    for model in MODELS.values():
+        broken = {variant.breaks for variant in model.variants.values()} | model.behind.keys()
+        assert set(model.invariants) == broken
 
 
 def test_each_model_is_in_the_table() -> None:
