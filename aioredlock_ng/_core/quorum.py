@@ -45,6 +45,7 @@ class Tally:
     """The votes of one round over `size` nodes; the caller of `cast` counts each node once."""
 
     # Of the class, as long as they are what nearly every tally keeps: there are two in every cycle.
+    granted = 0
     refused = 0
     silent = 0
     verdict = Verdict.PENDING
@@ -53,7 +54,6 @@ class Tally:
     def __init__(self, size: int) -> None:
         self.size = size
         self.quorum = majority(size)
-        self.granted = 0
         self.pending = size
         """How many nodes have not voted yet."""
 

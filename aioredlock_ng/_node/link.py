@@ -49,7 +49,8 @@ class Link(asyncio.Protocol):
         self._ended: asyncio.Future[None] = self.loop.create_future()
         flush_soon = flusher(self.loop).soon
         self.pipe = Pipe(on_failure, functools.partial(flush_soon, self, self.loop), self._mismatch)
-        # No method of ours in between: there are ten replies in every cycle.
+        # No methods of ours in between: there are ten writes and ten replies in every cycle.
+        self.pipe.write, self.pipe.on_unwritten = transport.write, self._not_written
         self.data_received = self.pipe.feed  # type: ignore[method-assign]
         self.mismatched = False
         """Whether a reply came that cannot belong to its request (R15)."""
@@ -65,11 +66,11 @@ class Link(asyncio.Protocol):
         """Write the queued commands."""
         if data := self.pipe.take():
             try:
-                self.transport.write(data)
+                self.pipe.write(data)
             except Exception as error:  # noqa: BLE001 (it must not keep other links from writing)
-                self.not_written(error)
+                self._not_written(error)
 
-    def not_written(self, error: Exception) -> None:
+    def _not_written(self, error: Exception) -> None:
         """Give the connection up: bytes of its pipe could not be written."""
         self.give_up(f"writing to it failed: {error}")
 

@@ -11,7 +11,7 @@ command that (un)subscribes has no other answer than a push, which comes in the 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby, repeat, takewhile
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, final
@@ -80,6 +80,8 @@ _packed: Final[Callable[[tuple[bytes, ...]], bytes]] = hiredis.pack_command  # t
 
 NO_PRECONDITION: Final = _BLANK * PRECONDITION_SIZE
 """The place of a precondition, before there is one."""
+
+_NOWHERE: Final[Callable[[object], None]] = lambda _: None  # noqa: E731
 
 Fail: TypeAlias = "Callable[[Question, str], None]"
 """Called with a command that was answered by an error, and with the error."""
@@ -275,7 +277,10 @@ class Pipe:
         "answered",
         "expected",
         "on_notice",
+        "on_unwritten",
         "precondition",
+        "unresolved",
+        "write",
     )
 
     def __init__(
@@ -300,6 +305,12 @@ class Pipe:
         """The precondition of every conditional command, packed: see `pack_precondition`."""
         self.expected = b""
         """The incarnation record that is expected behind plain acquires."""
+        self.unresolved: Collection[bytes] = ()
+        """The owners whose acquires an earlier connection may still execute: no parcels meanwhile (R5)."""
+        self.write: Callable[[bytes], object] = _NOWHERE
+        """Writes bytes to the server."""
+        self.on_unwritten: Callable[[Exception], None] = _NOWHERE
+        """Called with the error when those of parcels could not be written."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -320,14 +331,15 @@ class Pipe:
             out.append(_REQUEST_ID_ARGUMENTS[(self.answered + len(entries)) % len(REQUEST_IDS)])
         return True
 
-    def post(self, parcels: Sequence[Parcel], replies: int, number: int) -> bytes:
-        """Queue parcels, and return the bytes to be written now; none if there is no room.
+    def post(self, parcels: Sequence[Parcel], replies: int, number: int) -> bool:
+        """Write parcels, behind all that is queued; False if each lock has to be sent by itself.
 
-        They are the bytes of all that is queued, in its order; `replies` is the parcels' number of replies.
+        That is where there is no room, or an unanswered acquire may still be executed (R5).  `replies` is the
+        parcels' number of replies.
         """
         entries, out = self._entries, self._out
-        if len(entries) + replies > self._room:
-            return b""
+        if self.unresolved or len(entries) + replies > self._room:
+            return False
         self._number = number
         for parcel in parcels:
             out.append(parcel.packed)
@@ -343,7 +355,11 @@ class Pipe:
                 out.append(_REQUEST_ID_ARGUMENTS[(self.answered + len(entries)) % len(REQUEST_IDS)])
         data = b"".join(out)
         out.clear()
-        return data
+        try:
+            self.write(data)
+        except Exception as error:  # noqa: BLE001 (it must not keep the other nodes from being asked)
+            self.on_unwritten(error)
+        return True
 
     def _has_room(self, command: Command) -> bool:
         """Whether there is room beyond the common limit: releases and extensions have room of their own."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, final
 
@@ -39,6 +39,10 @@ STALE_ROLE: Final = "READONLY"
 """In the error of a master that has become a replica; older servers put their own words before it."""
 
 
+def _takes_none(_parcels: Sequence[Parcel], _replies: int, _index: int) -> bool:
+    return False
+
+
 @final
 class RedisNode(BaseNode):
     """See `Node`.  Without an answer the reply is a `Silence` with its reason (R1)."""
@@ -55,6 +59,11 @@ class RedisNode(BaseNode):
         self._may_not_subscribe = False  # whether this connection's server refuses subscriptions
         self._warned_of_refusal = False
         self._in_slots = False  # whether the keys are in different slots of a Redis Cluster
+        self.post: Callable[[Sequence[Parcel], int, int], bool] = _takes_none
+        """Send the same parcels as to all nodes; False where each lock has to be sent by itself.
+
+        The connection's `Pipe.post` while the node takes parcels, so that nothing is in between.
+        """
 
     @property
     def in_flight(self) -> int:
@@ -90,23 +99,15 @@ class RedisNode(BaseNode):
             self._ledger.record(command, self.env.clock.now(), receiver, index)
         receiver.on_reply(index, Silence(reason, sent=False))
 
-    def post(self, parcels: Sequence[Parcel], replies: int, index: int) -> bool:
-        """Send the same parcels as to all nodes; False where each lock has to be sent by itself.
-
-        That is while the node is not up or has no room, while an unanswered acquire may still be executed, or
-        where two keys cannot be in one script.
-        """
+    def _become(self, state: NodeState, reason: str) -> None:
+        """As in `BaseNode`; also decides whether parcels are taken."""
         link = self._link
-        if link is None or self._state is not NodeState.UP or self._ledger.unresolved or self._in_slots:
-            return False
-        data = link.pipe.post(parcels, replies, index)
-        if not data:
-            return False
-        try:
-            link.transport.write(data)
-        except Exception as error:  # noqa: BLE001 (it must not keep the other nodes from being asked)
-            link.not_written(error)
-        return True
+        # Otherwise it has no vote, so that each lock needs its own answer; or two keys cannot be in a script.
+        if link is not None and state is NodeState.UP and not self._in_slots:
+            self.post = link.pipe.post
+        else:
+            self.post = _takes_none
+        super()._become(state, reason)
 
     def _put_probed(self, command: Command, receiver: Receiver, index: int) -> bool:
         assert self._greeting is not None, "only where there is an incarnation record"
@@ -246,7 +247,7 @@ class RedisNode(BaseNode):
     async def _serve(self, link: Link) -> None:
         """Use one connection until it is lost."""
         self._link, self._may_not_subscribe = link, False
-        link.pipe.on_notice = self._noticed
+        link.pipe.on_notice, link.pipe.unresolved = self._noticed, self._ledger.unresolved
         # Before any acquire: what the old connection left open is settled first (R5).
         self._ledger.reconnected(self.env.clock.now())
         self._repeat_releases(link)

@@ -22,6 +22,7 @@ from .._core.clock_watch import ClockWatch
 from .._core.command import GRANTED, PRECONDITION_SIZE, Answer, Command, Reply, Script, Silence
 from .._core.fencing import range_end
 from .._core.quarantine import INCARNATION_CHANGED
+from .._core.quorum import Verdict
 from .._kinds.answers import (
     NO_VOTE,
     RELEASED,
@@ -58,11 +59,6 @@ _RELEASED: Final = 1
 def _begins(script: Script, keys: int, args: int) -> bytes:
     """Pack the beginning of a script's command, up to its keys."""
     return b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n%b" % (3 + keys + args, script.digest, bulk(b"%d" % keys))
-
-
-def _packed_owner(owner: bytes) -> bytes:
-    """Pack an owner value: `bulk`, at hand in the module that each cycle goes through anyway."""
-    return b"$%d\r\n%b\r\n" % (len(owner), owner)
 
 
 def _packed_acquires(first: AcquireRound, n: int, pairs: bytes, owners: bytes) -> bytes:
@@ -132,6 +128,13 @@ class Asked(Packed, Round):
     def batch(self) -> Batch:
         """Return a batch of this round alone."""
 
+    ballot = 0
+    """As in `AcquireRound`."""
+    proposed = 0
+    """As in `AcquireRound`."""
+    agreed = 0
+    """Number of nodes that granted the proposed fences and count for their certificate (R10)."""
+
     @property
     def rounds(self) -> tuple[Self]:
         """The rounds that get the answers."""
@@ -147,22 +150,58 @@ class Asked(Packed, Round):
         yield Question(self.command, self, node)
 
     def hear(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
-        """As in `Parcel`."""
+        """As in `Parcel`.  One function for the usual replies: there are ten in every cycle."""
+        answer: Answer | None = None
+        # A plain acquire: the name was free.
+        if self.script is None:
+            answer = GRANTED if reply == _SET else None
+        # A release: the lock was held, and no process listens.
+        elif not self.ballot:
+            answer = RELEASED if reply == [request_id, _RELEASED] else None
+        # An acquire with a fence: granted with the one that was proposed.
+        elif (
+            type(reply) is list
+            and len(reply) == 3  # noqa: PLR2004 (the request id, the time, the fence)
+            and reply[0] == request_id
+            and reply[2] == self.proposed
+            and type(reply[1]) is int
+        ):
+            outbox, time = self._outbox, reply[1] / 1_000_000
+            # As in `FencedAcquires`: the node's clock has not jumped (R14).
+            if time - outbox.now() <= outbox.clocks.limits[node]:
+                self.agreed += self.answers[node] is None
+                answer = granted_at(self.proposed, time)
         # Refused, without a vote, with another fence, an error, or no answer to this script.
-        return self.batch().hear(node, reply, request_id, fail)
+        if answer is None:
+            return self.batch().hear(node, reply, request_id, fail)
+        # It is late, or not every answer so far is a grant, or not only the alarm waits.
+        odd = self.answers[node] is not None or self.granted + self.pending < self.size
+        if odd or self._waiting or self._then is not None:
+            self.take(node, answer)
+            return True
+        # As in `grant`.
+        self.answers[node] = answer
+        self.pending -= 1
+        self.granted = granted = self.granted + 1
+        if granted == self.quorum:
+            self.verdict = Verdict.WON
+            if (alarm := self._alarm) is not None and not alarm.done():
+                alarm.set_result(True)
+        return True
 
 
 @final
 class AcquireRound(Asked, Granting):
     """The acquire of one name."""
 
-    agreed = 0
-    """Number of nodes that granted the proposed fences and count for their certificate (R10)."""
-
     def __init__(
         self, outbox: Asks, primitive: Primitive, owner: bytes, ttl: float, *, ballot: int, block: int
     ) -> None:
-        self._begin(outbox)
+        # As `_begin`: this and a release are in every cycle.
+        self._outbox = outbox
+        self.size = self.pending = size = outbox.size
+        self.quorum = outbox.quorum
+        self.answers = [None] * size
         self.primitive = primitive
         self.owner = owner
         self.ttl = ttl
@@ -200,15 +239,17 @@ class AcquireRound(Asked, Granting):
 
     def parcel(self) -> Asked | Batch:
         """As in `Asked`."""
-        primitive = self.primitive
+        primitive, owner = self.primitive, self.owner
         if self.ballot:
             self.script, self.conditional = _scripts.ACQUIRE_MANY, True
-            self.packed = _packed_acquires(self, 1, primitive.packed_pair, _packed_owner(self.owner))
+            self.packed = _packed_acquires(
+                self, 1, primitive.packed_pair, b"$%d\r\n%b\r\n" % (len(owner), owner)
+            )
             return self
         # A read of the incarnation record has to follow it: that makes two replies.
         if primitive.packed_incarnation:
             return PlainAcquires((self,))
-        self.packed = primitive.packed_set(self.owner, self.ttl)
+        self.packed = primitive.packed_set(owner, self.ttl)
         return self
 
     def batch(self) -> Batch:
@@ -217,35 +258,13 @@ class AcquireRound(Asked, Granting):
             return FencedAcquires((self,), self._outbox.clocks, self._outbox.now)
         return PlainAcquires((self,))
 
-    def hear(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
-        """As in `Parcel`, when it is its own batch."""
-        # Plain.
-        if self.script is None:
-            if reply == _SET:
-                grant((self,), node, GRANTED)
-                return True
-        # With a fence: granted with the one that was proposed.
-        elif (
-            type(reply) is list
-            and len(reply) == 3  # noqa: PLR2004 (the request id, the time, the fence)
-            and reply[0] == request_id
-            and reply[2] == self.proposed
-            and type(reply[1]) is int
-        ):
-            outbox, time = self._outbox, reply[1] / 1_000_000
-            # As in `FencedAcquires`: the node's clock has not jumped (R14).
-            if time - outbox.now() <= outbox.clocks.limits[node]:
-                self.agreed += self.answers[node] is None
-                grant((self,), node, granted_at(self.proposed, time))
-                return True
-        return super().hear(node, reply, request_id, fail)
-
 
 @final
 class ReleaseRound(Asked):
     """The release of one name, without a counter to raise."""
 
     learns = True
+    script = _scripts.RELEASE_MANY
 
     def __init__(
         self,
@@ -257,7 +276,11 @@ class ReleaseRound(Asked):
         quiet: bool,
         unsent: Sequence[int],
     ) -> None:
-        self._begin(outbox)
+        # As `_begin`.
+        self._outbox = outbox
+        self.size = self.pending = size = outbox.size
+        self.quorum = outbox.quorum
+        self.answers = [None] * size
         self.primitive = primitive
         self.owner = owner
         self.keeps = keeps
@@ -276,21 +299,15 @@ class ReleaseRound(Asked):
 
     def parcel(self) -> Asked | Batch:
         """As in `Asked`."""
-        self.script = _scripts.RELEASE_MANY
-        self.packed = _packed_releases(self, 1, self.primitive.packed_key, _packed_owner(self.owner))
+        owner = self.owner
+        self.packed = _packed_releases(
+            self, 1, self.primitive.packed_key, b"$%d\r\n%b\r\n" % (len(owner), owner)
+        )
         return self
 
     def batch(self) -> Batch:
         """As in `Asked`."""
         return Releases((self,))
-
-    def hear(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
-        """As in `Parcel`, when it is its own batch."""
-        # It was held, and no process listens: the usual case.
-        if reply == [request_id, _RELEASED]:
-            grant((self,), node, RELEASED)
-            return True
-        return super().hear(node, reply, request_id, fail)
 
 
 @final
@@ -475,7 +492,7 @@ class FencedAcquires(ScriptBatch):
         # A round that is packed already: it was sent by itself, and its reply is not the usual one.
         if not (packed := first.packed):
             pairs = b"".join([round_.primitive.packed_pair for round_ in rounds])
-            owners = b"".join([_packed_owner(round_.owner) for round_ in rounds])
+            owners = b"".join([bulk(round_.owner) for round_ in rounds])
             packed = _packed_acquires(first, n, pairs, owners)
         self.packed = packed
 
@@ -555,7 +572,7 @@ class Releases(OneAnswerEach):
         n = len(rounds)
         self._usual_reply = [1] * n
         keys = b"".join([round_.primitive.packed_key for round_ in rounds])
-        owners = b"".join([_packed_owner(round_.owner) for round_ in rounds])
+        owners = b"".join([bulk(round_.owner) for round_ in rounds])
         self.packed = _packed_releases(rounds[0], n, keys, owners)
 
 

@@ -55,15 +55,20 @@ NOT_HELD: Final = Answer(Vote.REFUSED, "was not held", wait=0.0)
 class TakesBatches(Protocol):
     """A node that can take batches."""
 
-    def post(self, batches: Sequence[Parcel], replies: int, index: int) -> bool:
-        """Send all batches to this node, number `index`; False when it cannot take them: nothing was sent.
+    post: Callable[[Sequence[Parcel], int, int], bool]
+    """Sends all batches to this node; False when it cannot take them: nothing was sent.
 
-        `replies` is the number of replies to all batches together.
-        """
+    Called with the batches, with the number of replies to all of them, and with the number of the node.  The
+    node may change it at any time.
+    """
 
 
-def _posts_nothing(_batches: Sequence[Parcel], _replies: int, _index: int) -> bool:
-    return False
+@final
+class TakesNone:
+    """Stands for a node that cannot take batches."""
+
+    def __init__(self) -> None:
+        self.post: Callable[[Sequence[Parcel], int, int], bool] = lambda *_: False
 
 
 @final
@@ -99,7 +104,7 @@ class Outbox:
         self.loop = asyncio.get_running_loop()
         self.clocks = clocks
         self.now = now
-        self._posts = [n.post if isinstance(n, TakesBatches) else _posts_nothing for n in nodes]
+        self._takers = [node if isinstance(node, TakesBatches) else TakesNone() for node in nodes]
         self._flusher = flusher(self.loop)
         self._extensions: list[ExtendRound] = []
         self._releases: list[ReleaseRound] = []
@@ -127,13 +132,17 @@ class Outbox:
     def release(self, round_: ReleaseRound) -> None:
         """Send a release, at the latest at the end of this turn of the event loop."""
         # Behind a quiet one, a task of this process asks for the name in the same write.
-        if round_.quiet or not self._send_at_once(round_):
+        if not round_.quiet and self._is_calm(round_):
+            self._send_at_once(round_)
+        else:
             self._releases.append(round_)
             self._schedule()
 
     def acquire(self, round_: AcquireRound, tick: TickContext) -> None:
         """Send an acquire, at the latest at the end of this turn; `tick` has the values read for it."""
-        if not self._send_at_once(round_):
+        if self._is_calm(round_):
+            self._send_at_once(round_)
+        else:
             self.tick = tick
             self._acquires.append(round_)
             self._schedule()
@@ -167,17 +176,27 @@ class Outbox:
         # Others wait for the end of this turn, or are being sent, and it must not overtake them.
         return not (self._scheduled or self._sending)
 
-    def _send_at_once(self, round_: Asked) -> bool:
-        """Send a round now, unless others may leave in the same turn."""
-        if not self._is_calm(round_):
-            return False
+    def _send_at_once(self, round_: Asked) -> None:
+        """Send a round by itself now; as `_send` and `_begin_their_time`, of which this is the usual case."""
+        batch, under_way = round_.parcel(), self._under_way
+        batches, replies = (batch,), batch.replies
+        alone: tuple[int, ...] = ()
+        self._sending = True
         try:
-            self._send((round_.parcel(),))
+            for index, node in enumerate(self._takers):
+                if not node.post(batches, replies, index):
+                    alone = (*alone, index)
+            if alone:
+                self._ask_one_by_one(iter([(index, round_) for index in alone]))
         except Exception as error:  # noqa: BLE001 (a hook for silent nodes: no business of the caller's)
             self.loop.call_exception_handler({"message": "sending to the nodes failed", "exception": error})
         finally:
-            self._begin_their_time()
-        return True
+            self._sending = False
+            while under_way and not under_way[0][1].pending:
+                under_way.popleft()
+            under_way.append((self.loop.time() + self.node_timeout, batch))
+            if self._timer is None:
+                self._timer = self.loop.call_at(under_way[0][0], self._ring)
 
     def _schedule(self) -> None:
         if not self._scheduled:
@@ -208,8 +227,8 @@ class Outbox:
         alone: tuple[int, ...] = ()
         self._sending = True
         try:
-            for index, post in enumerate(self._posts):
-                if not post(batches, replies, index):
+            for index, node in enumerate(self._takers):
+                if not node.post(batches, replies, index):
                     alone = (*alone, index)
             if alone:
                 self._ask_one_by_one(

@@ -106,7 +106,6 @@ class Round(Tally):
         self._outbox = outbox
         self.size = self.pending = size = outbox.size
         self.quorum = outbox.quorum
-        self.granted = 0
         self.answers: list[Answer | None] = [None] * size
 
     def ask(self, command: Command, timeout: float, *, known: Mapping[int, Answer] = NOTHING_KNOWN) -> None:
@@ -209,7 +208,7 @@ class Round(Tally):
         """
         assert self._alarm is None, "one task"
         self._alarmed_by = decided
-        self._alarm = future = self._outbox.loop.create_future()
+        self._alarm = future = asyncio.Future[bool](loop=self._outbox.loop)
         return future
 
     async def wait(self, decided: Decided, *, within: float | None = None) -> None:

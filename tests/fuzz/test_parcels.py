@@ -203,6 +203,7 @@ class Talk:
         self.link = Link(self.wire, lambda *_: None)
         self.wire.write = self.sent.extend  # type: ignore[method-assign]
         pipe = self.link.pipe
+        pipe.write = self.sent.extend
         pipe.precondition, pipe.expected = pack_precondition((HERE, b"0", b"")), HERE
         self._probed, self._stub = probed, Stub()
         self._numbers, self._places = itertools.count(1000), itertools.count(1)
@@ -259,7 +260,7 @@ class Talk:
 
     def _post(self, group: Group, locks: list[Lock]) -> None:
         batch = self._batch(group.kind, [lock.question for lock in locks])
-        self.sent += self.link.pipe.post([batch], batch.replies, 0)
+        assert self.link.pipe.post([batch], batch.replies, 0)
         if group.kind == "plain":
             for lock in locks:
                 self._answer(lock.said.batched, script=False, of_set=True)

@@ -7,13 +7,13 @@ happens: it looks on, and draws nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from aioredlock_ng._node.pipe import Parcel
 from aioredlock_ng._round.batch import Batch
-from aioredlock_ng._round.outbox import Outbox
+from aioredlock_ng._round.outbox import Outbox, TakesBatches
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing import faults as f
 from aioredlock_ng.testing._memory_wire import Break, Wire
@@ -141,18 +141,19 @@ def count_batches(outbox: Outbox, counts: Counter[str]) -> None:
             counts[f"batch of {number}: {type(batch).__name__}"] += 1
         return made
 
-    def seen(post: Callable[[Sequence[Parcel], int, int], bool]) -> Callable[..., bool]:
-        def seen_post(batches: Sequence[Parcel], replies: int, index: int) -> bool:
-            done = post(batches, replies, index)
+    class Seen:
+        def __init__(self, node: TakesBatches) -> None:
+            self.node = node
+
+        def post(self, batches: Sequence[Parcel], replies: int, index: int) -> bool:
+            done = self.node.post(batches, replies, index)
             counts["batch of several: asked one by one"] += not done and any(
                 len(batch.rounds) > 1 for batch in batches
             )
             return done
 
-        return seen_post
-
     outbox._batches = seen_batches  # type: ignore[method-assign]
-    outbox._posts = [seen(post) for post in outbox._posts]
+    outbox._takers = [Seen(node) for node in outbox._takers]
 
 
 def _begun(fault: f.Fault, before: _Look, after: _Look) -> Iterator[str]:

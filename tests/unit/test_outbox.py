@@ -15,7 +15,7 @@ from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node import NodeState, pipe
 from aioredlock_ng._node.handshake import Identity
 from aioredlock_ng._round.batch import MAX_BATCH, AcquireRound, ExtendRound, ReleaseRound
-from aioredlock_ng._round.outbox import CALM, Outbox, TickContext
+from aioredlock_ng._round.outbox import CALM, Outbox, TakesNone, TickContext
 from aioredlock_ng._round.round import Round, grant_round
 from aioredlock_ng._session.session import Session
 from aioredlock_ng.testing import MemoryNode, memory_node
@@ -177,7 +177,7 @@ async def test_all_of_a_turn_leaves_in_one_write(monkeypatch: pytest.MonkeyPatch
     async with world() as w:
         writes: list[bytes] = []
         for index in range(3):
-            monkeypatch.setattr(linked(w, index)._link.transport, "write", writes.append)
+            monkeypatch.setattr(linked(w, index)._link.pipe, "write", writes.append)
         for names in ("abcde", "f"):
             writes.clear()
             for name in names:
@@ -195,9 +195,9 @@ async def test_a_lone_task_is_sent_at_once_and_overtakes_nothing(monkeypatch: py
     async with world() as w:
         writes: list[bytes] = []
         for index in range(3):
-            write = linked(w, index)._link.transport.write
+            write = linked(w, index)._link.pipe.write
             monkeypatch.setattr(
-                linked(w, index)._link.transport,
+                linked(w, index)._link.pipe,
                 "write",
                 lambda data, write=write: (writes.append(data), write(data)),
             )
@@ -362,10 +362,9 @@ async def test_a_node_whose_answers_were_lost_is_asked_one_by_one():
 async def test_a_node_that_takes_no_batches_has_the_same_votes():
     """As a user's own client: each lock alone, in the same order, and no release of what it was not sent."""
     masters = [MemoryNode(latency=LATENCY) for _ in range(3)]
-    nodes: list[Any] = [masters[0].link(), *masters[1:]]
-    nodes[0].post = lambda _batches, _replies, _index: False
-    async with opened(nodes) as manager:
+    async with opened(masters) as manager:
         w = World(masters, manager)
+        outbox_of(w)._takers[0] = TakesNone()
         acquired = [acquire(w, name) for name in "ab"]
         await answered()
         extended = [extend(w, name) for name in "ab"]
@@ -548,7 +547,7 @@ async def test_an_error_while_a_round_is_sent_at_once_is_no_business_of_its_call
             raise error
 
         with monkeypatch.context() as patch:
-            patch.setattr(outbox_of(w), "_posts", [lambda *_: False, *outbox_of(w)._posts[1:]])
+            patch.setattr(outbox_of(w), "_takers", [TakesNone(), *outbox_of(w)._takers[1:]])
             patch.setattr(linked(w, 0), "submit", failed)
             await lease.release()
         assert heard == [error]

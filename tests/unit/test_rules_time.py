@@ -10,9 +10,7 @@ import pytest
 
 from aioredlock_ng import QuorumUnavailableError
 from aioredlock_ng._clock import SystemClock
-from aioredlock_ng._node import Node
-from aioredlock_ng._node.pipe import Fail
-from aioredlock_ng._node.redis_node import RedisNode
+from aioredlock_ng._node.pipe import Fail, Pipe
 from aioredlock_ng._round.batch import AcquireRound, Batch
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.tasks import sim
@@ -51,32 +49,31 @@ class Stalling:
         return fits
 
 
-def stalled_by_grants(master: MemoryNode, seconds: float) -> Node:
-    """Return a node behind whose answer to acquires the loop stands still."""
-    node = master.link()
-    assert isinstance(node, RedisNode)
-    post = node.post
+def stalled_by_grants(patch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Let the loop stand still behind every node's answer to acquires."""
+    post = Pipe.post
 
-    def stall(batches: Sequence[Batch], replies: int, index: int) -> bool:
+    def stall(pipe: Pipe, batches: Sequence[Batch], replies: int, index: int) -> bool:
         sent = [Stalling(each, seconds) if isinstance(each, AcquireRound) else each for each in batches]
-        return post(sent, replies, index)
+        return post(pipe, sent, replies, index)
 
-    node.post = stall  # type: ignore[method-assign,assignment]
-    return node
+    patch.setattr(Pipe, "post", stall)
 
 
-async def test_a_win_is_judged_when_the_task_goes_on():
+async def test_a_win_is_judged_when_the_task_goes_on(monkeypatch):
     """The tally was won in time, then the loop stood still until hardly any validity was left: no lock."""
     master = MemoryNode()
-    async with opened([stalled_by_grants(master, 0.95 * TTL)]) as manager:
+    stalled_by_grants(monkeypatch, 0.95 * TTL)
+    async with opened([master]) as manager:
         with pytest.raises(QuorumUnavailableError, match="too late"):
             await manager.lock("a").try_acquire()
         assert locks(master) == ()
 
 
-async def test_a_stall_that_leaves_enough_costs_no_lock():
+async def test_a_stall_that_leaves_enough_costs_no_lock(monkeypatch):
     """The loop stood still between the tally's win and the task, but most of the validity is left: a lock."""
-    async with opened([stalled_by_grants(MemoryNode(), 0.1 * TTL)]) as manager:
+    stalled_by_grants(monkeypatch, 0.1 * TTL)
+    async with opened([MemoryNode()]) as manager:
         lease = await manager.lock("a").try_acquire()
         assert 0.85 * TTL < lease.remaining < 0.9 * TTL
         await lease.release()

@@ -228,10 +228,10 @@ async def test_a_replica_has_no_vote() -> None:
 async def test_commands_of_one_turn_leave_in_one_write() -> None:
     """Whichever task submits them: what a turn of the loop collected is one write at its end."""
     async with running() as (it, _):
-        transport = it.door.links[0].transport
+        pipe = it.door.links[0].pipe
         written: list[bytes] = []
-        write = transport.write
-        transport.write = lambda data: (written.append(data), write(data))
+        write = pipe.write
+        pipe.write = lambda data: (written.append(data), write(data))
 
         async def acquire(number: int) -> None:
             it.send(NAME.acquire(owner(number), 10))
