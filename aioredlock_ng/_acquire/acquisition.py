@@ -61,7 +61,10 @@ class Acquisition(Deadline):
         since: int | None = None,
         place: bool | None = None,
     ) -> None:
-        super().__init__(session.clock, session.node_timeout, given, began, request.quorum_timeout)
+        self.clock, self.node_timeout = session.clock, session.node_timeout
+        self.given, self.for_quorum = given, request.quorum_timeout
+        self.began = self.answered_at = began
+        self.single_try = given == 0
         self._session = session
         self._primitive = primitive
         self._request = request
@@ -199,7 +202,8 @@ class Acquisition(Deadline):
                     return False
                 self._seen = max(self._seen, window.fence)
         for name in self.names:
-            entries[name] = NameQueue([contender])
+            entries[name] = entry = NameQueue()
+            entry.inside = [contender]
         contender.names = self.names
         if not self._has_place:
             attempt_limiter.in_flight += 1
@@ -403,8 +407,11 @@ class Acquisition(Deadline):
         if contender.notice_pending:
             block = self._primitive.block
         self._attempts += 1
-        # If the time was used up before the first attempt, that is made all the same, with a `node_timeout`.
-        timeout = self.for_answers() or self.node_timeout
+        timeout = self.node_timeout
+        # Less for a call that waits with a limit.  If that was used up before the first attempt, it is made
+        # all the same, with a `node_timeout`.
+        if self.given is not None or self._quorum_missing:
+            timeout = self.for_answers() or timeout
         attempt = Attempt(
             session, self._primitive, self._request, timeout, seen=self._seen, block=block, seat=self._seat
         )

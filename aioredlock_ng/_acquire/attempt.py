@@ -38,21 +38,22 @@ OWNERS_AT_ONCE: Final = 16
 class Owners:
     """Makes the random part of the owner values of one manager (A5)."""
 
-    __slots__ = ("_digits", "_random")
+    __slots__ = ("_random", "spare")
 
     def __init__(self, random: Random) -> None:
         self._random = random
-        self._digits: list[bytes] = []
+        self.spare: list[bytes] = []
+        """New random parts.  An attempt takes one of these, and calls `new` where there is none."""
 
     def new(self) -> bytes:
         """Return a new random part."""
         # The supply is used up: draw the next one.
-        if not self._digits:
+        if not self.spare:
             digits = OWNER_BITS // 4
             number = self._random.getrandbits(OWNER_BITS * OWNERS_AT_ONCE)
             some = b"%0*x" % (digits * OWNERS_AT_ONCE, number)
-            self._digits = [some[i : i + digits] for i in range(0, len(some), digits)]
-        return self._digits.pop()
+            self.spare = [some[i : i + digits] for i in range(0, len(some), digits)]
+        return self.spare.pop()
 
 
 class TrySession(HoldSession):
@@ -93,7 +94,8 @@ class TrySession(HoldSession):
         # the kind has one (`signed`), and the holder's label.  All but the random part is for people that
         # inspect a lock: no decision depends on it, and values are compared as a whole.
         ends = b":%013d:%b" % (wall * 1000, self.holder.encode())
-        return TickContext(asked_at, ballot(0, int(time * 1000)), ends)
+        # As `TickContext(…)`, without a call.
+        return tuple.__new__(TickContext, (asked_at, ballot(0, int(time * 1000)), ends))
 
 
 @final
@@ -144,7 +146,8 @@ class Attempt:
         self._suspicions = session.clocks.suspicions  # of nodes' clocks, before the nodes are asked
         # Above every counter that this call has seen: a node's clock may be far ahead of the ballot.
         self._ballot = ballot = max(seen + 1, tick.ballot) if primitive.fenced else 0
-        self.owner = owner = session.owners.new() + tick.owner_ends
+        spare = session.owners.spare
+        self.owner = owner = (spare.pop() if spare else session.owners.new()) + tick.owner_ends
         """New for every attempt, and known before the first byte (R5)."""
         self._batched: AcquireRound | None = None
         self._single: GrantRound | None = None
@@ -291,7 +294,12 @@ class Attempt:
         """Give its place back: it has its verdict, or was abandoned."""
         session, round_ = self._session, self.round
         session.in_flight.discard(self)
-        session.attempt_limiter.leave(round_)
+        # As `AttemptLimiter.leave`, where a place is free beside this one.
+        limiter = session.attempt_limiter
+        if limiter.in_flight < limiter.most:
+            limiter.in_flight -= 1
+        else:
+            limiter.leave(round_)
         self.unsent = round_.unsent
         if self._single is not None:
             self._single.fence, self.primitive = self.fence, self._single.won(self.primitive)

@@ -22,23 +22,19 @@ class Deadline:
     when no quorum has answered for five seconds.
     """
 
+    clock: Clock
+    node_timeout: float
+    given: float | None
+    began: float
+    for_quorum: float | None
+    """Seconds that a quorum may be missing; None for no limit of its own."""
+    single_try: bool
+    """Whether the call is non-blocking: it makes one attempt."""
+    answered_at: float
+    """When a quorum last answered that the lock is taken; before that, when the call began."""
     _quorum_missing = False
     _in_line = 0.0
     _timer: asyncio.TimerHandle | None = None
-
-    def __init__(
-        self, clock: Clock, node_timeout: float, given: float | None, began: float, for_quorum: float | None
-    ) -> None:
-        self.clock = clock
-        self.node_timeout = node_timeout
-        self.given = given
-        self.began = began
-        self.for_quorum = for_quorum
-        """Seconds that a quorum may be missing; None for no limit of its own."""
-        self.single_try = given == 0
-        """Whether the call is non-blocking: it makes one attempt."""
-        self.answered_at = began
-        """When a quorum last answered that the lock is taken; before that, when the call began."""
 
     @property
     def used(self) -> float:

@@ -230,6 +230,8 @@ class Holding:
     """Seconds for which the names stay taken after the release, by `at_least`; 0: they are free (R34)."""
     quiet = False
     """Whether the release notifies no process: the next acquire of this one leaves in the same write."""
+    released = False
+    """Whether the releases have been queued."""
     handed_off = False
     """Whether another task of this process has the lock now, without a release (R43)."""
     _number = 0
@@ -265,6 +267,8 @@ class Holding:
         # `_ttl` is the longest ttl that was won; the grace is a share of it.  `wanted` is the longest that
         # was asked for: a key may live as long, and the watchdog extends by it.
         self._ttl = self.wanted = request.ttl
+        self.cancels = request.on_lost == "cancel"
+        """Whether its loss cancels the body."""
         self._since = won.since
         self.taken_until = won.asked_at + request.at_least
         """Until when the names stay taken, released or not (R34)."""
@@ -315,19 +319,9 @@ class Holding:
         return self._number
 
     @property
-    def cancels(self) -> bool:
-        """Whether its loss cancels the body."""
-        return self._request.on_lost == "cancel"
-
-    @property
     def task(self) -> object | None:
         """The task of the body, or the thread of a block of `sync`; None while no block is open."""
         return None if self.body is None else runner_of(self.body.task)
-
-    @property
-    def released(self) -> bool:
-        """Whether the releases have been queued."""
-        return self._release is not None
 
     @property
     def done(self) -> bool:
@@ -653,12 +647,14 @@ class Holding:
         if now < self.taken_until:
             self.stays = self.taken_until - now
         over, contender = self._give_back(now), self._contender
+        names = contender.names
         # A window that ends lets other processes ask first (R13).  Else a task of this process that waits is
         # next: it gets the lock as it is, or asks in one write with a release that notifies no process.
-        if not over and contender.followed:
+        if not over and len(names) == 1 and contender.queue.entries[names[0]].queue:
             self.handed_off = self._hand_off(now)
             self.quiet = not (self.handed_off or self.stays) and contender.keep_quiet()
         round_ = self._release = session.releases.handed_off if self.handed_off else self._ask_release(over)
+        self.released = True
         session.watchdog.forget(self)
         session.holdings.all.pop(self, None)
         session.counters.released += 1
@@ -686,7 +682,7 @@ class Holding:
             self._primitive,
             self.owner,
             keeps=self.wanted,
-            fence=self._top if self._round.fences_may_differ else 0,
+            fence=self._top if self._top and self._round.fences_may_differ else 0,
             unsent=self._unsent,
             quiet=self.quiet,
             stays=self.stays,

@@ -164,7 +164,7 @@ class Primitive:
         new._acquire = self._acquire
         new.weaker = None if self.weaker is None else self.weaker.over(name, key)
         new.names, new.keys, new._counters, new._marks = (name,), (key,), (), ()
-        new.packed_key = new.packed_pair = bulk(key)
+        new.packed_key = new.packed_pair = b"$%d\r\n%b\r\n" % (len(key), key)
         # All keys beside the lock's end with it, in braces.
         rest = -1 - len(self.keys[0])
         if self.fenced:
@@ -192,7 +192,8 @@ class Primitive:
 
     def packed_set(self, owner: bytes, ttl: float) -> bytes:
         """Pack the plain acquire of a single name."""
-        return b"*6\r\n$3\r\nSET\r\n%b%b%b" % (self.packed_key, bulk(owner), _behind_owner(ttl))
+        words = self.packed_key, len(owner), owner, _behind_owner(ttl)
+        return b"*6\r\n$3\r\nSET\r\n%b$%d\r\n%b\r\n%b" % words
 
     def acquire(
         self,

@@ -46,7 +46,9 @@ SPARE_WINDOWS: Final = 64
 class HandoffWindow:
     """A period in which this process has had a name again and again, with short gaps at most."""
 
-    # Defaults on the class: most names are used once, and a window is made for each.
+    # Defaults on the class, and no `__init__`: most names are used once, and a window is made for each.
+    began = 0.0
+    """When the name was asked for first."""
     used = 0.0
     """When the name was last released."""
     count = 0
@@ -58,9 +60,6 @@ class HandoffWindow:
     """The release that ended the window; set by the holding that made it."""
     listened = False
     """Whether this process itself was subscribed when that release was sent."""
-
-    def __init__(self, began: float) -> None:
-        self.began = began
 
 
 @final
@@ -104,7 +103,8 @@ class HandoffWindows:
                 del windows[name]
             elif len(windows) >= self._room:
                 self._forget(now)
-            window = windows[name] = HandoffWindow(asked)
+            window = windows[name] = HandoffWindow()
+            window.began = asked
         window.used = now
         window.fence = fence
         window.count += 1

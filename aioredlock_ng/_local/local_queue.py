@@ -334,8 +334,15 @@ class Contender:
         names, self.names = self.names, ()
         # The holding refers to this contender: without the circle, no work for the garbage collector.
         self.held = None
+        queue = self.queue
         for name in names:
-            self.queue.leave(name, self)
+            entry = queue.entries[name]
+            # No other task of this process has to do with the name: by far the most frequent case.
+            if not (entry.queue or entry.listened or self.notice_pending) and len(entry.inside) == 1:
+                assert entry.inside[0] is self, "it was let in"
+                del queue.entries[name]
+            else:
+                queue.leave(name, self)
 
     def leave_names(self, names: tuple[str, ...]) -> None:
         """Leave some of the names, and let their next waiters in."""
@@ -363,7 +370,8 @@ class QueueEntry:
 class NameQueue:
     """One name: the contenders inside, and the queue of those that wait."""
 
-    # Defaults on the class, as of a contender.
+    # Defaults on the class, as of a contender, and no `__init__`: one is made in each cycle.
+    inside: list[Contender]
     queue: OrderedDict[QueueEntry, None] | None = None
     """The waiters in their order; None until the first one comes, since most names never have any."""
     refusal: LockNotAcquiredError | None = None
@@ -376,9 +384,6 @@ class NameQueue:
     """Whether this process is subscribed to releases of the name."""
     representative: Contender | None = None
     """The contender that was refused and waits at the nodes on behalf of this process."""
-
-    def __init__(self, inside: list[Contender]) -> None:
-        self.inside = inside
 
     @property
     def held(self) -> Held | None:
@@ -473,7 +478,8 @@ class LocalQueue:
         entry = self.entries.get(name)
         # No other task of this process wants the name: by far the most frequent case.
         if entry is None:
-            self.entries[name] = NameQueue([contender])
+            self.entries[name] = entry = NameQueue()
+            entry.inside = [contender]
         # A waiter comes first, even if this contender could share with those inside: with two readers inside
         # and a writer in the queue, a third reader must not overtake the writer.
         elif entry.queue or not entry.admits(contender.primitive):
@@ -527,11 +533,6 @@ class LocalQueue:
         entry = self.entries[name]
         if entry.representative is contender:
             entry.representative = None
-        # No other task of this process has to do with the name: by far the most frequent case.
-        if not (entry.queue or entry.listened or contender.notice_pending) and len(entry.inside) == 1:
-            assert entry.inside[0] is contender, "it was let in"
-            del self.entries[name]
-            return
         entry.inside.remove(contender)
         # May pass the pending notification on to the contender that is let in.
         self._admit(name, entry, contender)

@@ -99,7 +99,7 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
             ConfigurationError: two nodes turned out to be one server; or a majority cannot grant the lock,
                 since something else than a lock is under its keys.
         """
-        return await self._acquire(self._request.blocking_timeout)
+        return await self._acquire(enters=False)
 
     async def try_acquire(self) -> Lease[Fence_co, Slot_co] | None:
         """Try once, without waiting; None when another client holds the lock.
@@ -109,19 +109,19 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
             ManagerClosedError, ConfigurationError, LockLostError, RuntimeError: as `acquire`.
         """
         try:
-            return await self._acquire(0.0)
+            return await self._acquire(single_try=True, enters=False)
         except LockTakenError:
             return None
 
-    async def _acquire(self, given: float | None, *, enters: bool = False) -> Lease[Fence_co, Slot_co]:
-        """Acquire within `given` seconds; None: without an end, 0: by a single attempt.
-
-        With `enters` a block of the current task begins under the lease.
-        """
+    async def _acquire(self, *, single_try: bool = False, enters: bool = True) -> Lease[Fence_co, Slot_co]:
+        """Acquire, and run the block of an ``async with`` under the lease; raises as `acquire` does."""
         life, request = self._life, self._request
+        given = 0.0 if single_try else request.blocking_timeout
         # The task is inside of the lock already: one more lease of it, without I/O (R27).
         if request.reentrant and (again := self._reenter()) is not None:
-            return self._enter(again) if enters else again
+            if enters:
+                self._entries.append((again._bind(), again))  # noqa: SLF001 (as below)
+            return again
         if (override := lifecycle.override) is not None:
             given = override.blocking_timeout(given, self._primitive.kind)
         began = life.clock.now()
@@ -150,12 +150,12 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         lease: Lease[Fence_co, Slot_co] = Lease(
             session, outermost(holding, session.releases) if request.reentrant else holding
         )
-        return self._enter(lease) if enters else lease
-
-    def _enter(self, lease: Lease[Fence_co, Slot_co]) -> Lease[Fence_co, Slot_co]:
-        """Begin a block under the lease: no await since the win was judged (R7)."""
-        self._entries.append((lease._bind(), lease))  # noqa: SLF001 (a lock and its leases are one subject)
+        # Begin the block: no await since the win was judged (R7).
+        if enters:
+            self._entries.append((lease._bind(), lease))  # noqa: SLF001 (a lock and its leases are one subject)
         return lease
+
+    __aenter__ = _acquire
 
     def _reenter(self) -> Lease[Fence_co, Slot_co] | None:
         """Return a further lease of the lock that the calling task is inside of already (R27); else None."""
@@ -176,17 +176,14 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
             lease._bind_or_release()  # noqa: SLF001 (no await since the win was judged, R7)
         return lease
 
-    def __aenter__(self) -> Coroutine[Any, Any, Lease[Fence_co, Slot_co]]:
-        """Acquire, and run the block under the lease; raises as `acquire` does."""
-        return self._acquire(self._request.blocking_timeout, enters=True)
-
     def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> Coroutine[Any, Any, None]:
         """Release the lease of the block that ends here; raises as `Lease.__aexit__` does."""
-        if self._life.inherited:
-            return _nothing()  # the lease is the parent's, and so is its end
-        return self._pop().__aexit__(exc_type, exc, tb)
+        entries = self._entries
+        # The usual case: one task is inside.
+        lease = entries.pop()[1] if len(entries) == 1 else self._pop()
+        return lease.__aexit__(exc_type, exc, tb)
 
     def _pop(self) -> Lease[Fence_co, Slot_co]:
         """Find whose exit this is (R7).
@@ -195,14 +192,10 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         one whose task has ended; else the oldest.
         """
         entries = self._entries
-        # One task is inside, the usual case; or the one that entered last leaves first.
-        if len(entries) == 1 or entries[-1][0] is (current := asyncio.current_task()):
+        # The one that entered last leaves first.
+        if entries[-1][0] is (current := asyncio.current_task()):
             return entries.pop()[1]
         own = [i for i, (task, _) in enumerate(entries) if task is current]
         orphaned = [i for i, (task, _) in enumerate(entries) if task is not None and task.done()]
         index = own[-1] if own else (orphaned or [0])[0]
         return entries.pop(index)[1]
-
-
-async def _nothing() -> None:
-    """Leave a block, and do nothing."""

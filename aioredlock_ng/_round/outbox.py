@@ -19,9 +19,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
-from typing import Final, Protocol, TypeVar, final, runtime_checkable
+from typing import Final, NamedTuple, Protocol, TypeVar, final, runtime_checkable
 
 from .._core.clock_watch import ClockWatch
 from .._core.command import Answer, Command
@@ -71,9 +70,7 @@ class TakesNone:
         self.post: Callable[[Sequence[Parcel], int, int], bool] = lambda *_: False
 
 
-@final
-@dataclass(slots=True)
-class TickContext:
+class TickContext(NamedTuple):
     """The values that all acquires of one turn of the event loop share."""
 
     asked_at: float
