@@ -117,6 +117,12 @@ class Parcel(Protocol):
     def expect(self, node: int, incarnation: bytes) -> None:
         """Note the incarnation record that a node is expected to have when it is asked."""
 
+    def recognises(self, node: int, data: bytes, request_id: bytes) -> int:
+        """Take the replies that `data` begins with, if they are the usual ones, and return their length.
+
+        0: they have to be parsed, and `hear` takes them.
+        """
+
     def hear(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
         """Take a reply; False when it is no answer: an error of a script, or an answer to another command.
 
@@ -168,6 +174,10 @@ class Question(NamedTuple):
 
     def expect(self, node: int, incarnation: bytes) -> None:
         """As in `Parcel`."""
+
+    def recognises(self, node: int, data: bytes, request_id: bytes) -> int:
+        """As in `Parcel`."""
+        return 0
 
     def hear(self, node: int, reply: Any, request_id: bytes, fail: Fail) -> bool:
         """As in `Parcel`."""
@@ -294,7 +304,7 @@ class Pipe:
         self._out: list[bytes] = []
         self._room = MAX_IN_FLIGHT
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
-        self._unfinished = 0  # bytes that came since a reply was complete
+        self._unfinished = 0  # bytes that came since a reply was complete; 0: the parser has none
         self._on_failure = on_failure
         self._on_output = on_output
         self._on_mismatch = on_mismatch
@@ -341,8 +351,12 @@ class Pipe:
         if self.unresolved or len(entries) + replies > self._room:
             return False
         self._number = number
+        data = b""
+        if out:
+            data = b"".join(out)
+            out.clear()
         for parcel in parcels:
-            out.append(parcel.packed)
+            data += parcel.packed
             # Plain commands, each with a reply of its own; or one script for all locks, with one reply.
             if parcel.script is None:
                 entries.extend(repeat(parcel, parcel.replies))
@@ -351,10 +365,8 @@ class Pipe:
             else:
                 entries.append(parcel)
                 if parcel.conditional:
-                    out.append(self.precondition)
-                out.append(_REQUEST_ID_ARGUMENTS[(self.answered + len(entries)) % len(REQUEST_IDS)])
-        data = b"".join(out)
-        out.clear()
+                    data += self.precondition
+                data += _REQUEST_ID_ARGUMENTS[(self.answered + len(entries)) % len(REQUEST_IDS)]
         try:
             self.write(data)
         except Exception as error:  # noqa: BLE001 (it must not keep the other nodes from being asked)
@@ -380,19 +392,42 @@ class Pipe:
         self._out.clear()
         return data
 
-    def feed(self, data: bytes) -> None:  # noqa: C901 (one loop: there are ten replies in every cycle)
-        """Parse the server's bytes and pass every complete reply to its receiver.
+    def feed(self, data: bytes) -> None:
+        """Pass every complete reply among the server's bytes to its receiver.
 
         A reply that cannot belong to its request, or is no reply at all, is reported to `on_mismatch`.
         """
         # Given up, or closed by us: what comes now was answered by silence.
         if not self._room:
             return
-        entries, gets = self._entries, self._reader.gets
+        entries = self._entries
+        # Nothing is half read: as long as replies are the usual ones, there is nothing to parse.
+        if not self._unfinished:
+            while entries:
+                entry = entries.popleft()
+                self.answered += 1
+                taken = entry.recognises(self._number, data, REQUEST_IDS[self.answered % len(REQUEST_IDS)])
+                if not taken:
+                    entries.appendleft(entry)
+                    self.answered -= 1
+                    break
+                # The other places of plain commands.
+                for _ in range(1, entry.replies):
+                    entries.popleft()
+                    self.answered += 1
+                data = data[taken:]
+                if not data:
+                    return
+        self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
+        """Parse the server's bytes, and pass every complete reply to its receiver."""
+        entries, gets, has_data = self._entries, self._reader.gets, self._reader.has_data
         unfinished = self._unfinished + len(data)
         self._reader.feed(data)
+        more = True
         try:
-            while True:
+            while more:
                 try:
                     reply = gets()
                 except (hiredis.ProtocolError, TypeError) as error:  # TypeError: a map's key cannot be a key
@@ -403,7 +438,8 @@ class Pipe:
                     ) from None
                 if reply is _NOTHING:
                     break
-                unfinished = 0
+                more = has_data()
+                unfinished = int(more)
                 # A message, say: no reply to a command.
                 if type(reply) is PUSH and not self._confirms(reply):
                     continue

@@ -44,12 +44,19 @@ _CHANGED: Final = Silence(INCARNATION_CHANGED)
 
 _SET: Final = b"OK"
 
+_OK: Final = b"+OK\r\n"
+
+_ONE: Final = b":1\r\n"
+
+_TIME_DIGITS: Final = 16
+"""Digits of a node's time of day in microseconds, until the year 2286."""
+
+_TIME: Final = slice(14, 14 + _TIME_DIGITS)
+"""Where the time stands in the reply to a fenced acquire."""
+
 _NOTIFY: Final = bulk(b"1")
 
 _EMPTY: Final = bulk(b"")
-
-_RELEASED: Final = 1
-"""The answer of ``release_many.lua`` for a lock that was held, and to whose releases no process listens."""
 
 
 # -- packing: what the nodes add, a precondition if any and the request id, is counted here ------------
@@ -104,6 +111,10 @@ class Packed:
         """Store the incarnation record that a node has when this is sent."""
         raise NotImplementedError("only of what is `probed`")
 
+    def recognises(self, node: int, data: bytes, request_id: bytes) -> int:
+        """As in `Parcel`."""
+        return 0
+
 
 class Asked(Packed, Round):
     """A round for one lock.
@@ -150,44 +161,46 @@ class Asked(Packed, Round):
         yield Question(self.command, self, node)
 
     def hear(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
-        """As in `Parcel`.  One function for the usual replies: there are ten in every cycle."""
-        answer: Answer | None = None
+        """As in `Parcel`."""
+        return self.batch().hear(node, reply, request_id, fail)
+
+    def recognises(self, node: int, data: bytes, request_id: bytes) -> int:
+        """As in `Parcel`."""
+        answers = self.answers
+        # It comes late; or not every answer so far is a grant; or not only the alarm waits.
+        odd = answers[node] is not None or self.granted + self.pending < self.size
+        if odd or self._waiting or self._then is not None:
+            return 0
         # A plain acquire: the name was free.
         if self.script is None:
-            answer = GRANTED if reply == _SET else None
+            usual, answer = _OK, GRANTED
         # A release: the lock was held, and no process listens.
         elif not self.ballot:
-            answer = RELEASED if reply == [request_id, _RELEASED] else None
-        # An acquire with a fence: granted with the one that was proposed.
-        elif (
-            type(reply) is list
-            and len(reply) == 3  # noqa: PLR2004 (the request id, the time, the fence)
-            and reply[0] == request_id
-            and reply[2] == self.proposed
-            and type(reply[1]) is int
-        ):
-            outbox, time = self._outbox, reply[1] / 1_000_000
-            # As in `FencedAcquires`: the node's clock has not jumped (R14).
-            if time - outbox.now() <= outbox.clocks.limits[node]:
-                self.agreed += self.answers[node] is None
-                answer = granted_at(self.proposed, time)
-        # Refused, without a vote, with another fence, an error, or no answer to this script.
-        if answer is None:
-            return self.batch().hear(node, reply, request_id, fail)
-        # It is late, or not every answer so far is a grant, or not only the alarm waits.
-        odd = self.answers[node] is not None or self.granted + self.pending < self.size
-        if odd or self._waiting or self._then is not None:
-            self.take(node, answer)
-            return True
+            usual, answer = b"*2\r\n$3\r\n%b\r\n:1\r\n" % request_id, RELEASED
+        # An acquire with a fence: the node has granted the proposed one.
+        else:
+            digits, outbox = data[_TIME], self._outbox
+            usual = b"*3\r\n$3\r\n%b\r\n:%b\r\n:%d\r\n" % (request_id, digits, self.proposed)
+            if not digits.isdigit():
+                return 0
+            time = int(digits) / 1_000_000
+            # As in `FencedAcquires.hear`: its clock has not jumped (R14).
+            if time - outbox.now() > outbox.clocks.limits[node]:
+                return 0
+            answer = granted_at(self.proposed, time)
+        if not data.startswith(usual):
+            return 0
+        if self.ballot:
+            self.agreed += 1
         # As in `grant`.
-        self.answers[node] = answer
+        answers[node] = answer
         self.pending -= 1
         self.granted = granted = self.granted + 1
         if granted == self.quorum:
             self.verdict = Verdict.WON
             if (alarm := self._alarm) is not None and not alarm.done():
                 alarm.set_result(True)
-        return True
+        return len(usual)
 
 
 @final
@@ -403,12 +416,24 @@ class PlainAcquires(Batch):
         if incarnation:
             words.append(b"*2\r\n$3\r\nGET\r\n" + incarnation)
         self.packed = b"".join(words)
+        self._oks = len(rounds) * _OK
         self._expected: dict[int, bytes] = {}
         self._got: dict[int, list[Any]] = {}
 
     def expect(self, node: int, incarnation: bytes) -> None:
         """As in `Batch`."""
         self._expected[node] = incarnation
+
+    def recognises(self, node: int, data: bytes, request_id: bytes) -> int:
+        """As in `Parcel`: all locks were free, and the incarnation record is the expected one."""
+        usual = self._oks
+        if self.probed:
+            usual += bulk(self._expected[node])
+        # Some replies have come already, in another piece.
+        if node in self._got or not data.startswith(usual):
+            return 0
+        grant(self.rounds, node, GRANTED)
+        return len(usual)
 
     def hear(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
         """Keep a reply; with the last one, pass all of them to the rounds."""
@@ -435,9 +460,6 @@ class PlainAcquires(Batch):
         if self.probed and (why := self._why_not(node, got.pop())) is not None:
             for round_ in self.rounds:
                 round_.on_reply(node, why)
-        # Every lock was free: the usual case.
-        elif got.count(_SET) == len(got):
-            grant(self.rounds, node, GRANTED)
         # Each lock has its own reply.  Example: "a" was free, "b" is taken, and "c" met a full memory.
         else:
             for round_, said in zip(self.rounds, got, strict=True):
@@ -488,13 +510,30 @@ class FencedAcquires(ScriptBatch):
         self._now = now
         first, n = rounds[0], len(rounds)
         self._proposed = first.proposed
-        self._all_granted = [self._proposed] * n
+        self._fences = b"\r\n" + n * (b":%d\r\n" % self._proposed)
         # A round that is packed already: it was sent by itself, and its reply is not the usual one.
         if not (packed := first.packed):
             pairs = b"".join([round_.primitive.packed_pair for round_ in rounds])
             owners = b"".join([bulk(round_.owner) for round_ in rounds])
             packed = _packed_acquires(first, n, pairs, owners)
         self.packed = packed
+
+    def recognises(self, node: int, data: bytes, request_id: bytes) -> int:
+        """As in `Parcel`: every lock was granted with the fence that was proposed."""
+        begin = b"*%d\r\n$3\r\n%b\r\n:" % (len(self.rounds) + 2, request_id)
+        digits = data[len(begin) : len(begin) + _TIME_DIGITS]
+        usual = b"%b%b%b" % (begin, digits, self._fences)
+        if not (digits.isdigit() and data.startswith(usual)):
+            return 0
+        time = int(digits) / 1_000_000
+        # The clock has jumped, as far as this comparison can tell: `hear` judges it (R14).
+        if time - self._now() > self._clocks.limits[node]:
+            return 0
+        for round_ in self._asked:
+            # A late answer does not count: the node's vote in this round is silence.
+            round_.agreed += round_.answers[node] is None
+        grant(self._asked, node, granted_at(self._proposed, time))
+        return len(usual)
 
     def hear(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
         """As in `Batch`.  The request id is followed by the node's time, and that by an answer for each lock.
@@ -509,13 +548,6 @@ class FencedAcquires(ScriptBatch):
         # A grant of a node whose clock has jumped does not count for the certificate (R14).  The comparison
         # with the limit is what `believes` nearly always comes down to, without the call.
         counts = time - now <= self._clocks.limits[node] or self._clocks.believes(node, now, time)
-        # Every lock was granted with the fence that was proposed: by far the most frequent case.
-        if counts and answers == self._all_granted:
-            for round_ in asked:
-                # A late answer does not count: the node's vote in this round is silence.
-                round_.agreed += round_.answers[node] is None
-            grant(asked, node, granted_at(self._proposed, time))
-            return True
         # The node has no vote: it is in quarantine, or has lost its memory.
         if not answers:
             for round_ in asked:
@@ -538,19 +570,22 @@ class OneAnswerEach(ScriptBatch):
     _read: Callable[[Any], Answer]
     """Reads the answer to one lock."""
     _usual_answer: Answer
-    """The answer to nearly every lock."""
-    _usual_reply: list[int]
-    """The reply, without the request id, in which every lock has the usual answer."""
+    """The answer to nearly every lock, a 1."""
+
+    def recognises(self, node: int, data: bytes, request_id: bytes) -> int:
+        """As in `Parcel`: every lock was held, and is extended or released now."""
+        n = len(self.rounds)
+        usual = b"*%d\r\n$3\r\n%b\r\n%b" % (n + 1, request_id, n * _ONE)
+        if not data.startswith(usual):
+            return 0
+        grant(self.rounds, node, self._usual_answer)
+        return len(usual)
 
     def hear(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
         """As in `Batch`."""
         if type(reply) is not list or not reply or reply[0] != request_id:
             return False
         answers = reply[1:]
-        # Every lock was held, and is extended or released now: the usual case.
-        if answers == self._usual_reply:
-            grant(self.rounds, node, self._usual_answer)
-            return True
         # No reply to this script: replies and commands are out of step, and the node is reconnected (R15).
         if not self._fit(answers):
             return False
@@ -570,10 +605,12 @@ class Releases(OneAnswerEach):
     def __init__(self, rounds: Sequence[ReleaseRound]) -> None:
         self.rounds = rounds
         n = len(rounds)
-        self._usual_reply = [1] * n
-        keys = b"".join([round_.primitive.packed_key for round_ in rounds])
-        owners = b"".join([bulk(round_.owner) for round_ in rounds])
-        self.packed = _packed_releases(rounds[0], n, keys, owners)
+        # As in `FencedAcquires`.
+        if not (packed := rounds[0].packed):
+            keys = b"".join([round_.primitive.packed_key for round_ in rounds])
+            owners = b"".join([bulk(round_.owner) for round_ in rounds])
+            packed = _packed_releases(rounds[0], n, keys, owners)
+        self.packed = packed
 
 
 @final
@@ -589,7 +626,6 @@ class Extensions(OneAnswerEach):
         self.rounds = rounds
         first, n = rounds[0], len(rounds)
         primitive, fenced = first.primitive, first.fenced
-        self._usual_reply = [1] * n
         self.conditional = bool(primitive.packed_incarnation)
         words = [round_.primitive.packed_pair if fenced else round_.primitive.packed_key for round_ in rounds]
         words += (

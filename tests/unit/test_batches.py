@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -32,6 +32,7 @@ from aioredlock_ng._round.batch import (
 from aioredlock_ng._round.deadlines import Deadlines
 from aioredlock_ng._round.outbox import Outbox
 from aioredlock_ng.testing import MemoryNode
+from tests.fuzz.resp import Error, Status, encode
 from tests.unit.node.test_pipe import raised
 
 SIZE: Final = 3
@@ -516,25 +517,121 @@ def lone(stage: Stage, what: str) -> Asked:
     return stage.acquires("a", fenced=what == "acquires", incarnation=what == "acquires")[0]
 
 
+def wire(reply: Any) -> bytes:
+    """Return a reply as a server sends it."""
+    if isinstance(reply, hiredis.ReplyError):
+        return encode(Error(str(reply).encode()))
+    return encode(Status(reply) if reply == b"OK" else reply)
+
+
+def fed(parcels: Sequence[Any], rounds: Sequence[Asked], replies: Sequence[Any], cut: int) -> Any:
+    """Post parcels, feed the replies in pieces if there is a `cut`, and return what has come of it all."""
+    piped, ended = Piped(), ""
+    piped.post(*parcels)
+    data = b"".join(map(wire, replies)).replace(encode(TAG), encode(REQUEST_IDS[1]))
+    try:
+        for piece in (data[:cut], data[cut:]) if cut else (data,):
+            piped.pipe.feed(piece)
+    except DesynchronisedError as error:
+        ended = str(error)
+    tallies = [(one.answers, one.granted, one.verdict, one.agreed) for one in rounds]
+    return ended, len(piped.pipe), piped.pipe.answered, piped.failures, tallies
+
+
 @pytest.mark.parametrize(("what", "reply"), [(what, reply) for what, said in LONE.items() for reply in said])
 @pytest.mark.parametrize("late", [False, True])
 async def test_a_lone_round_takes_replies_as_a_batch_does(what: str, reply: Any, late: bool):
-    """Also one that equals the usual reply but for its tag, its time, its fence, or something behind it."""
+    """Also one that equals the usual reply but for its tag, its time, its fence, or something behind it.
+
+    What comes whole is compared as bytes, what comes in pieces is parsed.
+    """
     ends = []
-    for alone in (True, False):
+    for alone, cut in itertools.product((True, False), (0, 3)):
         stage = Stage()
-        stage.clocks.sample(0, NOW, NOW, TIME)
+        stage.clocks.sample(1, NOW, NOW, TIME)
         round_ = lone(stage, what)
         parcel = round_.parcel() if alone else round_.batch()
         assert (parcel is round_) is alone
         if late:
             round_.time_out()
-        fits = parcel.hear(0, copy.copy(reply), TAG, stage.fail)
-        failures = [(command.owner, node, message) for command, node, message in stage.failures]
-        ends.append(
-            (fits, round_.answers, round_.granted, round_.verdict, failures, vars(round_).get("agreed"))
-        )
-    assert ends[0] == ends[1]
+        ends.append(fed([parcel], [round_], [reply], cut))
+    assert ends[1:] == ends[:1] * 3
+
+
+TOGETHER: Final[dict[str, list[list[Any]]]] = {
+    "acquires": [
+        [[TAG, MICROSECONDS, *[BALLOT + (BALLOT & 1)] * 3]],
+        [[TAG, MICROSECONDS + 200_000, *[BALLOT + (BALLOT & 1)] * 3]],
+        [[TAG, MICROSECONDS, BALLOT, BALLOT + 4, BALLOT]],
+        [[TAG, MICROSECONDS, BALLOT, -1500, BALLOT]],
+        [[b"041", MICROSECONDS, *[BALLOT + (BALLOT & 1)] * 3]],
+    ],
+    "plain acquires": [
+        [b"OK", b"OK", b"OK", SENTINEL],
+        [b"OK", None, b"OK", SENTINEL],
+        [b"OK", b"OK", b"OK", b"another"],
+        [b"OK", b"OK", b"OK", b"OK"],
+        [b"OK", b"OK", SENTINEL],
+    ],
+    "releases": [[[TAG, 1, 1, 1]], [[TAG, 1, [1, 0, 3], 1]], [[b"041", 1, 1, 1]], [[TAG, 1, 1]]],
+    "extensions": [[[TAG, 1, 1, 1]], [[TAG, 1, 0, 1]], [[b"041", 1, 1, 1]], [[TAG, 1, 1]]],
+}
+"""What a node may say to a batch of three, first of all what is usual."""
+
+
+@pytest.mark.parametrize(
+    ("what", "replies"), [(what, replies) for what, said in TOGETHER.items() for replies in said]
+)
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("followed", [False, True])
+async def test_whole_replies_are_taken_as_parsed_ones_are(
+    what: str, replies: list[Any], late: bool, followed: bool
+):
+    """Also where another batch's usual reply comes in the same piece."""
+    ends = []
+    for cut in (0, 3, 9):
+        stage = Stage()
+        stage.clocks.sample(1, NOW, NOW, TIME)
+        rounds, batch = stage.of(what)
+        (behind,) = stage.releases("d")
+        if late:
+            for one in rounds:
+                one.time_out()
+        number = REQUEST_IDS[1 + batch.replies]
+        said = [*replies, [number, 1]] if followed else replies
+        ends.append(fed([batch, behind.parcel()], [*rounds, behind], said, cut))
+    assert ends[1:] == ends[:1] * 2
+
+
+async def test_what_is_half_read_is_parsed_to_its_end():
+    """Though the rest of it looks like a usual reply."""
+    stage, piped = Stage(), Piped()
+    asked = lone(stage, "plain")
+    piped.post(asked.parcel())
+    piped.pipe.feed(b"$5\r\n")
+    with pytest.raises(DesynchronisedError, match="cannot belong to"):
+        piped.pipe.feed(b"+OK\r\n\r\n")
+    assert votes([asked], 1) == [None]
+
+
+@pytest.mark.parametrize("what", TOGETHER)
+async def test_the_usual_reply_need_not_be_parsed(what: str):
+    """It is told by its bytes, if it is the whole of it; by a lone round, too."""
+    for alone in (False, True):
+        stage = Stage()
+        rounds, batch = stage.of(what)
+        data = b"".join(map(wire, TOGETHER[what][0]))
+        if alone:
+            if what in ("extensions", "plain acquires"):
+                continue
+            parcel = rounds[0].parcel()
+            (reply,) = TOGETHER[what][0]
+            data = encode(reply[:-2])
+        else:
+            parcel = batch
+        assert parcel.recognises(0, data[:-1], TAG) == 0
+        assert parcel.recognises(0, data + b"+", TAG) == len(data)
+        assert votes(rounds[:1]) == [GRANTED]
 
 
 @pytest.mark.parametrize("what", ["acquires", "plain", "releases"])

@@ -42,6 +42,10 @@ class Stalling:
         """As the other one's."""
         return getattr(self._batch, name)
 
+    def recognises(self, node: int, data: bytes, tag: bytes) -> int:
+        """Have every reply parsed."""
+        return 0
+
     def hear(self, node: int, reply: object, tag: bytes, fail: Fail) -> bool:
         """Hand the reply over, and stand still."""
         fits = self._batch.hear(node, reply, tag, fail)
