@@ -58,7 +58,7 @@ async def test_a_link_that_cannot_be_written_to_does_not_keep_others_from_writin
     """It is given up, with the reason; what the others have queued in that turn of the loop leaves (R15)."""
     bad, transport, peer = await connected()
     good, _, listening = await connected()
-    bad.transport = Unwritable(transport)  # type: ignore[assignment]
+    bad.pipe.write = Unwritable(transport).write
     with listening:
         for link in (bad, good):
             assert link.pipe.put(heartbeat(b"nonce"), Caller(), 0)

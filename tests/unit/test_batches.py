@@ -688,6 +688,18 @@ async def test_tags_go_on_from_batch_to_batch():
     assert piped.pipe.take() == b""
 
 
+async def test_what_cannot_be_written_is_told_and_counts_as_sent():
+    """The connection ends then, and that answers it: it is not sent once more, each lock by itself."""
+    stage, piped, errors = Stage(), Piped(), []
+    piped.pipe.on_unwritten = errors.append
+    (release,) = stage.releases("d")
+    error = DesynchronisedError("no more writing here")
+    piped.pipe.write = lambda _data: raised(error)
+    assert piped.pipe.post([release.parcel()], 1, 1)
+    assert errors == [error]
+    assert [question.receiver for question in piped.pipe.abandon()] == [release]
+
+
 async def test_another_tag_ends_the_connection():
     """No lock is given another's answer; all of them are unanswered."""
     stage, piped = Stage(), Piped()
