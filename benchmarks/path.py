@@ -78,12 +78,12 @@ class Way(NamedTuple):
     changes: int
 
 
-LIMITS: Final = {"plain": (14, 38), "fenced": (14, 42)}
+LIMITS: Final = {"plain": (12, 28), "fenced": (12, 31)}
 """Files and functions that one acquire may touch (`tests/benchmarks/test_path.py`)."""
 
 CALL_LIMITS: Final[dict[str, dict[str, int]]] = {
-    "plain": {"package": 131, "calls": 260, "getpid": 1, "wall_clock": 1, "monotonic": 18, "tracked": 105},
-    "fenced": {"package": 138, "calls": 270, "getpid": 1, "wall_clock": 1, "monotonic": 24, "tracked": 110},
+    "plain": {"package": 88, "calls": 216, "getpid": 1, "wall_clock": 1, "monotonic": 18, "tracked": 76},
+    "fenced": {"package": 96, "calls": 226, "getpid": 1, "wall_clock": 1, "monotonic": 24, "tracked": 84},
 }
 """What one cycle may take (`Notes.counts`).
 

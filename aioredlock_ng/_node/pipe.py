@@ -40,7 +40,10 @@ MAX_REPLY: Final = 8 * 2**20
 """Bytes that may come without completing a reply.  Only the answer to a SCAN is ever longer than a few
 kilobytes: one megabyte with the longest of names."""
 
-REQUEST_IDS: Final = tuple(b"%03d" % number for number in range(1000))
+REQUEST_ID_COUNT: Final = 1000
+"""How many request ids there are."""
+
+REQUEST_IDS: Final = tuple(b"%03d" % number for number in range(REQUEST_ID_COUNT))
 """Tell a connection's scripts apart: each gets the next of these as its last argument, and begins its answer
 with it.  So a missing reply shows in the one behind it (R15), unless a thousand are missing.
 
@@ -338,7 +341,7 @@ class Pipe:
             if command.proof is Proof.CONDITIONAL:
                 out.append(self.precondition)
             # Of all commands that were ever put, the number of this one: `answered` when its turn comes.
-            out.append(_REQUEST_ID_ARGUMENTS[(self.answered + len(entries)) % len(REQUEST_IDS)])
+            out.append(_REQUEST_ID_ARGUMENTS[(self.answered + len(entries)) % REQUEST_ID_COUNT])
         return True
 
     def post(self, parcels: Sequence[Parcel], replies: int, number: int) -> bool:
@@ -366,7 +369,7 @@ class Pipe:
                 entries.append(parcel)
                 if parcel.conditional:
                     data += self.precondition
-                data += _REQUEST_ID_ARGUMENTS[(self.answered + len(entries)) % len(REQUEST_IDS)]
+                data += _REQUEST_ID_ARGUMENTS[(self.answered + len(entries)) % REQUEST_ID_COUNT]
         try:
             self.write(data)
         except Exception as error:  # noqa: BLE001 (it must not keep the other nodes from being asked)
@@ -406,18 +409,19 @@ class Pipe:
             while entries:
                 entry = entries.popleft()
                 self.answered += 1
-                taken = entry.recognises(self._number, data, REQUEST_IDS[self.answered % len(REQUEST_IDS)])
+                taken = entry.recognises(self._number, data, REQUEST_IDS[self.answered % REQUEST_ID_COUNT])
                 if not taken:
                     entries.appendleft(entry)
                     self.answered -= 1
                     break
-                # The other places of plain commands.
-                for _ in range(1, entry.replies):
-                    entries.popleft()
-                    self.answered += 1
-                data = data[taken:]
-                if not data:
+                # Plain commands have a place for each reply.
+                if entry.replies > 1:
+                    for _ in range(1, entry.replies):
+                        entries.popleft()
+                    self.answered += entry.replies - 1
+                if taken == len(data):
                     return
+                data = data[taken:]
         self._parse(data)
 
     def _parse(self, data: bytes) -> None:
@@ -448,7 +452,7 @@ class Pipe:
                 # It answers the oldest command, whatever it says; from here on that is only checked.
                 entry = entries.popleft()
                 self.answered += 1
-                request_id = REQUEST_IDS[self.answered % len(REQUEST_IDS)]
+                request_id = REQUEST_IDS[self.answered % REQUEST_ID_COUNT]
                 if not entry.hear(self._number, reply, request_id, self._fail):
                     self._misfit(entry, reply)
             self._unfinished = unfinished
@@ -516,7 +520,7 @@ class Pipe:
         self._out.append(entry.packed_in_full)
         if entry.conditional:
             self._out.append(self.precondition)
-        self._out.append(_REQUEST_ID_ARGUMENTS[(self.answered + len(self._entries)) % len(REQUEST_IDS)])
+        self._out.append(_REQUEST_ID_ARGUMENTS[(self.answered + len(self._entries)) % REQUEST_ID_COUNT])
         return True
 
     def _may_go_again(self, questions: Sequence[Question]) -> bool:

@@ -166,11 +166,6 @@ class Asked(Packed, Round):
 
     def recognises(self, node: int, data: bytes, request_id: bytes) -> int:
         """As in `Parcel`."""
-        answers = self.answers
-        # It comes late; or not every answer so far is a grant; or not only the alarm waits.
-        odd = answers[node] is not None or self.granted + self.pending < self.size
-        if odd or self._waiting or self._then is not None:
-            return 0
         # A plain acquire: the name was free.
         if self.script is None:
             usual, answer = _OK, GRANTED
@@ -190,8 +185,14 @@ class Asked(Packed, Round):
             answer = granted_at(self.proposed, time)
         if not data.startswith(usual):
             return 0
+        answers = self.answers
         if self.ballot:
-            self.agreed += 1
+            self.agreed += answers[node] is None
+        # It comes late; or not every answer so far is a grant; or not only the alarm waits.
+        odd = answers[node] is not None or self.granted + self.pending < self.size
+        if odd or self._waiting or self._then is not None:
+            self.take(node, answer)
+            return len(usual)
         # As in `grant`.
         answers[node] = answer
         self.pending -= 1

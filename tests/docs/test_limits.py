@@ -47,6 +47,7 @@ NO_LIMITS: Final = {
     "_core/validity:*": "margins of the protocol, in the rules",
     "_round/outbox:CALM": "when a round is sent at once",
     "_node/handshake:RESP?": "versions of the wire protocol",
+    "_node/pipe:REQUEST_ID_COUNT": "a format",
     "_node/urls:DEFAULT_*PORT": "ports",
 }
 
