@@ -185,7 +185,7 @@ class Attempt:
             return
         # In a batch, of its own or with others.
         outbox = session.outbox
-        outbox.acquire(batched, self._tick)
+        outbox.ask(batched, self._tick)
         # The outbox gives its batches a `node_timeout`: the caller has less time left.
         if timeout < outbox.node_timeout:
             batched.limit(timeout)

@@ -139,6 +139,8 @@ class Asked(Packed, Round):
     def batch(self) -> Batch:
         """Return a batch of this round alone."""
 
+    quiet = False
+    """As in `ReleaseRound`."""
     ballot = 0
     """As in `AcquireRound`."""
     proposed = 0

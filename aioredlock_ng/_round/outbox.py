@@ -113,8 +113,6 @@ class Outbox:
         self.tick: TickContext | None = None
         """The values read for an acquire that waits here; later acquires of the turn use them again."""
         self._scheduled = False
-        # Batches sent in this turn: their time limit starts at the end of the turn.
-        self._sent: list[Asked | Batch] = []
         # Batches with a running time limit, and the moment it ends, by the event loop's clock.
         self._under_way: deque[tuple[float, Asked | Batch]] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -126,23 +124,25 @@ class Outbox:
         self._extensions.append(round_)
         self._schedule()
 
-    def release(self, round_: ReleaseRound) -> None:
-        """Send a release, at the latest at the end of this turn of the event loop."""
-        # Behind a quiet one, a task of this process asks for the name in the same write.
-        if not round_.quiet and self._is_calm(round_):
-            self._send_at_once(round_)
-        else:
-            self._releases.append(round_)
-            self._schedule()
+    def ask(self, round_: AcquireRound | ReleaseRound, tick: TickContext | None = None) -> None:
+        """Send an acquire or a release, at the latest at the end of this turn of the event loop.
 
-    def acquire(self, round_: AcquireRound, tick: TickContext) -> None:
-        """Send an acquire, at the latest at the end of this turn; `tick` has the values read for it."""
-        if self._is_calm(round_):
-            self._send_at_once(round_)
+        `tick` has the values that were read for an acquire.
+        """
+        # Behind a quiet release, a task of this process asks for the name in the same write.
+        if not round_.quiet and self._is_calm(round_):
+            try:
+                self._send((round_.parcel(),))
+            except Exception as error:  # noqa: BLE001 (a hook for silent nodes: no business of the caller's)
+                what = {"message": "sending to the nodes failed", "exception": error}
+                self.loop.call_exception_handler(what)
+            return
+        if isinstance(round_, ReleaseRound):
+            self._releases.append(round_)
         else:
             self.tick = tick
             self._acquires.append(round_)
-            self._schedule()
+        self._schedule()
 
     def submit(self, round_: Round, command: Command, known: Container[int]) -> None:
         """Give a round's own command to all nodes but the `known` ones; it leaves with what waits here.
@@ -173,28 +173,6 @@ class Outbox:
         # Others wait for the end of this turn, or are being sent, and it must not overtake them.
         return not (self._scheduled or self._sending)
 
-    def _send_at_once(self, round_: Asked) -> None:
-        """Send a round by itself now; as `_send` and `_begin_their_time`, of which this is the usual case."""
-        batch, under_way = round_.parcel(), self._under_way
-        batches, replies = (batch,), batch.replies
-        alone: tuple[int, ...] = ()
-        self._sending = True
-        try:
-            for index, node in enumerate(self._takers):
-                if not node.post(batches, replies, index):
-                    alone = (*alone, index)
-            if alone:
-                self._ask_one_by_one(iter([(index, round_) for index in alone]))
-        except Exception as error:  # noqa: BLE001 (a hook for silent nodes: no business of the caller's)
-            self.loop.call_exception_handler({"message": "sending to the nodes failed", "exception": error})
-        finally:
-            self._sending = False
-            while under_way and not under_way[0][1].pending:
-                under_way.popleft()
-            under_way.append((self.loop.time() + self.node_timeout, batch))
-            if self._timer is None:
-                self._timer = self.loop.call_at(under_way[0][0], self._ring)
-
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
@@ -213,11 +191,10 @@ class Outbox:
             self._send(self._batches())
 
     def _send(self, batches: Sequence[Asked | Batch]) -> None:
-        """Give batches to all nodes."""
+        """Give batches to all nodes, and begin the time for their answers."""
         replies = 0
         for batch in batches:
             replies += batch.replies
-        self._sent += batches
         # The usual case: every node takes the batches.  Example of the other one: of five nodes, node 3 has
         # just reconnected and its ledger has an acquire that may still be executed.  Nodes 0 to 2 and 4 get
         # the batches, and node 3 gets a command for each lock.
@@ -233,6 +210,17 @@ class Outbox:
                 )
         finally:
             self._sending = False
+            # Forget batches at the head that every node has answered: nearly all are done by the next turn.
+            under_way = self._under_way
+            while under_way and not under_way[0][1].pending:
+                under_way.popleft()
+            # Every batch has the same limit, so appending keeps the queue sorted by the end of the limit.
+            ends = self.loop.time() + self.node_timeout
+            for batch in batches:
+                under_way.append((ends, batch))
+            # A timer that is already set rings earlier than these are due; it then sets the next one.
+            if self._timer is None:
+                self._timer = self.loop.call_at(under_way[0][0], self._ring)
 
     def _batches(self) -> list[Asked | Batch]:
         """Take what waits here, in batches."""
@@ -279,29 +267,9 @@ class Outbox:
             raise
 
     def flush(self) -> None:
-        """Send what waits here and start its time limit; called at the end of the turn.
-
-        The time limit does not include what kept the event loop busy before: no node is to blame for that.
-        """
+        """Send what waits here; called at the end of the turn."""
         self._scheduled = False
-        try:
-            self.drain()
-        finally:
-            self._begin_their_time()
-
-    def _begin_their_time(self) -> None:
-        under_way = self._under_way
-        # Forget batches at the head that every node has answered: nearly all are done by the next turn.
-        while under_way and not under_way[0][1].pending:
-            under_way.popleft()
-        # Every batch has the same limit, so appending keeps the queue sorted by the end of the limit.
-        ends = self.loop.time() + self.node_timeout
-        for batch in self._sent:
-            under_way.append((ends, batch))
-        self._sent.clear()
-        # A timer that is already set rings earlier than these batches are due; it then sets the next one.
-        if under_way and self._timer is None:
-            self._timer = self.loop.call_at(under_way[0][0], self._ring)
+        self.drain()
 
     def _ring(self) -> None:
         """Count late answers as silence (R1).  All batches have the same limit: the first is due first."""
@@ -322,7 +290,7 @@ class Outbox:
 
     def unanswered(self) -> list[Asked]:
         """Return the rounds that are still waiting for the answer of a node."""
-        batches = [*(batch for _, batch in self._under_way), *self._sent]
+        batches = [batch for _, batch in self._under_way]
         waiting = [*self._extensions, *self._releases, *self._acquires]
         return [r for r in (*waiting, *(r for batch in batches for r in batch.rounds)) if r.pending]
 

@@ -58,7 +58,7 @@ class Releases:
         # A mutex whose counters agree: it leaves in a batch.
         if primitive.batchable and not fence and not stays:
             batched = ReleaseRound(outbox, primitive, owner, keeps, quiet=quiet, unsent=unsent)
-            outbox.release(batched)
+            outbox.ask(batched)
             if timeout is not None and timeout < outbox.node_timeout:
                 batched.limit(timeout)
             return batched

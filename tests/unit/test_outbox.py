@@ -91,14 +91,14 @@ def acquire(
 ) -> AcquireRound:
     """Put an acquire into the outbox; the owner is named as the lock, if not otherwise."""
     asked = AcquireRound(outbox_of(w), primitive(w, name), owner(by or name), ttl, ballot=ballot, block=block)
-    outbox_of(w).acquire(asked, TickContext(sim().clock.now(), ballot, b""))
+    outbox_of(w).ask(asked, TickContext(sim().clock.now(), ballot, b""))
     return asked
 
 
 def release(w: World, name: str, *, unsent: tuple[int, ...] = (), quiet: bool = False) -> ReleaseRound:
     """Put a release into the outbox."""
     asked = ReleaseRound(outbox_of(w), primitive(w, name), owner(name), TTL, quiet=quiet, unsent=unsent)
-    outbox_of(w).release(asked)
+    outbox_of(w).ask(asked)
     return asked
 
 
@@ -143,7 +143,7 @@ async def test_extensions_leave_before_releases_and_these_before_acquires():
             assert verbs(node) == ["extend_many", "release_many", "acquire_many"]
         assert votes(other) == votes(gone) == votes(kept) == [GRANTED] * 3
         assert w.holders("a") == [owner("x")] * 3
-        outbox_of(w).release(
+        outbox_of(w).ask(
             ReleaseRound(outbox_of(w), primitive(w, "a"), owner("x"), TTL, quiet=True, unsent=())
         )
 
