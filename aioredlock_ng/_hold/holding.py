@@ -647,10 +647,10 @@ class Holding:
         if now < self.taken_until:
             self.stays = self.taken_until - now
         over, contender = self._give_back(now), self._contender
-        names = contender.names
+        names, entries = contender.names, contender.queue.entries
         # A window that ends lets other processes ask first (R13).  Else a task of this process that waits is
         # next: it gets the lock as it is, or asks in one write with a release that notifies no process.
-        if not over and len(names) == 1 and contender.queue.entries[names[0]].queue:
+        if not over and len(names) == 1 and entries[names[0]].queue:
             self.handed_off = self._hand_off(now)
             self.quiet = not (self.handed_off or self.stays) and contender.keep_quiet()
         round_ = self._release = session.releases.handed_off if self.handed_off else self._ask_release(over)

@@ -296,18 +296,13 @@ class Contender:
         for name in self.names:
             self.queue.entries[name].listened = True
 
-    @property
-    def followed(self) -> bool:
-        """Whether it is inside of one name, and a task of this process is queued for that."""
-        return len(self.names) == 1 and bool(self.queue.entries[self.names[0]].queue)
-
     def keep_quiet(self) -> bool:
-        """Whether another task of this process asks as soon as this one leaves.
+        """Whether the task of this process that is queued for its name asks as soon as this one leaves.
 
         If so, its release is not published, and a place among the attempts in flight is kept for that task.
         """
         # Without a place left there is no promise that the task asks in the same write: publish then.
-        if self.primitive.heritable and self.followed and self.queue.entries[self.names[0]].next_asks(self):
+        if self.primitive.heritable and self.queue.entries[self.names[0]].next_asks(self):
             self.notice_pending = self.queue.attempt_limiter.reserve()
         return self.notice_pending
 

@@ -125,6 +125,14 @@ class Asked(Packed, Round):
 
     primitive: Primitive
     owner: bytes
+    quiet = False
+    """Whether it is a release that notifies no process."""
+    ballot = 0
+    """The proposed fence, or the first of the proposed fence range; 0 without fencing."""
+    proposed = 0
+    """The last fence of the proposed range, which is what nodes store; 0 without fencing."""
+    agreed = 0
+    """Number of nodes that granted the proposed fences and count for their certificate (R10)."""
 
     @property
     @abstractmethod
@@ -138,15 +146,6 @@ class Asked(Packed, Round):
     @abstractmethod
     def batch(self) -> Batch:
         """Return a batch of this round alone."""
-
-    quiet = False
-    """As in `ReleaseRound`."""
-    ballot = 0
-    """As in `AcquireRound`."""
-    proposed = 0
-    """As in `AcquireRound`."""
-    agreed = 0
-    """Number of nodes that granted the proposed fences and count for their certificate (R10)."""
 
     @property
     def rounds(self) -> tuple[Self]:
@@ -167,7 +166,7 @@ class Asked(Packed, Round):
         return self.batch().hear(node, reply, request_id, fail)
 
     def recognises(self, node: int, data: bytes, request_id: bytes) -> int:
-        """As in `Parcel`."""
+        """As in `Parcel`, when it is its own batch."""
         # A plain acquire: the name was free.
         if self.script is None:
             usual, answer = _OK, GRANTED
@@ -221,11 +220,10 @@ class AcquireRound(Asked, Granting):
         self.primitive = primitive
         self.owner = owner
         self.ttl = ttl
-        self.ballot = ballot
-        """The proposed fence, or the first of the proposed fence range; 0 without fencing."""
         self.block = block
-        self.proposed = range_end(ballot, block) if ballot else 0
-        """The last fence of the proposed range, which is what nodes store; 0 without fencing."""
+        if ballot:
+            self.ballot = ballot
+            self.proposed = range_end(ballot, block)
 
     def thin_out(self) -> None:
         """As in `Round`."""
@@ -300,7 +298,8 @@ class ReleaseRound(Asked):
         self.primitive = primitive
         self.owner = owner
         self.keeps = keeps
-        self.quiet = quiet
+        if quiet:
+            self.quiet = True
         if unsent:
             self.unsent = unsent
 
