@@ -46,6 +46,17 @@ steps = st.lists(
 )
 
 
+def take_no_batches(node: Any) -> None:
+    """Have a node refuse batches, whatever becomes of its connection."""
+    become = node._become
+
+    def refuse(*args: Any) -> None:
+        become(*args)
+        node.post = lambda *_: False
+
+    node._become = refuse
+
+
 @dataclass
 class Play:
     """One run of the steps, and what was seen."""
@@ -121,7 +132,7 @@ def played(script: list[Step], options: dict[str, Any], *, alone: bool) -> list[
         nodes: list[Any] = [master.link() for master in masters]
         if alone:
             for node in nodes:
-                node.post = lambda _batches, _replies, _index: False
+                take_no_batches(node)
         manager = make(nodes, holder="me", **options)
         await manager.start()
         play = Play(manager, masters, nodes)

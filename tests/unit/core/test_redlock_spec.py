@@ -247,7 +247,13 @@ def slow_sender(master: MemoryNode, seconds: float) -> Any:
 
         return slow
 
-    node.submit, node.post = slowly(node.submit), slowly(node.post)
+    node.submit, become = slowly(node.submit), node._become
+
+    def slow_become(*args: Any) -> None:
+        become(*args)
+        node.post = slowly(node.post)
+
+    node._become = slow_become
     return node
 
 
