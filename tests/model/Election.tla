@@ -86,6 +86,7 @@ CONSTANTS
     Nodes,
     Clients,         \* the candidates
     Events,          \* how many terms are won, and memories of nodes are lost, together
+    FewWin,             \* wrong: half of the nodes are enough to win (R1)
     AnnouncesEarly,  \* wrong: a candidate announces the term that it will have when it wins (R31)
     AnnouncesOnce,   \* wrong: a node that has lost an announcement does not get it again (R31)
     KeepsLast,       \* wrong: a node keeps the last announcement, not the greatest (R31)
@@ -168,7 +169,7 @@ Grant(c, n) ==
     /\ key' = [key EXCEPT ![n] = c]
     /\ UNCHANGED <<waits, ghosts, losses, election, announced, read, seen, since>>
 
-CanWin(c) == lead /= c /\ Cardinality(Support(c)) >= Quorum
+CanWin(c) == lead /= c /\ Cardinality(Support(c)) >= (IF FewWin THEN Quorum - 1 ELSE Quorum)
 
 (* R1, R10: Q grants win, and the next term. *)
 Win(c) ==

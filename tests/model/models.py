@@ -91,6 +91,7 @@ MODELS: Final[Mapping[str, Model]] = {
         large={"Events": "3"},
         invariants=("Alone", "Won", "Growing", "Over", "Vacant", "Known"),
         variants={
+            "FewWin": Variant("R1", "Alone"),
             "AnnouncesEarly": Variant("R31", "Won"),
             "AnnouncesOnce": Variant("R31", "Known"),
             "KeepsLast": Variant("R31", "Known"),
