@@ -11,13 +11,17 @@
    order: no two have the lock at once, except readers (R20), and fences grow
    in the order in which the lock is taken (R10, R21).
 
+   Of an election leases are terms, and observers are told of them ("told"): of
+   such as have been taken by then, and never of a smaller one than before
+   (R31, R32).
+
    A writer that becomes a reader is two leases with one fence (R23): `from`
    names the first one.  A fence of 0 stands for none.  *)
 
 EXTENDS Integers, Sequences, TLC
 
 CONSTANT
-    Histories  \* a sequence of [events |-> <<<<kind, lease>>, ...>>, leases |-> <<[fence, alone, from], ...>>]
+    Histories  \* a sequence of [events |-> <<<<kind, lease, observer>>, ...>>, leases |-> <<[fence, alone, from], ...>>]
 
 VARIABLES
     h,        \* the number of the history
@@ -25,9 +29,10 @@ VARIABLES
     wanting,  \* leases that were asked for and have not taken the lock
     inside,   \* leases that have it
     written,  \* the greatest fence so far of a lease that was alone
-    read      \* the greatest fence so far of a reader
+    read,     \* the greatest fence so far of a reader
+    known     \* the greatest term that each observer was told of
 
-vars == <<h, at, wanting, inside, written, read>>
+vars == <<h, at, wanting, inside, written, read, known>>
 
 Lease(i) == Histories[h].leases[i]
 Largest(a, b) == IF a > b THEN a ELSE b
@@ -39,6 +44,7 @@ Init ==
     /\ inside = {}
     /\ written = 0
     /\ read = 0
+    /\ known = [observer \in {} |-> 0]
 
 (* R10, R21, R23 *)
 InOrder(i) ==
@@ -55,15 +61,24 @@ Take(i) ==
     /\ inside' = inside \cup {i}
     /\ written' = IF Lease(i).alone THEN Largest(written, Lease(i).fence) ELSE written
     /\ read' = IF Lease(i).alone THEN read ELSE Largest(read, Lease(i).fence)
-    /\ UNCHANGED <<h, at>>
+    /\ UNCHANGED <<h, at, known>>
+
+Asked(i) == \E k \in 1..(at - 1) : Histories[h].events[k][1] = "ask" /\ Histories[h].events[k][2] = i
+
+(* R32 *)
+Tell(i, observer) ==
+    /\ Asked(i) /\ i \notin wanting
+    /\ observer \in DOMAIN known => Lease(i).fence >= known[observer]
+    /\ known' = (observer :> Lease(i).fence) @@ known
 
 Happen ==
     /\ at <= Len(Histories[h].events)
     /\ LET event == Histories[h].events[at]
            i == event[2]
-       IN CASE event[1] = "ask" -> wanting' = wanting \cup {i} /\ UNCHANGED inside
-            [] event[1] = "won" -> i \in inside /\ UNCHANGED <<wanting, inside>>
-            [] OTHER -> i \in inside /\ inside' = inside \ {i} /\ UNCHANGED wanting
+       IN CASE event[1] = "ask" -> wanting' = wanting \cup {i} /\ UNCHANGED <<inside, known>>
+            [] event[1] = "won" -> i \in inside /\ UNCHANGED <<wanting, inside, known>>
+            [] event[1] = "end" -> i \in inside /\ inside' = inside \ {i} /\ UNCHANGED <<wanting, known>>
+            [] event[1] = "told" -> Tell(i, event[3]) /\ UNCHANGED <<wanting, inside>>
     /\ at' = at + 1
     /\ IF at = Len(Histories[h].events) THEN PrintT(<<"explained", h>>) ELSE TRUE
     /\ UNCHANGED <<h, written, read>>

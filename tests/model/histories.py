@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tests.simulation import election_world
 from tests.simulation.campaign import silence
 from tests.simulation.checks_claims import by_name
 from tests.simulation.history import Claim
@@ -26,7 +27,10 @@ from .tlc import output
 BATCH: Final = 100
 """Seeds whose histories TLC is given at a time."""
 
-_ORDER: Final = {"ask": 0, "end": 1, "won": 2}
+MOMENT: Final = 1e-9
+"""Seconds for which a term lasts at least that is over when it is won."""
+
+_ORDER: Final = {"ask": 0, "end": 1, "won": 2, "told": 3}
 """At the same moment: a client may have asked before the other had won, and a lease begins where one ends."""
 
 
@@ -37,17 +41,26 @@ class Told:
     origin: str
     """Which seed, and which name."""
     claims: Sequence[Claim]
+    reports: Sequence[tuple[float, int, int]] = ()
+    """Of an election: when which observer, from 1 on, was told of the leader with which term."""
 
     @property
     def text(self) -> str:
         """The history in TLA+."""
         ranks = {fence: n for n, fence in enumerate(sorted({c.fence for c in self.claims if c.fence}), 1)}
-        events = sorted(
-            (moment, _ORDER[kind], number, kind)
+        events = [
+            (moment, _ORDER[kind], number, kind, 0)
             for number, claim in enumerate(self.claims, 1)
             for moment, kind in ((claim.asked, "ask"), (claim.since, "won"), (claim.until, "end"))
+        ]
+        of_term = {claim.fence: number for number, claim in enumerate(self.claims, 1)}
+        events += [
+            (moment, _ORDER["told"], of_term[term], "told", observer)
+            for moment, observer, term in self.reports
+        ]
+        happened = ", ".join(
+            f'<<"{kind}", {number}, {observer}>>' for _, _, number, kind, observer in sorted(events)
         )
-        happened = ", ".join(f'<<"{kind}", {number}>>' for _, _, number, kind in events)
         leases = ", ".join(
             f"[fence |-> {ranks[claim.fence] if claim.fence else 0}, alone |-> {str(claim.alone).upper()},"
             f" from |-> {self._writer_of(claim)}]"
@@ -76,6 +89,24 @@ def told(seeds: Iterable[int], **options: Any) -> Iterator[Told]:
                     yield Told(f"seed {seed}, {name}", believed)
 
 
+def elections(seeds: Iterable[int]) -> Iterator[Told]:
+    """Simulate elections; yield the histories of terms, and of what observers are told."""
+    with silence():
+        for seed in seeds:
+            world = election_world.World(seed).run()
+            terms = [
+                Claim(
+                    client=0, task=0, names=(election_world.NAME,), owner=b"%d" % number, fence=number,
+                    asked=term.asked, since=term.since, until=max(term.until, term.since + MOMENT),
+                    stopped=term.until,
+                )
+                for number, term in world.terms.items()
+                if term.asked
+            ]  # fmt: skip
+            reports = [(moment, observer, leader.term) for moment, observer, leader in world.reports]
+            yield Told(f"election, seed {seed}", terms, reports)
+
+
 def unexplained(histories: Sequence[Told], folder: Path) -> list[Told]:
     """Return the histories for which TLC finds no explanation."""
     said = output("History", {"Histories": "<<" + ",\n".join(one.text for one in histories) + ">>"}, folder)
@@ -90,11 +121,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--start", type=int, default=0)
     parser.add_argument("--crowded", action="store_true", help="processes of many tasks that ask in step")
+    parser.add_argument("--elections", action="store_true", help="terms, and what observers are told")
     given = parser.parse_args()
     began, found, leases, wrong = time.monotonic(), 0, 0, list[Told]()
     for first in range(given.start, given.start + given.seeds, BATCH):
         last = min(first + BATCH, given.start + given.seeds)
-        histories = list(told(range(first, last), crowded=given.crowded))
+        seeds = range(first, last)
+        histories = list(elections(seeds) if given.elections else told(seeds, crowded=given.crowded))
         found += len(histories)
         leases += sum(len(one.claims) for one in histories)
         with tempfile.TemporaryDirectory(prefix="history-") as folder:

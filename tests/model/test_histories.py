@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.model.histories import Told, told, unexplained
+from tests.model.histories import Told, elections, told, unexplained
 from tests.model.tlc import missing
 from tests.servers import required
 from tests.simulation.history import Claim
@@ -31,6 +31,15 @@ def test_what_was_simulated_is_explained(folder: Path, crowded: bool) -> None:
     """By a lock that is a single thing: exclusion, and fences in the order in which it was taken."""
     histories = list(told(range(SEEDS // (4 if crowded else 1)), crowded=crowded))
     assert sum(len(one.claims) for one in histories) > 10 * SEEDS
+    assert [one.origin for one in unexplained(histories, folder)] == []
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(600)
+def test_elections_are_explained(folder: Path) -> None:
+    """Terms by a lock that is a single thing; and observers are told of what was won, never going back."""
+    histories = list(elections(range(4)))
+    assert sum(len(one.reports) for one in histories) > 40
     assert [one.origin for one in unexplained(histories, folder)] == []
 
 
@@ -69,6 +78,22 @@ CASES: dict[str, tuple[bool, tuple[Claim, ...]]] = {
     "readers with one fence": (True, (READER, claim(2.5, 4, 5, 11, mode="read"))),
     "readers whose fences fall": (False, (READER, claim(3.5, 4, 5, 9, mode="read"))),
 }
+
+
+REPORTS: dict[str, tuple[bool, tuple[tuple[float, int, int], ...]]] = {
+    "told of each": (True, ((1.0, 1, 10), (3.5, 1, 20), (9.0, 2, 10))),
+    "told before it is won, when it has been taken": (True, ((0.5, 1, 10),)),
+    "told before it was asked for": (False, ((0.5, 1, 20),)),
+    "told before it can have been taken": (False, ((1.5, 1, 20),)),
+    "told of an earlier one again": (False, ((3.5, 1, 20), (3.6, 1, 10))),
+}
+
+
+def test_which_reports_can_be_explained(folder: Path) -> None:
+    """An observer is told of a term that was not won, or goes back."""
+    histories = [Told(name, (FIRST, SECOND), reports) for name, (_, reports) in REPORTS.items()]
+    wrong = [name for name, (explained, _) in REPORTS.items() if not explained]
+    assert [one.origin for one in unexplained(histories, folder)] == wrong
 
 
 def test_what_can_be_explained(folder: Path) -> None:

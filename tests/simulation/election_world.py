@@ -51,6 +51,7 @@ class Term:
     """A leadership that was won."""
 
     leader: Leader
+    asked: float
     since: float
     until: float = float("inf")
     """When its body was told to stop, or it died."""
@@ -71,6 +72,9 @@ class World(searching.World):
         self.terms: dict[int, Term] = {}
         self.told: set[Leader] = set()
         """All leaders that any observer was told of."""
+        self._observers = 0
+        self.reports: list[tuple[float, int, Leader]] = []
+        """When each observer was told of which leader, by the observer's number."""
 
     def __str__(self) -> str:
         return f"{self.size} nodes, announcements lost: {self.lossy:.0%}; {dict(self.counts)}"
@@ -131,21 +135,22 @@ class World(searching.World):
         assert task is not None, "it is one"
         while not self._over and not task.cancelling():  # it is when a rule was broken
             campaign = asyncio.create_task(self._win(manager))
+            asked = SimLoop.running().time()
             try:
                 await asyncio.wait([campaign], timeout=self.draw.choice((0.003, 0.01, 0.03, 0.3, 3.0)))
             finally:
                 campaign.cancel()  # it may win at this very moment
             with contextlib.suppress(asyncio.CancelledError):
-                await self._lead(await campaign)
+                await self._lead(await campaign, asked)
             await asyncio.sleep(self.draw.choice((0.0, self.draw.uniform(0, 0.2))))
 
     async def _win(self, manager: LockManager) -> Leadership:
         return await manager.election(NAME).campaign()
 
-    async def _lead(self, leadership: Leadership) -> None:
+    async def _lead(self, leadership: Leadership, asked: float) -> None:
         now = SimLoop.running().time
         leader = Leader(leadership.term, leadership.holder)
-        term = Term(leader, now())
+        term = Term(leader, asked, now())
         if leader.term in self.terms:
             raise ViolationError(Rule.ALONE, f"{leader} and {self.terms[leader.term].leader}")
         self.terms[leader.term] = term
@@ -173,8 +178,10 @@ class World(searching.World):
 
     async def _observe(self, manager: LockManager) -> None:
         """Observe for a while, again and again."""
+        now = SimLoop.running().time
         while not self._over:
-            began, told = SimLoop.running().time(), list[Leader | None]()
+            began, told = now(), list[Leader | None]()
+            observer = self._observers = self._observers + 1
             until = asyncio.timeout(self.draw.choice((0.2, 2.0, LASTS)))
             with contextlib.suppress(TimeoutError):
                 async with until, contextlib.aclosing(manager.election(NAME).observe()) as news:
@@ -183,6 +190,8 @@ class World(searching.World):
                             self._judge_news(began, leader)
                         told.append(leader)
                         self._judge_told(told)
+                        if leader and not self._over:
+                            self.reports.append((now(), observer, leader))
                         if self.draw.random() < 0.2:
                             await asyncio.sleep(self.draw.random())  # busy
 
@@ -246,7 +255,7 @@ class World(searching.World):
             async with contextlib.aclosing(manager.election(NAME).observe()) as news:
                 told = [await anext(news)]
                 async with candidate.election(NAME).campaign() as leadership:
-                    self.terms[leadership.term] = Term(Leader(leadership.term, leadership.holder), 0.0)
+                    self.terms[leadership.term] = Term(Leader(leadership.term, leadership.holder), 0.0, 0.0)
                     for there in (Leader(leadership.term, leadership.holder), None):
                         if there is None:
                             await leadership.resign()
