@@ -75,7 +75,6 @@ def test_a_command_that_cannot_be_run(command: str, code: int, says: str, runs: 
     (runs.directory / "script").write_text("#!/bin/sh\n")
     assert runs.finish("job", "--", command, "x") == (code, "", f"aioredlock-ng run: '{command}'{says}\n")
     assert runs.holders("redlock:job") == 0
-    assert runs.finish("job", "--", "")[0] == 127
 
 
 def test_too_few_descriptors_do_not_look_like_a_taken_lock(runs: Runs) -> None:

@@ -60,7 +60,7 @@ async def test_no_client_gets_a_lock_that_a_node_forgot(
     nodes = make_nodes(5, options=PERSISTENT | {"appendfsync": fsync})
     struck, older = HOLDING[0], tmp_path / "older"
     shutil.copytree(kept(nodes, struck), older)
-    async with held_on_three(nodes, ttl=4.0, restart_quarantine=4.0, fencing=fencing) as (by_a, b):
+    async with held_on_three(nodes, ttl=4.0, restart_quarantine=6.0, fencing=fencing) as (by_a, b):
         assert (by_a.fence is not None) == fencing
         await lose(nodes, struck, older)
         remembers = bool(ask(nodes.urls[struck], "EXISTS", KEY))
