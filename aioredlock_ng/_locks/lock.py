@@ -192,6 +192,9 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         one whose task has ended; else the oldest.
         """
         entries = self._entries
+        # In a forked child no task is inside, and the lease has nothing to release.
+        if self._life.inherited:
+            return entries.pop()[1]
         # The one that entered last leaves first.
         if entries[-1][0] is (current := asyncio.current_task()):
             return entries.pop()[1]

@@ -120,8 +120,8 @@ class Parcel(Protocol):
     def expect(self, node: int, incarnation: bytes) -> None:
         """Note the incarnation record that a node is expected to have when it is asked."""
 
-    def recognises(self, node: int, data: bytes, request_id: bytes) -> int:
-        """Take the replies that `data` begins with, if they are the usual ones, and return their length.
+    def recognises(self, node: int, data: bytes, at: int, request_id: bytes) -> int:
+        """Take the replies that `data` has at a position, if they are the usual ones; return their length.
 
         0: they have to be parsed, and `hear` takes them.
         """
@@ -178,7 +178,7 @@ class Question(NamedTuple):
     def expect(self, node: int, incarnation: bytes) -> None:
         """As in `Parcel`."""
 
-    def recognises(self, node: int, data: bytes, request_id: bytes) -> int:
+    def recognises(self, node: int, data: bytes, at: int, request_id: bytes) -> int:
         """As in `Parcel`."""
         return 0
 
@@ -354,12 +354,8 @@ class Pipe:
         if self.unresolved or len(entries) + replies > self._room:
             return False
         self._number = number
-        data = b""
-        if out:
-            data = b"".join(out)
-            out.clear()
         for parcel in parcels:
-            data += parcel.packed
+            out.append(parcel.packed)
             # Plain commands, each with a reply of its own; or one script for all locks, with one reply.
             if parcel.script is None:
                 entries.extend(repeat(parcel, parcel.replies))
@@ -368,8 +364,10 @@ class Pipe:
             else:
                 entries.append(parcel)
                 if parcel.conditional:
-                    data += self.precondition
-                data += _REQUEST_ID_ARGUMENTS[(self.answered + len(entries)) % REQUEST_ID_COUNT]
+                    out.append(self.precondition)
+                out.append(_REQUEST_ID_ARGUMENTS[(self.answered + len(entries)) % REQUEST_ID_COUNT])
+        data = b"".join(out)
+        out.clear()
         try:
             self.write(data)
         except Exception as error:  # noqa: BLE001 (it must not keep the other nodes from being asked)
@@ -403,26 +401,41 @@ class Pipe:
         # Given up, or closed by us: what comes now was answered by silence.
         if not self._room:
             return
-        entries = self._entries
-        # Nothing is half read: as long as replies are the usual ones, there is nothing to parse.
-        if not self._unfinished:
-            while entries:
-                entry = entries.popleft()
-                self.answered += 1
-                taken = entry.recognises(self._number, data, REQUEST_IDS[self.answered % REQUEST_ID_COUNT])
-                if not taken:
-                    entries.appendleft(entry)
-                    self.answered -= 1
-                    break
-                # Plain commands have a place for each reply.
-                if entry.replies > 1:
+        try:
+            # Nothing is half read: as long as replies are the usual ones, there is nothing to parse.
+            at = 0 if self._unfinished else self._recognise(data)
+            if at < len(data):
+                self._parse(data[at:])
+        except DesynchronisedError:
+            raise
+        except BaseException:
+            # The process is about to exit.  Replies to come would be taken for those that are lost here.
+            self._on_mismatch(DesynchronisedError("reading a reply was interrupted"))
+            raise
+
+    def _recognise(self, data: bytes) -> int:
+        """Pass the usual replies at the beginning to their receivers; return where another one begins."""
+        entries, at = self._entries, 0
+        while entries and at < len(data):
+            entry = entries.popleft()
+            self.answered += 1
+            request_id = REQUEST_IDS[self.answered % REQUEST_ID_COUNT]
+            taken = -1
+            try:
+                taken = entry.recognises(self._number, data, at, request_id)
+            finally:
+                # Taken, or interrupted: plain commands have a place for each reply.
+                if taken and entry.replies > 1:
                     for _ in range(1, entry.replies):
                         entries.popleft()
                     self.answered += entry.replies - 1
-                if taken == len(data):
-                    return
-                data = data[taken:]
-        self._parse(data)
+            # Another reply, which has to be parsed.
+            if not taken:
+                entries.appendleft(entry)
+                self.answered -= 1
+                break
+            at += taken
+        return at
 
     def _parse(self, data: bytes) -> None:
         """Parse the server's bytes, and pass every complete reply to its receiver."""

@@ -51,12 +51,17 @@ _ONE: Final = b":1\r\n"
 _TIME_DIGITS: Final = 16
 """Digits of a node's time of day in microseconds, until the year 2286."""
 
-_TIME: Final = slice(14, 14 + _TIME_DIGITS)
+_TIME: Final = 14
 """Where the time stands in the reply to a fenced acquire."""
 
 _NOTIFY: Final = bulk(b"1")
 
 _EMPTY: Final = bulk(b"")
+
+
+def _is_time(digits: bytes) -> bool:
+    """Whether these are the digits of a node's time, as a server writes it."""
+    return digits.isdigit() and digits >= b"1"
 
 
 # -- packing: what the nodes add, a precondition if any and the request id, is counted here ------------
@@ -111,7 +116,7 @@ class Packed:
         """Store the incarnation record that a node has when this is sent."""
         raise NotImplementedError("only of what is `probed`")
 
-    def recognises(self, node: int, data: bytes, request_id: bytes) -> int:
+    def recognises(self, node: int, data: bytes, at: int, request_id: bytes) -> int:
         """As in `Parcel`."""
         return 0
 
@@ -165,7 +170,7 @@ class Asked(Packed, Round):
         """As in `Parcel`."""
         return self.batch().hear(node, reply, request_id, fail)
 
-    def recognises(self, node: int, data: bytes, request_id: bytes) -> int:
+    def recognises(self, node: int, data: bytes, at: int, request_id: bytes) -> int:
         """As in `Parcel`, when it is its own batch."""
         # A plain acquire: the name was free.
         if self.script is None:
@@ -175,16 +180,16 @@ class Asked(Packed, Round):
             usual, answer = b"*2\r\n$3\r\n%b\r\n:1\r\n" % request_id, RELEASED
         # An acquire with a fence: the node has granted the proposed one.
         else:
-            digits, outbox = data[_TIME], self._outbox
+            digits, outbox = data[at + _TIME : at + _TIME + _TIME_DIGITS], self._outbox
             usual = b"*3\r\n$3\r\n%b\r\n:%b\r\n:%d\r\n" % (request_id, digits, self.proposed)
-            if not digits.isdigit():
+            if not _is_time(digits):
                 return 0
             time = int(digits) / 1_000_000
-            # As in `FencedAcquires.hear`: its clock has not jumped (R14).
+            # As in `FencedAcquires.recognises`: the clock has not jumped, or `hear` judges it (R14).
             if time - outbox.now() > outbox.clocks.limits[node]:
                 return 0
             answer = granted_at(self.proposed, time)
-        if not data.startswith(usual):
+        if not data.startswith(usual, at):
             return 0
         answers = self.answers
         if self.ballot:
@@ -426,13 +431,13 @@ class PlainAcquires(Batch):
         """As in `Batch`."""
         self._expected[node] = incarnation
 
-    def recognises(self, node: int, data: bytes, request_id: bytes) -> int:
+    def recognises(self, node: int, data: bytes, at: int, request_id: bytes) -> int:
         """As in `Parcel`: all locks were free, and the incarnation record is the expected one."""
         usual = self._oks
         if self.probed:
             usual += bulk(self._expected[node])
         # Some replies have come already, in another piece.
-        if node in self._got or not data.startswith(usual):
+        if node in self._got or not data.startswith(usual, at):
             return 0
         grant(self.rounds, node, GRANTED)
         return len(usual)
@@ -520,12 +525,13 @@ class FencedAcquires(ScriptBatch):
             packed = _packed_acquires(first, n, pairs, owners)
         self.packed = packed
 
-    def recognises(self, node: int, data: bytes, request_id: bytes) -> int:
+    def recognises(self, node: int, data: bytes, at: int, request_id: bytes) -> int:
         """As in `Parcel`: every lock was granted with the fence that was proposed."""
         begin = b"*%d\r\n$3\r\n%b\r\n:" % (len(self.rounds) + 2, request_id)
-        digits = data[len(begin) : len(begin) + _TIME_DIGITS]
+        time_at = at + len(begin)
+        digits = data[time_at : time_at + _TIME_DIGITS]
         usual = b"%b%b%b" % (begin, digits, self._fences)
-        if not (digits.isdigit() and data.startswith(usual)):
+        if not (_is_time(digits) and data.startswith(usual, at)):
             return 0
         time = int(digits) / 1_000_000
         # The clock has jumped, as far as this comparison can tell: `hear` judges it (R14).
@@ -574,11 +580,11 @@ class OneAnswerEach(ScriptBatch):
     _usual_answer: Answer
     """The answer to nearly every lock, a 1."""
 
-    def recognises(self, node: int, data: bytes, request_id: bytes) -> int:
+    def recognises(self, node: int, data: bytes, at: int, request_id: bytes) -> int:
         """As in `Parcel`: every lock was held, and is extended or released now."""
         n = len(self.rounds)
         usual = b"*%d\r\n$3\r\n%b\r\n%b" % (n + 1, request_id, n * _ONE)
-        if not data.startswith(usual):
+        if not data.startswith(usual, at):
             return 0
         grant(self.rounds, node, self._usual_answer)
         return len(usual)

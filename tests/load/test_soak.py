@@ -36,7 +36,8 @@ async def leak(mill: Mill) -> None:
     mill.kept += [os.fdopen(os.dup(0), closefd=True) for _ in range(4)]
     queue = mill.managers[0]._life.session.queue
     for _ in range(40):
-        queue.entries[f"forgotten:{next(mill.numbers)}"] = NameQueue([])
+        queue.entries[f"forgotten:{next(mill.numbers)}"] = forgotten = NameQueue()
+        forgotten.inside = []
     mill.kept.append(b"x" * 14_000_000)
 
 

@@ -614,6 +614,22 @@ async def test_what_is_half_read_is_parsed_to_its_end():
     assert votes([asked], 1) == [None]
 
 
+@pytest.mark.parametrize("replies", [b"+OK\r\n$-1\r\n", b"$-1\r\n$-1\r\n"], ids=["usual", "parsed"])
+async def test_a_connection_ends_when_the_reading_of_a_reply_is_interrupted(replies: bytes):
+    """By a hook that exits, say: what follows would be taken for the reply to another command (R15)."""
+    stage, piped = Stage(), Piped()
+    first, second = (lone(stage, "plain") for _ in range(2))
+    piped.post(first.parcel(), second.parcel())
+
+    def leave() -> None:
+        raise KeyboardInterrupt
+
+    first.then(lambda round_: round_.answers[1] is not None, leave)
+    with pytest.raises(DesynchronisedError, match="interrupted"):  # told to the connection, which closes it
+        piped.pipe.feed(replies)
+    assert votes([second], 1) == [None]
+
+
 @pytest.mark.parametrize("what", TOGETHER)
 async def test_the_usual_reply_need_not_be_parsed(what: str):
     """It is told by its bytes, if it is the whole of it; by a lone round, too."""
@@ -629,8 +645,8 @@ async def test_the_usual_reply_need_not_be_parsed(what: str):
             data = encode(reply[:-2])
         else:
             parcel = batch
-        assert parcel.recognises(0, data[:-1], TAG) == 0
-        assert parcel.recognises(0, data + b"+", TAG) == len(data)
+        assert parcel.recognises(0, data[:-1], 0, TAG) == 0
+        assert parcel.recognises(0, b"-" + data + b"+", 1, TAG) == len(data)
         assert votes(rounds[:1]) == [GRANTED]
 
 

@@ -42,7 +42,7 @@ class Stalling:
         """As the other one's."""
         return getattr(self._batch, name)
 
-    def recognises(self, node: int, data: bytes, tag: bytes) -> int:
+    def recognises(self, node: int, data: bytes, at: int, tag: bytes) -> int:
         """Have every reply parsed."""
         return 0
 
