@@ -401,9 +401,28 @@ class Pipe:
         # Given up, or closed by us: what comes now was answered by silence.
         if not self._room:
             return
+        entries, at = self._entries, 0
         try:
             # Nothing is half read: as long as replies are the usual ones, there is nothing to parse.
-            at = 0 if self._unfinished else self._recognise(data)
+            while entries and at < len(data) and not self._unfinished:
+                entry = entries.popleft()
+                self.answered += 1
+                taken = -1
+                try:
+                    taken = entry.recognises(
+                        self._number, data, at, REQUEST_IDS[self.answered % REQUEST_ID_COUNT]
+                    )
+                finally:
+                    # Taken, or interrupted: plain commands have a place for each reply.
+                    if taken and entry.replies > 1:
+                        for _ in range(1, entry.replies):
+                            entries.popleft()
+                        self.answered += entry.replies - 1
+                if not taken:
+                    entries.appendleft(entry)
+                    self.answered -= 1
+                    break
+                at += taken
             if at < len(data):
                 self._parse(data[at:])
         except DesynchronisedError:
@@ -412,30 +431,6 @@ class Pipe:
             # The process is about to exit.  Replies to come would be taken for those that are lost here.
             self._on_mismatch(DesynchronisedError("reading a reply was interrupted"))
             raise
-
-    def _recognise(self, data: bytes) -> int:
-        """Pass the usual replies at the beginning to their receivers; return where another one begins."""
-        entries, at = self._entries, 0
-        while entries and at < len(data):
-            entry = entries.popleft()
-            self.answered += 1
-            request_id = REQUEST_IDS[self.answered % REQUEST_ID_COUNT]
-            taken = -1
-            try:
-                taken = entry.recognises(self._number, data, at, request_id)
-            finally:
-                # Taken, or interrupted: plain commands have a place for each reply.
-                if taken and entry.replies > 1:
-                    for _ in range(1, entry.replies):
-                        entries.popleft()
-                    self.answered += entry.replies - 1
-            # Another reply, which has to be parsed.
-            if not taken:
-                entries.appendleft(entry)
-                self.answered -= 1
-                break
-            at += taken
-        return at
 
     def _parse(self, data: bytes) -> None:
         """Parse the server's bytes, and pass every complete reply to its receiver."""

@@ -59,11 +59,6 @@ _NOTIFY: Final = bulk(b"1")
 _EMPTY: Final = bulk(b"")
 
 
-def _is_time(digits: bytes) -> bool:
-    """Whether these are the digits of a node's time, as a server writes it."""
-    return digits.isdigit() and digits >= b"1"
-
-
 # -- packing: what the nodes add, a precondition if any and the request id, is counted here ------------
 
 
@@ -182,7 +177,7 @@ class Asked(Packed, Round):
         else:
             digits, outbox = data[at + _TIME : at + _TIME + _TIME_DIGITS], self._outbox
             usual = b"*3\r\n$3\r\n%b\r\n:%b\r\n:%d\r\n" % (request_id, digits, self.proposed)
-            if not _is_time(digits):
+            if not digits.isdigit() or digits < b"1":  # as no server writes a number
                 return 0
             time = int(digits) / 1_000_000
             # As in `FencedAcquires.recognises`: the clock has not jumped, or `hear` judges it (R14).
@@ -531,7 +526,7 @@ class FencedAcquires(ScriptBatch):
         time_at = at + len(begin)
         digits = data[time_at : time_at + _TIME_DIGITS]
         usual = b"%b%b%b" % (begin, digits, self._fences)
-        if not (_is_time(digits) and data.startswith(usual, at)):
+        if not digits.isdigit() or digits < b"1" or not data.startswith(usual, at):
             return 0
         time = int(digits) / 1_000_000
         # The clock has jumped, as far as this comparison can tell: `hear` judges it (R14).

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from aioredlock_ng import LockManager
+from aioredlock_ng import ConfigurationError, LockManager
 from aioredlock_ng._settings.options import QUARANTINE_VARIABLE
 from aioredlock_ng.testing import LocalNodes
 from aioredlock_ng.testing.local_nodes import initialise
@@ -222,13 +222,16 @@ async def test_quarantined_nodes_are_shown(shared_nodes: Nodes) -> None:
 async def test_lists_of_nodes_that_differ_are_shown(shared_nodes: Nodes) -> None:
     """The other list's server, which client says so, and what to do; the second list cannot lock."""
     *shared, first, second = shared_nodes.urls[:4]
-    initialise([*shared, first], "lists:")
+    for last in (second, first):  # both may vote
+        initialise([*shared, last], "lists:")
 
     def manager(last: str, holder: str) -> LockManager:
         urls = [*shared, last]
         return LockManager(urls, holder=holder, prefix="lists:", node_timeout=0.5, restart_quarantine=60)
 
-    async with manager(first, "old"), manager(second, "new"):
+    async with manager(first, "old"), contextlib.aclosing(manager(second, "new")) as refused:
+        with pytest.raises(ConfigurationError):
+            await refused.start()
         await asyncio.sleep(1.1)  # two heartbeats
         for lacks, last, says in ((second, first, "new"), (first, second, "old")):
             urls = {"REDLOCK_URLS": ",".join([*shared, last]), QUARANTINE_VARIABLE: "60"}

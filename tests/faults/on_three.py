@@ -9,7 +9,7 @@ from typing import Any, Final
 from aioredlock_ng import ExtensionPolicy, Lease, LockManager
 from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import PATIENCE, all_up, boot_time
-from tests.servers import ask
+from tests.servers import ask, eventually
 
 NAME: Final = "account"
 KEY: Final = f"redlock:{NAME}"
@@ -44,10 +44,10 @@ async def waits_for_its_end(b: LockManager, by_a: Lease) -> None:
 
     Until then that node is in quarantine (R12).
     """
+    await eventually(lambda: b.statistics().quarantined == 1, what="the node waits")
     by_b = await b.lock(NAME, blocking_timeout=PATIENCE).acquire()
 
     assert boot_time() >= by_a.valid_until
     assert by_a.fence is None or by_a.fence < by_b.fence
-    assert b.statistics().quarantined == 1
     await by_b.release()
     await all_up(b)
