@@ -36,7 +36,7 @@ def _all_reached(*args: Any, size: int, **options: Any) -> Membership:
 
 @contextlib.contextmanager
 def _kept_for_ever() -> Iterator[None]:
-    edit = LuaEdit("parts/members.lua", "tonumber(seen) + life > ms", "true")
+    edit = LuaEdit("parts/members.lua", "seen + life > ms", "true")
     keep = LuaEdit("parts/members.lua", "math.ceil(life)", "10 ^ 9")
     with edited_lua(edit, keep), _lasting(10.0**9):
         yield
