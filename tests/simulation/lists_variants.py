@@ -30,10 +30,6 @@ def _by_identity(listed: Any, voting: Any, told: Any, successors: Any, **options
     return membership(listed, voting, same, (), **options)
 
 
-def _all_reached(*args: Any, size: int, **options: Any) -> Membership:
-    return membership(*args, size=len(args[1]), **options)
-
-
 @contextlib.contextmanager
 def _kept_for_ever() -> Iterator[None]:
     edit = LuaEdit("parts/members.lua", "seen + life > ms", "true")
@@ -42,31 +38,9 @@ def _kept_for_ever() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _reached_alone() -> Iterator[None]:
-    """Have clients tell only of servers that they reach."""
-    told = QuorumView.told
-
-    def of_claimed(self: QuorumView, node: object, now: float) -> tuple[bytes, bytes]:
-        own, claimed = self._own, self.claimed
-        self._own = {one: used for one, used in own.items() if one in claimed}
-        try:
-            return told(self, node, now)
-        finally:
-            self._own = own
-
-    with patch.object(QuorumView, "told", of_claimed):
-        yield
-
-
 VARIANTS: Final[dict[str, tuple[Callable[[], contextlib.AbstractContextManager[Any]], frozenset[Rule]]]] = {
     "no membership": (lambda: judging(lambda *_, **__: Membership()), frozenset({Rule.EXCLUSION})),
     "a server is forgotten with its client": (lambda: _lasting(0.6), frozenset({Rule.EXCLUSION})),
-    "a node that is not reached knows of no server": (
-        lambda: judging(_all_reached),
-        frozenset({Rule.EXCLUSION}),
-    ),
-    "clients tell only of servers that they reach": (_reached_alone, frozenset({Rule.EXCLUSION})),
     "a replaced server is taken for a disagreement": (_kept_for_ever, frozenset({Rule.FREE})),
     "the list that was first does not matter": (lambda: judging(_by_identity), frozenset({Rule.OLDER})),
     "clients do not tell which servers they use": (

@@ -34,7 +34,7 @@ def going_on() -> Iterator[None]:
 def forgetting() -> Iterator[None]:
     """A node that goes out of reach has no quorum any more."""
 
-    def lose(view: QuorumView, node: object) -> None:
+    def lose(view: QuorumView, node: object, _now: float) -> None:
         if view._views.pop(node, None) is not None:
             view._reassess()
 
