@@ -268,6 +268,11 @@ def without_request_id(reply: object, request_id: bytes) -> object:
     return reply[0] if len(reply) == 1 else reply
 
 
+def takes_none(_parcels: Sequence[Parcel], _replies: int, _number: int) -> bool:
+    """Stand for `Pipe.post` where parcels cannot be taken."""
+    return False
+
+
 @final
 class Pipe:
     """The queue of one connection.
@@ -425,8 +430,8 @@ class Pipe:
                 at += taken
             if at < len(data):
                 self._parse(data[at:])
-        except DesynchronisedError:
-            raise
+        except DesynchronisedError as error:
+            self._on_mismatch(error)
         except BaseException:
             # The process is about to exit.  Replies to come would be taken for those that are lost here.
             self._on_mismatch(DesynchronisedError("reading a reply was interrupted"))
@@ -438,38 +443,35 @@ class Pipe:
         unfinished = self._unfinished + len(data)
         self._reader.feed(data)
         more = True
-        try:
-            while more:
-                try:
-                    reply = gets()
-                except (hiredis.ProtocolError, TypeError) as error:  # TypeError: a map's key cannot be a key
-                    raise DesynchronisedError(f"the server's answer is not RESP: {error}") from error
-                except MemoryError:
-                    raise DesynchronisedError(
-                        "the server announces a reply that does not fit into memory"
-                    ) from None
-                if reply is _NOTHING:
-                    break
-                more = has_data()
-                unfinished = int(more)
-                # A message, say: no reply to a command.
-                if type(reply) is PUSH and not self._confirms(reply):
-                    continue
-                if not entries:
-                    raise DesynchronisedError("a reply came without a request")  # noqa: TRY301
-                # It answers the oldest command, whatever it says; from here on that is only checked.
-                entry = entries.popleft()
-                self.answered += 1
-                request_id = REQUEST_IDS[self.answered % REQUEST_ID_COUNT]
-                if not entry.hear(self._number, reply, request_id, self._fail):
-                    self._misfit(entry, reply)
-            self._unfinished = unfinished
-            if unfinished > MAX_REPLY:
-                raise DesynchronisedError(  # noqa: TRY301
-                    f"a reply has more than {MAX_REPLY} bytes, more than any of our commands can return"
-                )
-        except DesynchronisedError as error:
-            self._on_mismatch(error)
+        while more:
+            try:
+                reply = gets()
+            except (hiredis.ProtocolError, TypeError) as error:  # TypeError: a map's key cannot be a key
+                raise DesynchronisedError(f"the server's answer is not RESP: {error}") from error
+            except MemoryError:
+                raise DesynchronisedError(
+                    "the server announces a reply that does not fit into memory"
+                ) from None
+            if reply is _NOTHING:
+                break
+            more = has_data()
+            unfinished = int(more)
+            # A message, say: no reply to a command.
+            if type(reply) is PUSH and not self._confirms(reply):
+                continue
+            if not entries:
+                raise DesynchronisedError("a reply came without a request")
+            # It answers the oldest command, whatever it says; from here on that is only checked.
+            entry = entries.popleft()
+            self.answered += 1
+            request_id = REQUEST_IDS[self.answered % REQUEST_ID_COUNT]
+            if not entry.hear(self._number, reply, request_id, self._fail):
+                self._misfit(entry, reply)
+        self._unfinished = unfinished
+        if unfinished > MAX_REPLY:
+            raise DesynchronisedError(
+                f"a reply has more than {MAX_REPLY} bytes, more than any of our commands can return"
+            )
 
     def _confirms(self, push: list[object]) -> bool:
         """Whether a push is the answer to the oldest command; any other push is handled here."""

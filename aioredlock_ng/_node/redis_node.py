@@ -22,7 +22,7 @@ from .connection import Endpoint, run_ids_behind
 from .failures import notes_of, why
 from .handshake import Identity
 from .link import Link, heartbeat
-from .pipe import Parcel, Question, limit_for, pack_precondition
+from .pipe import Parcel, Question, limit_for, pack_precondition, takes_none
 from .probe import Probe, WriteProbe, write_probe
 
 RECONNECT: Final = RetryPolicy(base=0.05, cap=0.5)
@@ -37,10 +37,6 @@ now."""
 
 STALE_ROLE: Final = "READONLY"
 """In the error of a master that has become a replica; older servers put their own words before it."""
-
-
-def _takes_none(_parcels: Sequence[Parcel], _replies: int, _index: int) -> bool:
-    return False
 
 
 @final
@@ -59,7 +55,7 @@ class RedisNode(BaseNode):
         self._may_not_subscribe = False  # whether this connection's server refuses subscriptions
         self._warned_of_refusal = False
         self._in_slots = False  # whether the keys are in different slots of a Redis Cluster
-        self.post: Callable[[Sequence[Parcel], int, int], bool] = _takes_none
+        self.post: Callable[[Sequence[Parcel], int, int], bool] = takes_none
         """Send the same parcels as to all nodes; False where each lock has to be sent by itself.
 
         The connection's `Pipe.post` while the node takes parcels, so that nothing is in between.
@@ -106,7 +102,7 @@ class RedisNode(BaseNode):
         if link is not None and state is NodeState.UP and not self._in_slots:
             self.post = link.pipe.post
         else:
-            self.post = _takes_none
+            self.post = takes_none
         super()._become(state, reason)
 
     def _put_probed(self, command: Command, receiver: Receiver, index: int) -> bool:

@@ -27,7 +27,7 @@ from .._core.command import Answer, Command
 from .._core.quorum import Vote, majority
 from .._node import Node
 from .._node.link import flusher
-from .._node.pipe import Parcel
+from .._node.pipe import Parcel, takes_none
 from .batch import (
     MAX_BATCH,
     AcquireRound,
@@ -67,7 +67,7 @@ class TakesNone:
     """Stands for a node that cannot take batches."""
 
     def __init__(self) -> None:
-        self.post: Callable[[Sequence[Parcel], int, int], bool] = lambda *_: False
+        self.post: Callable[[Sequence[Parcel], int, int], bool] = takes_none
 
 
 class TickContext(NamedTuple):

@@ -620,18 +620,26 @@ async def test_what_may_be_given():
                 assert leadership.held
 
 
-async def test_a_term_is_not_taken_for_over_by_nodes_that_were_free_one_after_the_other():
-    """The first node has no key when it is read; a late acquire and an extension keep the lock there, and the
-    key of the second one ends before that one is read (R32).
-    """
-    ttl, options = 1.0, {"ttl": 1.0, "node_timeout": 0.2}
+@contextlib.asynccontextmanager
+async def watched(ttl, *, node_timeout):
+    """Give a candidate and an observer over the same nodes, with their wires, and what that one is told."""
     nodes = [MemoryNode(latency=LATENCY) for _ in range(3)]
     ours, theirs = ([node.wire() for node in nodes] for _ in range(2))
+    options = {"ttl": ttl, "node_timeout": node_timeout}
     async with (
         contextlib.aclosing(make(theirs, **options)) as observer,
         contextlib.aclosing(make(ours, **options)) as candidate,
         following(observer) as follower,
     ):
+        yield candidate, ours, observer, theirs, follower
+
+
+async def test_a_term_is_not_taken_for_over_by_nodes_that_were_free_one_after_the_other():
+    """The first node has no key when it is read; a late acquire and an extension keep the lock there, and the
+    key of the second one ends before that one is read (R32).
+    """
+    ttl = 1.0
+    async with watched(ttl, node_timeout=0.2) as (candidate, ours, observer, theirs, follower):
         async with candidate.lock("another"):
             pass
         ours[0].cut()
@@ -657,14 +665,8 @@ async def test_a_term_is_not_taken_for_over_by_nodes_that_were_free_one_after_th
 
 async def test_two_readings_that_take_longer_than_a_ttl_do_not_end_a_term():
     """A key that was set behind the first one may have ended before the second one (R32)."""
-    ttl, options = 1.0, {"ttl": 1.0, "node_timeout": 0.9}
-    nodes = [MemoryNode(latency=LATENCY) for _ in range(3)]
-    ours, theirs = ([node.wire() for node in nodes] for _ in range(2))
-    async with (
-        contextlib.aclosing(make(theirs, **options)) as observer,
-        contextlib.aclosing(make(ours, **options)) as candidate,
-        following(observer) as follower,
-    ):
+    ttl = 1.0
+    async with watched(ttl, node_timeout=0.9) as (candidate, _, _, theirs, follower):
         async with candidate.election(NAME).campaign() as leadership:
             await asyncio.sleep(SOON)
             for wire in theirs:

@@ -333,12 +333,17 @@ def test_a_process_that_stood_still_has_used_nothing_meanwhile() -> None:
     assert set(view.members.others) == {b"x"}
 
 
-def test_a_process_that_stood_still_uses_nothing_until_nodes_answer() -> None:
-    """What they have answered to an earlier question says nothing of the time since then (R12c)."""
+def used_since_one() -> tuple[QuorumView, int]:
+    """Return what a client knows that uses a, b and x from 1.0 on, and that moment by the nodes' clocks."""
     view = QuorumView(b"{meta}", 3, 6000)
     for node in (b"a", b"b", b"x"):
         answers(view, node, 1.0)
-    since = NOW_MS + 1000
+    return view, NOW_MS + 1000
+
+
+def test_a_process_that_stood_still_uses_nothing_until_nodes_answer() -> None:
+    """What they have answered to an earlier question says nothing of the time since then (R12c)."""
+    view, since = used_since_one()
     view.pass_time(1.9)
     assert view.told(b"a", 1.9)[0] == b"3:a %d 0 3:b %d 0 3:x %d 0" % (since, since, since)
     view.pass_time(20.0)
@@ -357,10 +362,7 @@ def test_a_process_that_stood_still_uses_nothing_until_nodes_answer() -> None:
 
 def test_a_process_that_stood_still_for_a_moment_tells_when_it_used_its_servers() -> None:
     """Others go by that, also where they have come to use another one meanwhile (R12c)."""
-    view = QuorumView(b"{meta}", 3, 6000)
-    for node in (b"a", b"b", b"x"):
-        answers(view, node, 1.0)
-    since = NOW_MS + 1000
+    view, since = used_since_one()
     view.pass_time(2.1)
     assert view.told(b"a", 2.1)[0] == b"3:a %d 1100 3:b %d 1100 3:x %d 1100" % (since, since, since)
     for node in (b"a", b"b"):
