@@ -50,16 +50,15 @@ class Acquisition(Deadline):
     _asking: Attempt | None = None  # the attempt that waits for its verdict
     _seat = NO_SEAT
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 (see `AcquireRound`)
         self,
         session: AcquireSession,
         primitive: Primitive,
         request: Request,
         given: float | None,
         began: float,
-        *,
         since: int | None = None,
-        place: bool | None = None,
+        place: bool | None = None,  # noqa: FBT001
     ) -> None:
         self.clock, self.node_timeout = session.clock, session.node_timeout
         self.given, self.for_quorum = given, request.quorum_timeout
@@ -412,9 +411,7 @@ class Acquisition(Deadline):
         # all the same, with a `node_timeout`.
         if self.given is not None or self._quorum_missing:
             timeout = self.for_answers() or timeout
-        attempt = Attempt(
-            session, self._primitive, self._request, timeout, seen=self._seen, block=block, seat=self._seat
-        )
+        attempt = Attempt(session, self._primitive, self._request, timeout, self._seen, block, self._seat)
         contender.acquire_round = attempt.round
         if self._waiting is not None:
             attempt.slot = self._waiting.asks()

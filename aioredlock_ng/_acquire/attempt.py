@@ -38,22 +38,22 @@ OWNERS_AT_ONCE: Final = 16
 class Owners:
     """Makes the random part of the owner values of one manager (A5)."""
 
-    __slots__ = ("_random", "spare")
+    __slots__ = ("_digits", "_random", "_used")
 
     def __init__(self, random: Random) -> None:
         self._random = random
-        self.spare: list[bytes] = []
-        """New random parts.  An attempt takes one of these, and calls `new` where there is none."""
+        self._digits = b""
+        self._used = 0
 
     def new(self) -> bytes:
         """Return a new random part."""
-        # The supply is used up: draw the next one.
-        if not self.spare:
-            digits = OWNER_BITS // 4
-            number = self._random.getrandbits(OWNER_BITS * OWNERS_AT_ONCE)
-            some = b"%0*x" % (digits * OWNERS_AT_ONCE, number)
-            self.spare = [some[i : i + digits] for i in range(0, len(some), digits)]
-        return self.spare.pop()
+        used = self._used
+        # The supply is used up, or there was none so far: draw the next one.
+        if used == len(self._digits):
+            self._digits = self._random.randbytes(OWNER_BITS // 8 * OWNERS_AT_ONCE).hex().encode()
+            used = 0
+        self._used = ends = used + OWNER_BITS // 4
+        return self._digits[used:ends]
 
 
 class TrySession(HoldSession):
@@ -115,13 +115,12 @@ class Attempt:
     """The nodes that were never sent it, as its verdict was known."""
     slot: int | None = None  # for a semaphore, after a lost attempt: the slot said to be free, or `ANY`
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 (see `AcquireRound`)
         self,
         session: TrySession,
         primitive: Primitive,
         request: Request,
         timeout: float,
-        *,
         seen: int,
         block: int = 1,
         seat: Seat = NO_SEAT,
@@ -145,9 +144,11 @@ class Attempt:
         """The end of the validity, if it is won (R3)."""
         self._suspicions = session.clocks.suspicions  # of nodes' clocks, before the nodes are asked
         # Above every counter that this call has seen: a node's clock may be far ahead of the ballot.
-        self._ballot = ballot = max(seen + 1, tick.ballot) if primitive.fenced else 0
-        spare = session.owners.spare
-        self.owner = owner = (spare.pop() if spare else session.owners.new()) + tick.owner_ends
+        ballot = 0
+        if primitive.fenced:
+            ballot = tick.ballot if tick.ballot > seen else seen + 1
+        self._ballot = ballot
+        self.owner = owner = session.owners.new() + tick.owner_ends
         """New for every attempt, and known before the first byte (R5)."""
         self._batched: AcquireRound | None = None
         self._single: GrantRound | None = None
@@ -155,7 +156,7 @@ class Attempt:
         # A mutex with one name: its acquire leaves in a batch with those of the same turn.
         if primitive.batchable:
             self.round = self._batched = AcquireRound(
-                outbox, primitive, owner, request.ttl, ballot=ballot, block=block
+                outbox, primitive, owner, request.ttl, ballot, block, asked_at
             )
         # Every other lock: a command of its own.
         else:

@@ -143,9 +143,7 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
             except BaseException as error:
                 Acquisition(session, self._primitive, request, given, began).fail(error)
                 raise
-        acquisition = Acquisition(
-            session, self._primitive, request, given, began, since=self._since, place=place
-        )
+        acquisition = Acquisition(session, self._primitive, request, given, began, self._since, place)
         holding = await acquisition.run()
         lease: Lease[Fence_co, Slot_co] = Lease(
             session, outermost(holding, session.releases) if request.reentrant else holding

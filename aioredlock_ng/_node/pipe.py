@@ -10,11 +10,12 @@ command that (un)subscribes has no other answer than a push, which comes in the 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby, repeat, takewhile
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, final
+from typing import Any, Final, NamedTuple, TypeAlias, final
 
 import hiredis
 
@@ -90,62 +91,62 @@ Fail: TypeAlias = "Callable[[Question, str], None]"
 """Called with a command that was answered by an error, and with the error."""
 
 
-class Parcel(Protocol):
+class Parcel(ABC):
     """What a pipe queues: a command, or those of several locks, the same for all nodes (R42)."""
 
-    @property
-    def packed(self) -> bytes:
-        """The bytes, without precondition and request id."""
+    packed = b""
+    """The bytes, without precondition and request id."""
+    script: Script | None = None
+    """None for plain commands, whose replies have no request id."""
+    conditional = False
+    """Whether the node adds its precondition before the request id (R12)."""
+    replies = 1
+    """How many replies it has from each node."""
+    probed = False
+    """Whether it reads the incarnation record behind its votes: then `expect` is called (R12)."""
 
     @property
+    @abstractmethod
     def packed_in_full(self) -> bytes:
-        """The same with the script's source."""
-
-    @property
-    def script(self) -> Script | None:
-        """The script; None for plain commands, which have no request id."""
-
-    @property
-    def conditional(self) -> bool:
-        """Whether the precondition stands before the request id (R12)."""
-
-    @property
-    def replies(self) -> int:
-        """How many replies it has from each node."""
-
-    @property
-    def probed(self) -> bool:
-        """Whether it reads the incarnation record: then `expect` is called (R12)."""
+        """`packed` with the script's source, for a server that does not have the script."""
 
     def expect(self, node: int, incarnation: bytes) -> None:
-        """Note the incarnation record that a node is expected to have when it is asked."""
+        """Store the incarnation record that a node is expected to have when it is asked."""
+        raise NotImplementedError("only of what is `probed`")
 
     def recognises(self, node: int, data: bytes, at: int, request_id: bytes) -> int:
         """Take the replies that `data` has at a position, if they are the usual ones; return their length.
 
         0: they have to be parsed, and `hear` takes them.
         """
+        return 0
 
+    @abstractmethod
     def hear(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
         """Take a reply; False when it is no answer: an error of a script, or an answer to another command.
 
         A script's answer begins with `request_id` (R15).
         """
 
+    @abstractmethod
     def questions(self, node: int) -> Iterator[Question]:
         """Yield each lock's command by itself: an error for the whole parcel concerns each of them."""
 
 
-class Question(NamedTuple):
-    """A command by itself: a parcel of one."""
-
+class _Question(NamedTuple):
     command: Command
     receiver: Receiver
     node: int
     """The receiver's index for this node."""
 
+
+class Question(_Question, Parcel):
+    """A command by itself: a parcel of one."""
+
+    __slots__ = ()
+
     @property
-    def packed(self) -> bytes:
+    def packed(self) -> bytes:  # type: ignore[override]
         """As in `Parcel`; built once for all nodes, by the first that sends it."""
         return self.command.packed or pack_once(self.command)
 
@@ -156,31 +157,14 @@ class Question(NamedTuple):
         return _packed((*words(self.command, in_full=True), *(b"",) * added))[: -added * len(_BLANK)]
 
     @property
-    def script(self) -> Script | None:
+    def script(self) -> Script | None:  # type: ignore[override]
         """As in `Parcel`."""
         return self.command.script
 
     @property
-    def conditional(self) -> bool:
+    def conditional(self) -> bool:  # type: ignore[override]
         """As in `Parcel`."""
         return self.command.proof is Proof.CONDITIONAL
-
-    @property
-    def replies(self) -> int:
-        """As in `Parcel`."""
-        return 1
-
-    @property
-    def probed(self) -> bool:
-        """As in `Parcel`: the node puts another command behind it."""
-        return False
-
-    def expect(self, node: int, incarnation: bytes) -> None:
-        """As in `Parcel`."""
-
-    def recognises(self, node: int, data: bytes, at: int, request_id: bytes) -> int:
-        """As in `Parcel`."""
-        return 0
 
     def hear(self, node: int, reply: Any, request_id: bytes, fail: Fail) -> bool:
         """As in `Parcel`."""

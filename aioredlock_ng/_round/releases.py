@@ -57,7 +57,7 @@ class Releases:
         outbox = self._outbox
         # A mutex whose counters agree: it leaves in a batch.
         if primitive.batchable and not fence and not stays:
-            batched = ReleaseRound(outbox, primitive, owner, keeps, quiet=quiet, unsent=unsent)
+            batched = ReleaseRound(outbox, primitive, owner, keeps, quiet, unsent)
             outbox.ask(batched)
             if timeout is not None and timeout < outbox.node_timeout:
                 batched.limit(timeout)

@@ -237,7 +237,7 @@ class Talk:
             question = ExtendRound(self._stub, primitive, owner, TTL, fence=number, on_answer=lambda *_: None)
         else:
             ballot = number - 1 if counters else 0  # every other number is the proposed fence
-            question = AcquireRound(self._stub, primitive, owner, TTL, ballot=ballot, block=1)
+            question = AcquireRound(self._stub, primitive, owner, TTL, ballot, 1, asked_at=0.0)
         said = of_kind(group.kind, choice, number)
         lock = Lock(question, said, said.means)
         if group.awaited:

@@ -79,7 +79,7 @@ class Stage:
         """Return the rounds of some names."""
         locks = {name: lock(name, fenced=fenced, incarnation=incarnation) for name in names}
         return [
-            AcquireRound(self.outbox, locked, owner(name), TTL, ballot=BALLOT * fenced, block=block)
+            AcquireRound(self.outbox, locked, owner(name), TTL, BALLOT * fenced, block, NOW)
             for name, locked in locks.items()
         ]
 

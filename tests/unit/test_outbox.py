@@ -90,8 +90,9 @@ def acquire(
     w: World, name: str, *, ttl: float = TTL, ballot: int = 7_000, block: int = 1, by: str = ""
 ) -> AcquireRound:
     """Put an acquire into the outbox; the owner is named as the lock, if not otherwise."""
-    asked = AcquireRound(outbox_of(w), primitive(w, name), owner(by or name), ttl, ballot=ballot, block=block)
-    outbox_of(w).ask(asked, TickContext(sim().clock.now(), ballot, b""))
+    now = sim().clock.now()
+    asked = AcquireRound(outbox_of(w), primitive(w, name), owner(by or name), ttl, ballot, block, now)
+    outbox_of(w).ask(asked, TickContext(now, ballot, b""))
     return asked
 
 
