@@ -6,7 +6,7 @@ import math
 from typing import final
 from weakref import ref
 
-from .._core.quorum import Verdict
+from .._core.quorum import PENDING
 from .._core.seats import NO_SEAT, SHARED_SEAT
 from .._hold.holding import Holding, Won
 from .._hold.hooks import About
@@ -100,7 +100,7 @@ class Acquisition(Deadline):
                 if not (self._has_place or contender.notice_pending or self._take_place()):
                     await self._queue_for_place()
                 attempt = self._ask()
-                if attempt.round.verdict is Verdict.PENDING:
+                if attempt.round.verdict is PENDING:
                     await attempt.round.alarm(verdict_known)
                 # There are three cases.
                 # 1. A majority granted, agrees on a fence, and enough of the validity is left: the lock is

@@ -11,7 +11,7 @@ from .._core.command import ABOVE_FENCE, GRANTED, Answer
 from .._core.fencing import agreeable, ballot, certified, unchanged
 from .._core.keyspace import SEATS, mark_key
 from .._core.owner import signed
-from .._core.quorum import Verdict, Vote
+from .._core.quorum import WON, Vote
 from .._core.seats import NO_SEAT, Seat, seat_life
 from .._hold.holding import HoldSession
 from .._kinds.primitive import Primitive
@@ -196,7 +196,7 @@ class Attempt:
     def outcome(self) -> bool | None:
         """Whether it is won, by the answers so far; None: a majority granted, but agrees on no fence."""
         # Lost; or undone meanwhile, although it was won: the manager is being closed.
-        if self.round.verdict is not Verdict.WON or self._undone is not None:
+        if self.round.verdict is not WON or self._undone is not None:
             return False
         if self.primitive.fenced:
             batched, session = self._batched, self._session
@@ -281,7 +281,7 @@ class Attempt:
         round_ = self._raising = Round(session.outbox, won.kind.raise_.read)
         round_.ask(won.raise_(self.owner, fence), left, known=known)
         await round_.wait(verdict_known)
-        self.fence = fence if round_.verdict is Verdict.WON else 0
+        self.fence = fence if round_.verdict is WON else 0
         return self.fence > 0
 
     def unchanged_since(self, fence: int) -> bool:
@@ -356,7 +356,7 @@ class Attempt:
         await undo.wait(all_answered, within=SLOWER_NODES_GET)
         names = self.primitive.names
         # A majority granted, but there is no certificate for a fence.
-        if self.round.verdict is Verdict.WON and self.primitive.fenced and not self.fence:
+        if self.round.verdict is WON and self.primitive.fenced and not self.fence:
             return without_fence(names, self.round if self._raising is None else self._raising)
         return refusal_by_nodes(names, self.round, undo, ahead=self.ahead)
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, final
 
 from .._clock import Clock
 from .._core.command import WRITER_WAITS, WRONG_TYPE, Answer, Command, Purpose
-from .._core.quorum import Tally, Verdict, Vote, majority
+from .._core.quorum import WON, Tally, Vote, majority
 from .._core.validity import free_after
 from .._kinds.primitive import Primitive
 from .._local.local_queue import Held, LocalQueue, NameQueue
@@ -81,7 +81,7 @@ def refusal_by_nodes(
     """
     votes = tuple(map(_with_wait, acquire_round.votes(), undo.answers))
     # Won, but its validity was used up when the task ran: slow nodes, or an event loop that stood still.
-    if acquire_round.verdict is Verdict.WON:
+    if acquire_round.verdict is WON:
         msg = f"lock {printable(names)}: a majority granted it too late to be of use"
         return QuorumUnavailableError(msg, names=names, votes=votes)
     # Counted again: a refusal becomes silence where the release has met a key of another type.

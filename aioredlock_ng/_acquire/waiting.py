@@ -19,7 +19,7 @@ from .._core.policy import (
     reminder,
     should_retry_now,
 )
-from .._core.quorum import Verdict
+from .._core.quorum import WON
 from .._core.seats import HEAD_START, MOST_AHEAD
 from .._core.slots import ANY
 from .._local.handoff import YIELD, YIELD_WITHOUT_LISTENERS, HandoffWindow
@@ -191,7 +191,7 @@ class Waiting:
         self._listeners, self._foreign = attempt.listeners or self._listeners, attempt.foreign
         self._ahead = min(attempt.ahead, MOST_AHEAD)
         # No holder to wait for: won too late or without a fence, or refused by no node.
-        failed_uncontended = tally.verdict is Verdict.WON or not tally.refused
+        failed_uncontended = tally.verdict is WON or not tally.refused
         self._failed_uncontended = self._failed_uncontended + 1 if failed_uncontended else 0
 
     # -- the waits between them ----------------------------------------------------------------

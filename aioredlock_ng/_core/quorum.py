@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 
 class Vote(Enum):
@@ -20,6 +21,11 @@ class Verdict(Enum):
     PENDING = "pending"
     WON = "won"
     LOST = "lost"
+
+
+PENDING: Final = Verdict.PENDING
+WON: Final = Verdict.WON
+"""Names for both, since looking up a member of an enumeration takes longer."""
 
 
 class Extension(Enum):
@@ -48,7 +54,7 @@ class Tally:
     granted = 0
     refused = 0
     silent = 0
-    verdict = Verdict.PENDING
+    verdict = PENDING
     """WON with the Q-th grant, LOST once Q grants are out of reach, else PENDING (R4)."""
 
     def __init__(self, size: int) -> None:
@@ -70,7 +76,7 @@ class Tally:
         if vote is Vote.GRANTED:
             self.granted += 1
             if self.granted == self.quorum:
-                self.verdict = Verdict.WON
+                self.verdict = WON
             return self.verdict
         if vote is Vote.REFUSED:
             self.refused += 1

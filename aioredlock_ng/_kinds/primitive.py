@@ -50,21 +50,9 @@ def bulk(word: bytes) -> bytes:
 
 
 @lru_cache(MAX_TIMES)
-def packed_ms(seconds: float) -> bytes:
-    """Pack a time."""
-    return bulk(ms(seconds))
-
-
-@lru_cache(MAX_TIMES)
 def packed_word(word: bytes) -> bytes:
     """Pack a word that is used again and again."""
     return bulk(word)
-
-
-@lru_cache(MAX_TIMES)
-def packed_number(number: int) -> bytes:
-    """Pack a number that is used again and again."""
-    return bulk(b"%d" % number)
 
 
 @lru_cache(MAX_TIMES)

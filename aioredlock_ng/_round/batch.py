@@ -22,7 +22,7 @@ from .._core.clock_watch import ClockWatch
 from .._core.command import GRANTED, PRECONDITION_SIZE, Answer, Command, Reply, Script, Silence
 from .._core.fencing import range_end
 from .._core.quarantine import INCARNATION_CHANGED
-from .._core.quorum import Verdict
+from .._core.quorum import WON
 from .._kinds.answers import (
     NO_VOTE,
     RELEASED,
@@ -33,7 +33,7 @@ from .._kinds.answers import (
     read_batched_release,
     read_extend,
 )
-from .._kinds.primitive import Primitive, bulk, packed_ms, packed_number
+from .._kinds.primitive import Primitive, bulk, ms
 from .._node.pipe import Fail, Parcel, Question
 from .round import Asks, Granting, Round, grant
 
@@ -68,20 +68,20 @@ def _begins(script: Script, keys: int, args: int) -> bytes:
     return b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n%b" % (3 + keys + args, script.digest, bulk(b"%d" % keys))
 
 
+@lru_cache(2 * MAX_BATCH)
+def _around_ballot(incarnation: bytes, ttl: float, block: int, fence_ttl: bytes) -> tuple[bytes, bytes]:
+    """Pack what stands before and behind the ballot of fenced acquires: the same in nearly all of them."""
+    return incarnation + bulk(ms(ttl)), bulk(b"%d" % block) + fence_ttl
+
+
 def _packed_acquires(first: AcquireRound, n: int, pairs: bytes, owners: bytes) -> bytes:
     """Pack fenced acquires of `n` locks; all but their keys and owners is as in the first."""
     primitive, ballot = first.primitive, b"%d" % first.ballot
-    return b"%b%b%b%b$%d\r\n%b\r\n%b%b%b" % (
-        _begins(_scripts.ACQUIRE_MANY, 2 * n + 1, 4 + n + PRECONDITION_SIZE + 1),
-        pairs,
-        primitive.packed_incarnation,
-        packed_ms(first.ttl),
-        len(ballot),
-        ballot,
-        packed_number(first.block),
-        primitive.packed_fence_ttl,
-        owners,
+    before, behind = _around_ballot(
+        primitive.packed_incarnation, first.ttl, first.block, primitive.packed_fence_ttl
     )
+    begins = _begins(_scripts.ACQUIRE_MANY, 2 * n + 1, 4 + n + PRECONDITION_SIZE + 1)
+    return b"%b%b%b$%d\r\n%b\r\n%b%b" % (begins, pairs, before, len(ballot), ballot, behind, owners)
 
 
 def _packed_releases(first: ReleaseRound, n: int, keys: bytes, owners: bytes) -> bytes:
@@ -179,7 +179,7 @@ class Asked(Parcel, Round):
         self.pending -= 1
         self.granted = granted = self.granted + 1
         if granted == self.quorum:
-            self.verdict = Verdict.WON
+            self.verdict = WON
             if (alarm := self._alarm) is not None and not alarm.done():
                 alarm.set_result(True)
         return len(usual)
@@ -617,7 +617,7 @@ class Extensions(OneAnswerEach):
         words = [round_.primitive.packed_pair if fenced else round_.primitive.packed_key for round_ in rounds]
         words += (
             primitive.packed_incarnation,
-            packed_ms(first.ttl),
+            bulk(ms(first.ttl)),
             primitive.packed_fence_ttl if fenced else _EMPTY,
         )
         for round_ in rounds:

@@ -8,7 +8,7 @@ from typing import Final, Protocol, TypeAlias, final
 
 from .._core.clock_watch import ClockWatch
 from .._core.command import GRANTED, Answer, Command, Reply, Silence
-from .._core.quorum import Tally, Verdict, Vote
+from .._core.quorum import PENDING, WON, Tally, Verdict, Vote
 from .._core.slots import ANY, most_granted
 from .._kinds.primitive import Primitive
 from .._node import Node
@@ -29,7 +29,7 @@ ORPHANED: Final = Answer(Vote.REFUSED, "granted another slot, which is released 
 
 def verdict_known(tally: Tally) -> bool:
     """Whether the round is won or lost."""
-    return tally.verdict is not Verdict.PENDING
+    return tally.verdict is not PENDING
 
 
 def all_answered(tally: Tally) -> bool:
@@ -208,7 +208,7 @@ class Round(Tally):
         """
         assert self._alarm is None, "one task"
         self._alarmed_by = decided
-        self._alarm = future = asyncio.Future[bool](loop=self._outbox.loop)
+        self._alarm = future = self._outbox.loop.create_future()
         return future
 
     async def wait(self, decided: Decided, *, within: float | None = None) -> None:
@@ -266,7 +266,7 @@ def grant(rounds: Sequence[Round], node: int, answer: Answer) -> None:
         round_.granted = granted = round_.granted + 1
         # Exactly the quorum: the verdict changes with this grant, and with no later one.
         if granted == round_.quorum:
-            round_.verdict = Verdict.WON
+            round_.verdict = WON
             alarm = round_._alarm  # noqa: SLF001 (a method of many rounds)
             # No need to evaluate its condition: `alarm` accepts only conditions that a quorum of grants
             # makes true.
@@ -330,7 +330,7 @@ class SlotRound(GrantRound):
 
     def take(self, node: int, answer: Answer) -> None:
         """Take a node's answer; one that comes after the win may still grant another slot."""
-        orphaned = self.verdict is Verdict.WON and answer.vote is Vote.GRANTED and answer.slot != self.slot
+        orphaned = self.verdict is WON and answer.vote is Vote.GRANTED and answer.slot != self.slot
         super().take(node, ORPHANED if orphaned else answer)
         # The holding exists already, and learns at once of a slot that it has to release there.  Before
         # that, `settle` finds the orphaned slot among the answers.
@@ -348,11 +348,11 @@ class SlotRound(GrantRound):
         # Not counted one by one: when another slot takes the lead, grants become refusals.
         self.refused = self.size - self.pending - self.silent - self.granted
         # The verdict stands; only the numbers change.
-        if self.verdict is not Verdict.PENDING:
+        if self.verdict is not PENDING:
             return self.verdict
         # Won: grants of other slots are worth nothing now, and go back once there is a holding.
         if self.granted == self.quorum:
-            self.verdict, self.slot = Verdict.WON, slot
+            self.verdict, self.slot = WON, slot
             self.answers = [ORPHANED if self._is_stray(answer) else answer for answer in self.answers]
         # Lost: even if all missing answers are for the leading slot, it falls short.
         elif self.granted + self.pending < self.quorum:
