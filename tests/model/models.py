@@ -75,7 +75,7 @@ MODELS: Final[Mapping[str, Model]] = {
             "Permits": "[c \\in Clients |-> IF c = a THEN 1 ELSE 2]",
             "Attempts": "1",
         },
-        large={"Clients": THREE, "Permits": "[c \\in Clients |-> 2]"},
+        large={"Clients": THREE, "Permits": "[x \\in Clients |-> 2]"},
         invariants=("Exclusion", "AtMost", "OneSlot", "NoLeak"),
         variants={
             "AnySlotCounts": Variant("R24", "Exclusion"),
