@@ -47,6 +47,7 @@ class Owners:
 
     def new(self) -> bytes:
         """Return a new random part."""
+        # No code of users runs in here that could ask for the same part, nor does another thread.
         used = self._used
         # The supply is used up, or there was none so far: draw the next one.
         if used == len(self._digits):

@@ -118,7 +118,7 @@ def ballot(seen: int, time_ms: int) -> int:
     `seen` is the greatest counter that this acquire has seen so far, 0 for none.
     """
     by_time = (time_ms - BALLOT_LAG_MS) << SHIFT
-    return by_time if by_time > seen else seen + 1  # `max` would take five times as long
+    return by_time if by_time > seen else seen + 1  # `max` takes longer
 
 
 def range_end(first: int, block: int) -> int:

@@ -299,18 +299,16 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
         """Release, and turn our own cancellation into `LockLostError`; leave any other error alone."""
-        holding, session = self._holding, self._session
-        # Outside of the loop in which it was entered.
-        if session.loop is not asyncio._get_running_loop():  # noqa: SLF001 (None in a forked child, too)
-            # A forked child: the lease is its parent's.
-            if session.inherited:
-                return
-            # That loop is closed by now: nothing can be sent any more.
-            if session.loop.is_closed():
-                holding.abandon()
-                if exc is None and holding.loss is not None:
-                    raise holding.error()
-                return
+        # A forked child: the lease is its parent's.
+        if self._session.inherited:
+            return
+        holding = self._holding
+        # Entered in another loop, which is closed by now: nothing can be sent any more.
+        if self._session.loop.is_closed():
+            holding.abandon()
+            if exc is None and holding.loss is not None:
+                raise holding.error()
+            return
         # No await before the releases are queued: the deadline ends first (R7), then they leave (R6).
         body, holding.body = holding.body, None
         ours = body.disarm(exc) if body is not None else False

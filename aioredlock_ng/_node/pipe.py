@@ -94,6 +94,8 @@ Fail: TypeAlias = "Callable[[Question, str], None]"
 class Parcel(ABC):
     """What a pipe queues: a command, or those of several locks, the same for all nodes (R42)."""
 
+    __slots__ = ()
+
     packed = b""
     """The bytes, without precondition and request id."""
     script: Script | None = None

@@ -189,7 +189,7 @@ class Asked(Parcel, Round):
 class AcquireRound(Asked, Granting):
     """The acquire of one name."""
 
-    # No keywords, as in all classes of which each cycle makes an object: it would take twice as long.
+    # No keywords, as in all classes of which each cycle makes an object: with them it takes longer.
     def __init__(  # noqa: PLR0917
         self,
         outbox: Asks,
@@ -407,7 +407,7 @@ class PlainAcquires(Batch):
         self._got: dict[int, list[Any]] = {}
 
     def expect(self, node: int, incarnation: bytes) -> None:
-        """As in `Batch`."""
+        """As in `Parcel`."""
         self._expected[node] = incarnation
 
     def recognises(self, node: int, data: bytes, at: int, request_id: bytes) -> int:
@@ -523,9 +523,10 @@ class FencedAcquires(ScriptBatch):
         return len(usual)
 
     def hear(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
-        """As in `Batch`.  The request id is followed by the node's time, and that by an answer for each lock.
+        """As in `Parcel`.
 
-        A node without a vote gives no answers.
+        The request id is followed by the node's time, and that by an answer for each lock.  A node without a
+        vote gives no answers.
         """
         asked = self._asked
         if type(reply) is not list or len(reply) < 2 or reply[0] != request_id or type(reply[1]) is not int:  # noqa: PLR2004
@@ -569,7 +570,7 @@ class OneAnswerEach(ScriptBatch):
         return len(usual)
 
     def hear(self, node: int, reply: object, request_id: bytes, fail: Fail) -> bool:
-        """As in `Batch`."""
+        """As in `Parcel`."""
         if type(reply) is not list or not reply or reply[0] != request_id:
             return False
         answers = reply[1:]

@@ -137,7 +137,7 @@ class Outbox:
                 what = {"message": "sending to the nodes failed", "exception": error}
                 self.loop.call_exception_handler(what)
             return
-        if isinstance(round_, ReleaseRound):
+        if type(round_) is ReleaseRound:
             self._releases.append(round_)
         else:
             self.tick = tick

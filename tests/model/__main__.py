@@ -39,7 +39,8 @@ def main() -> None:
                 workers=os.cpu_count() or 1,
             )
         took = time.monotonic() - began
-        bounds = "large" if given.large else "tiny" if given.temporal else "small"
+        bounds = "large" if given.large else "small"
+        bounds += ", temporal" if given.temporal else ""
         print(
             f"| {name} | {bounds} | {found.states:,} | {found.depth} | {took:.0f} | {found.broken or '–'} |"
         )

@@ -39,6 +39,8 @@ class Model:
     """Temporal properties: checked by themselves, since TLC does not combine them with symmetry."""
     tiny: Mapping[str, str] = field(default_factory=dict)
     """What is different in the check of the properties, which takes longer for each state."""
+    large_tiny: Mapping[str, str] = field(default_factory=dict)
+    """The same by hand."""
     symmetric: tuple[str, ...] = ("Nodes", "Clients")
 
 
@@ -133,6 +135,7 @@ MODELS: Final[Mapping[str, Model]] = {
         behind={"NoLeak": ("LedgerForgets", {})},
         properties=("Settles",),
         tiny={"Attempts": "1"},
+        large_tiny={"Attempts": "2", "Extensions": "0"},
     ),
     "Fence": Model(
         constants={
@@ -208,8 +211,8 @@ def run(
     model = MODELS[name]
     values = dict(model.constants) | dict.fromkeys(model.variants, "FALSE")
     if temporal:
-        values |= model.tiny
-    if large:
+        values |= model.large_tiny if large else model.tiny
+    elif large:
         values |= model.large
     if variant is not None:
         values |= {**model.variants[variant].constants, variant: "TRUE"}

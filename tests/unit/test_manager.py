@@ -19,6 +19,7 @@ from aioredlock_ng import ConfigurationError, Lease, LockManager, LossReason, No
 from aioredlock_ng.errors import LockLostError, LockTakenError, ManagerClosedError, QuorumUnavailableError
 from aioredlock_ng.events import Acquired, Extended, GaveUp, Lost, NodeChanged, Refused, Released, Waiting
 from aioredlock_ng.testing import MemoryNode, SimLoop
+from tests.servers import eventually
 from tests.unit.tasks import cycle, in_task, sim, turns
 from tests.unit.traces import Heard, count, is_ours_to_stay, locks, sent
 from tests.unit.worlds import GRACE, LATENCY, PLAIN, ROUND_TRIP, TIMEOUT, TTL, each, make, world
@@ -463,6 +464,37 @@ def test_a_forked_child_that_goes_on_with_its_parents_loop_is_refused():
 
         in_child(check)
         runner.run(hold(manager, "a", 0))
+        runner.run(manager.aclose())
+
+
+def test_a_forked_child_does_not_hand_its_parents_lock_on():
+    """A block that ends in a child is its parent's: no task of the child gets the lock by that."""
+    manager, inside = LockManager(masters(), fencing=False), list[int]()
+
+    async def use(number: int, ends: asyncio.Event) -> None:
+        async with manager.lock("a"):
+            inside.append(number)
+            await ends.wait()
+
+    async def begin() -> tuple[asyncio.Event, list[asyncio.Task[None]]]:
+        ends = asyncio.Event()
+        uses = [asyncio.create_task(use(number, ends)) for number in range(2)]
+        await eventually(lambda: inside == [0])
+        return ends, uses
+
+    with asyncio.Runner() as runner:
+        ends, uses = runner.run(begin())
+
+        def check() -> None:
+            ends.set()
+            runner.run(asyncio.wait((uses[0],)))
+            runner.run(asyncio.sleep(0.02))
+            assert inside == [0]
+
+        in_child(check)
+        ends.set()
+        runner.run(asyncio.wait(uses))
+        assert inside == [0, 1]
         runner.run(manager.aclose())
 
 
