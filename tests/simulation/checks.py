@@ -124,24 +124,25 @@ def _local_order(history: History, _bound: float) -> Iterator[Violation]:
     """Find calls that were granted while an earlier one of the same process still waited for the same name.
 
     Calls for several names are left out: they queue for the later ones when they have the earlier ones.  So
-    are readers behind readers, which share it; and what passes while a writer has waited for so long, by its
-    own clock, that it lets others in (R22).  Those that it lets in may overtake others, too, which exclude
-    what is in.
+    are readers behind readers, which share it; and what passes while a writer, of several names perhaps, has
+    waited for so long, by its own clock, that it lets others in (R22).  Those that it lets in may overtake
+    others, too, which exclude what is in.
     """
     queues: defaultdict[tuple[int, tuple[str, ...]], list[Operation]] = defaultdict(list)
     for operation in history.operations:
         if operation.kind in ("acquire", "try") and len(operation.names) == 1:
             queues[operation.client, operation.names].append(operation)
-    for queue in queues.values():
+    writers = [call for call in history.operations if call.mode == "write" and call.kind == "acquire"]
+    for (client, (name,)), queue in queues.items():
         # Which of those came first that came at one moment is not known: they do not overtake each other.
         queue.sort(key=lambda call: (call.began, _end_of(call)))
         longest: dict[bool, Operation] = {}  # of all, and of those that share with none
-        writers = [call for call in queue if call.mode == "write"]
+        of_name = [call for call in writers if call.client == client and name in call.names]
         for call in queue:
             before, ended = longest.get(call.mode == "read", call), _end_of(call)
             if call.outcome is Outcome.OK and _end_of(before) > ended:
                 patient = ended - KEEPS_OUT * (1 - 2 * DRIFT)
-                if not any(writer.began <= patient and _end_of(writer) > ended for writer in writers):
+                if not any(writer.began <= patient and _end_of(writer) > ended for writer in of_name):
                     yield _local_order_violation(before, call)
             for alone in (False,) if call.mode == "read" else (False, True):
                 longest[alone] = max(longest.get(alone, call), call, key=_end_of)

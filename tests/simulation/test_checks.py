@@ -363,10 +363,13 @@ def test_local_order_of_readers():
     assert [violation.at for violation in found(Rule.LOCAL_ORDER, operations=calls)] == [22]
     calls[1] = replace(writer, mode="read")
     assert found(Rule.LOCAL_ORDER, operations=calls) == []
-    patient = acquire(17, 50, mode="write")
-    assert found(Rule.LOCAL_ORDER, operations=[patient, calls[0], writer, calls[2]]) == [], (
-        "it lets all readers in"
-    )
+    for names in (("bill",), ("bill", "other")):
+        patient = acquire(17, 50, mode="write", names=names)
+        assert found(Rule.LOCAL_ORDER, operations=[patient, calls[0], writer, calls[2]]) == [], (
+            "it lets all readers in"
+        )
+    elsewhere = replace(patient, names=("other",))
+    assert found(Rule.LOCAL_ORDER, operations=[elsewhere, calls[0], writer, calls[2]]) != []
 
 
 @pytest.mark.parametrize(
