@@ -115,7 +115,7 @@ MODELS: Final[Mapping[str, Model]] = {
             "Extensions": "1",
             "Faults": "1",
         },
-        large={"Clients": THREE, "Attempts": "3", "Faults": "2"},
+        large={"Clients": THREE, "Attempts": "3", "Extensions": "0"},
         invariants=("Exclusion", "Undone", "NoLeak"),
         variants={
             "AnswersDecide": Variant("R1", "Exclusion"),
@@ -146,7 +146,7 @@ MODELS: Final[Mapping[str, Model]] = {
             "Losses": "1",
             "Top": "4",
         },
-        large={"Clients": THREE, "Attempts": "3", "Top": "5"},
+        large={"Clients": THREE, "Attempts": "3"},
         invariants=("Unique", "Ordered"),
         variants={
             "AnyGreatest": Variant("R10", "Unique"),
