@@ -488,7 +488,7 @@ def test_a_forked_child_does_not_hand_its_parents_lock_on():
         def check() -> None:
             ends.set()
             runner.run(asyncio.wait((uses[0],)))
-            runner.run(asyncio.sleep(0.02))
+            runner.run(turns(10))  # those that a hand-off takes, and more
             assert inside == [0]
 
         in_child(check)
