@@ -22,6 +22,7 @@ from aioredlock_ng import (
     LockTakenError,
     QuorumUnavailableError,
 )
+from aioredlock_ng._acquire.attempt import OWNER_BITS
 from aioredlock_ng.testing.local_nodes import LocalNodes
 from tests.behaviour.tools import PATIENCE, Recorder, delete, extended, monitor, monitored_words, told
 from tests.servers import Nodes, ask, eventually
@@ -207,12 +208,11 @@ class _Recording:
         self._random = random.SystemRandom()
         self.seen: set[str] = set()
 
-    def getrandbits(self, bits: int) -> int:
-        """Make the random part of an owner value."""
-        number = self._random.getrandbits(bits)
-        if bits >= 160:
-            self.seen.add(f"{number:040x}")
-        return number
+    def randbytes(self, count: int) -> bytes:
+        """Make the random parts of owner values, a supply at a time."""
+        supply, size = self._random.randbytes(count), OWNER_BITS // 8
+        self.seen.update(supply[i : i + size].hex() for i in range(0, count, size))
+        return supply
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._random, name)
