@@ -278,11 +278,16 @@ class Outbox:
         try:
             # Two cases at the head: its time is up, or it is done and only takes up room.
             while under_way and (under_way[0][0] <= now or not under_way[0][1].pending):
-                for round_ in under_way[0][1].rounds:
-                    if round_.pending:
-                        round_.time_out()
-                # Only now: if a time-out raises, its batch stays, and the other rounds of it end next time.
-                under_way.popleft()
+                # Out of the queue first: code that hears of the silence may send, which drops done heads.
+                due = under_way.popleft()
+                try:
+                    for round_ in due[1].rounds:
+                        if round_.pending:
+                            round_.time_out()
+                except BaseException:
+                    # The other rounds of this batch end next time.
+                    under_way.appendleft(due)
+                    raise
         finally:
             # Also when a time-out has raised: the remaining batches must end in time, too.
             if under_way and self._timer is None:

@@ -505,6 +505,28 @@ async def test_an_error_at_the_end_of_the_time_ends_no_other():
         assert later.done
 
 
+async def test_what_is_sent_at_the_end_of_the_time_keeps_no_other_from_its_end():
+    """Code that hears of a silent node asks again, in the same call: the next turn still has its end."""
+    async with world() as w:
+        each(w.nodes).freeze()
+        again: list[Any] = []
+        first = acquire(w, "a")
+        await asyncio.sleep(TIMEOUT / 2)
+        second = acquire(w, "b")
+
+        def ask_again() -> None:
+            again.append(acquire(w, "c"))
+            outbox_of(w).drain()
+
+        first.then(lambda tally: tally.pending == 0, ask_again)
+        await asyncio.sleep(TIMEOUT / 2 + 0.001)
+        assert [first.done, second.done, again[0].done] == [True, False, False]
+        await asyncio.sleep(TIMEOUT / 2)
+        assert [second.done, again[0].done] == [True, False]
+        await asyncio.sleep(TIMEOUT / 2)
+        assert again[0].done
+
+
 async def test_an_error_while_a_turn_is_put_keeps_nothing_from_leaving():
     """A hook may raise when it hears that a node is down: the other nodes are asked, and in time."""
     async with world(5) as w:
