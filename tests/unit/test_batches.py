@@ -31,6 +31,7 @@ from aioredlock_ng._round.batch import (
 )
 from aioredlock_ng._round.deadlines import Deadlines
 from aioredlock_ng._round.outbox import Outbox
+from aioredlock_ng._round.round import majority_answered
 from aioredlock_ng.testing import MemoryNode
 from tests.fuzz.resp import Error, Status, encode
 from tests.unit.node.test_pipe import raised
@@ -612,6 +613,44 @@ async def test_what_is_half_read_is_parsed_to_its_end():
     with pytest.raises(DesynchronisedError, match="cannot belong to"):
         piped.pipe.feed(b"+OK\r\n\r\n")
     assert votes([asked], 1) == [None]
+
+
+async def test_the_rest_of_a_batchs_replies_is_not_taken_for_all_of_them():
+    """What follows belongs to the next batch, though it looks alike."""
+    stage, piped = Stage(), Piped()
+    first, second = (stage.acquires("ab", fenced=False, incarnation=False) for _ in range(2))
+    piped.post(PlainAcquires(first), PlainAcquires(second))
+    piped.pipe.feed(b"+OK\r\n")
+    piped.pipe.feed(b"+OK\r\n+OK\r\n$-1\r\n")
+    assert votes([*first, *second], 1) == [GRANTED, GRANTED, GRANTED, REFUSED]
+
+
+@pytest.mark.parametrize("time", [b"170000000000000x", b"0700000000000000", b"17000000\r\n000000"])
+@pytest.mark.parametrize("names", ["a", "ab"])
+async def test_a_time_that_is_no_number_is_no_usual_reply(time: bytes, names: str):
+    """It ends the connection, as any other reply that the protocol does not know."""
+    stage, piped = Stage(), Piped()
+    rounds = stage.acquires(names)
+    piped.post(rounds[0].parcel() if names == "a" else stage.fenced(rounds))
+    data = wire([REQUEST_IDS[1], MICROSECONDS, *[rounds[0].proposed] * len(names)])
+    data = data.replace(b"%d" % MICROSECONDS, time)
+    assert piped.pipe._entries[0].recognises(1, data, 0, REQUEST_IDS[1]) == 0
+    with pytest.raises(DesynchronisedError, match="is not RESP"):
+        piped.pipe.feed(data)
+    assert votes(rounds, 1) == [None] * len(names)
+
+
+@pytest.mark.parametrize("names", ["a", "ab"])
+async def test_a_usual_reply_wakes_a_task_that_waits_for_other_than_a_win(names: str):
+    """One node has refused, and the second answer is the majority's."""
+    stage = Stage()
+    rounds = stage.releases(names)
+    for one in rounds:
+        one.take(0, Answer(REFUSED))
+    alarms = [one.alarm(majority_answered) for one in rounds]
+    parcel = rounds[0].parcel() if names == "a" else Releases(rounds)
+    assert parcel.recognises(1, wire([TAG, *[1] * len(names)]), 0, TAG)
+    assert [alarm.done() for alarm in alarms] == [True] * len(names)
 
 
 @pytest.mark.parametrize("replies", [b"+OK\r\n$-1\r\n", b"$-1\r\n$-1\r\n"], ids=["usual", "parsed"])
