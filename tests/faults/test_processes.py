@@ -101,6 +101,9 @@ async def disconnect(nodes: Nodes, which: Sequence[int], meanwhile: Meanwhile) -
 # Seconds of a held lease that these last; others strike in a moment, perhaps again and again.
 LASTING: Final = {freeze: TTL, stall: TTL / 3}
 
+# The nodes that such a fault strikes.  The others may be silent, too: on a busy machine they are slow.
+MAJORITY: Final = (0, 2, 4)
+
 # Ttl and quarantine where their end is not waited for: a busy machine needs time to connect to all nodes.
 LONGER: Final = {disconnect: (3 * TTL, 3 * TTL)}
 
@@ -136,13 +139,12 @@ async def without_a_majority(fault: Fault, nodes: Nodes) -> Two:
             assert two.a.claim.end < two.a.lease.valid_until
             with pytest.raises(QuorumUnavailableError) as caught:
                 await two.b.manager.lock("another", blocking=False).acquire()
-            silent = [vote for vote in caught.value.votes if vote.vote is Vote.SILENT]
-            assert len(silent) == 3
-            assert all(vote.reason for vote in silent)
+            struck_votes = [caught.value.votes[i] for i in MAJORITY]
+            assert all(vote.vote is Vote.SILENT and vote.reason for vote in struck_votes)
             await eventually(lambda: boot_time() > two.a.lease.valid_until, what="its keys have ended")
             assert not two.b.inside.is_set()
 
-        await fault(nodes, (0, 2, 4), meanwhile)
+        await fault(nodes, MAJORITY, meanwhile)
         await two.recovered()
     return two
 
@@ -155,7 +157,7 @@ async def test_a_lease_ends_in_time_when_a_majority_stands_still(
     two = await without_a_majority(fault, make_nodes(5, options={"enable-debug-command": "yes"}))
 
     assert two.a.lost.reason is LossReason.EXPIRED
-    assert sum(vote.vote is Vote.SILENT for vote in two.a.lost.votes) == 3
+    assert all(two.a.lost.votes[i].vote is Vote.SILENT for i in MAJORITY)
 
 
 @pytest.mark.parametrize("fault", [restart_empty, flush])
