@@ -33,7 +33,7 @@ class NodeStatistics:
     """Seconds until a quarantined node may vote; None when it may, or when waiting does not help."""
     belongs_elsewhere: bool = False
     """Whether a node of the list is another quorum's, or was a moment ago, or clients with another list came
-    first: `init` is no way out."""
+    first, or use another server in place of this node: `init` is no way out."""
     clock: float | None
     """Seconds that its clock is ahead of this machine's (R14); None when unknown."""
 
@@ -50,7 +50,7 @@ class NodeStatistics:
             dropped=status.dropped,
             mismatched=status.mismatched,
             votes_in=status.votes_in,
-            belongs_elsewhere=status.belongs_elsewhere,
+            belongs_elsewhere=status.belongs_elsewhere or status.replaces,
             clock=clock,
         )
 

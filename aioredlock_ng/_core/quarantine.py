@@ -223,6 +223,8 @@ class Eligibility:
     """Why a node that waits could not prove that it has forgotten nothing (R12b); empty when unknown."""
     conflict: bool = False
     """Whether the node belongs to a quorum of another size (A4)."""
+    replaces: bool = False
+    """Whether other clients use another server in its place, or did a moment ago (R12c)."""
     quarantine_ms: int = 0
     """The quarantine in force, which may be longer than our own."""
     unknown_format: bool = False

@@ -71,6 +71,9 @@ class NodeStatus:
     belongs_elsewhere: bool = False
     """Whether a node of the list belongs to another quorum, or did so lately, or clients with another list
     came first: `init` does not help (R12a, R12c)."""
+    replaces: bool = False
+    """Whether other clients use another server in its place, or did so lately: `init` would give both a vote
+    (R12c)."""
 
 
 @final

@@ -8,6 +8,7 @@ from abc import abstractmethod
 from typing import Final
 
 from .._core.command import Command, Reply, Silence
+from .._core.quarantine import Eligibility
 from .._log import report
 from . import Node, NodeEnv, NodeState, NodeStatus, TimeSample
 from .failures import MOVED, refusal
@@ -219,6 +220,7 @@ class BaseNode(Node):
     @property
     def status(self) -> NodeStatus:
         """Its current status."""
+        eligibility = Eligibility() if self._greeting is None else self._greeting.eligibility
         return NodeStatus(
             state=self._state,
             reason=self._reason,
@@ -229,9 +231,10 @@ class BaseNode(Node):
             run_id=self._run_id,
             mismatched=self._mismatched,
             votes_in=self._votes_in,
-            doubt="" if self._greeting is None else self._greeting.eligibility.doubt,
+            doubt=eligibility.doubt,
             conflict="" if self._greeting is None else self._greeting.conflict,
             belongs_elsewhere=self._belongs_elsewhere,
+            replaces=eligibility.replaces,
             unusable=self._unusable,
         )
 

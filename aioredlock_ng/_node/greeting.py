@@ -121,7 +121,9 @@ class Greeting:
             wait = None if disputed else self._view.waits_for(other)
             doubt = self._view.members.reason(self._identity)
             reason = f"no vote: {doubt}" if wait is None else f"no vote for another {wait:.1f} s: {doubt}"
-            return Eligibility(reason=reason, doubt=doubt, wait=wait, quarantine_ms=found.quarantine_ms)
+            return Eligibility(
+                reason=reason, doubt=doubt, wait=wait, replaces=True, quarantine_ms=found.quarantine_ms
+            )
         # Another quorum may grant what we hold: no vote, not for extensions either (R12a, R12c).
         return replace(found, expected=NO_INCARNATION) if self._view.conflict else found
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, final
 
+from .._core.members import COMPARE
 from .._log import report
 from .._node import Node, NodeState
 
@@ -18,6 +19,10 @@ CAUSES: Final = "first use, restart, flush, failover, a first replica or a jump 
 
 WAY_OUT: Final = "if no lock can be alive, `aioredlock-ng init` ends the wait"
 """The advice for nodes that wait; not given where another quorum uses a node, since it would do harm."""
+
+
+COMPARE_FIRST: Final = f"if no server was replaced, {COMPARE}"
+"""The advice where clients use another server in a node's place: `init` would give both a vote."""
 
 
 @final
@@ -85,5 +90,6 @@ def told(nodes: Sequence[Node], waiting: Collection[Node], unavailable_for: floa
     else:
         # Where no server says why, such as after a jump of a clock, it may be any of the causes.
         doubts = sorted({status.doubt for status in statuses} - {""})
-        why = f"locks that are still held may have been lost ({'; '.join(doubts) or CAUSES}); {WAY_OUT}"
+        way_out = COMPARE_FIRST if any(status.replaces for status in statuses) else WAY_OUT
+        why = f"locks that are still held may have been lost ({'; '.join(doubts) or CAUSES}); {way_out}"
     return f"quarantine: {subject} no vote for another {wait:.1f} s, and {locks}: {why}"

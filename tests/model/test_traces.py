@@ -46,7 +46,7 @@ def test_a_run_is_a_behaviour_of_the_model(folder: Path) -> None:
     accepted(list(traces([6])), folder)
 
 
-@pytest.mark.campaign
+@pytest.mark.heavy
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_runs_are_behaviours_of_the_model(part: int, folder: Path) -> None:

@@ -20,7 +20,7 @@ from aioredlock_ng import (
     QuorumUnavailableError,
 )
 from aioredlock_ng._cli._overview import as_lines
-from aioredlock_ng._core.members import read_members
+from aioredlock_ng._core.members import COMPARE, read_members
 from aioredlock_ng._core.quarantine import parse
 from aioredlock_ng._dashboard.overview import look
 from aioredlock_ng._dashboard.wire import as_json
@@ -117,6 +117,25 @@ async def test_two_lists_that_differ_in_a_node_are_both_noticed() -> None:
             a.freeze()
             await use(theirs, "d")
             a.thaw()
+
+
+async def test_init_is_not_the_advice_where_lists_differ(caplog: pytest.LogCaptureFixture) -> None:
+    """Not either where the quarantine is too short for a refusal: it would give both servers a vote."""
+    a, b, x, y = _servers(4)
+    async with using((a, b, x), quarantine=4.0) as ours:
+        await use(ours)
+        await asyncio.sleep(3)
+        async with using((a, b, y), quarantine=4.0) as theirs:
+            await use(theirs, "b")
+            await use(ours)
+            await asyncio.sleep(2)
+            (line,) = [one for one in caplog.messages if f"node {y.name} has no vote" in one]
+            assert "other clients use another server in its place" in line
+            assert line.endswith(f"; if no server was replaced, {COMPARE}")
+            assert not any("init" in one for one in caplog.messages)
+            *shared, late = theirs.statistics().nodes
+            assert late.belongs_elsewhere
+            assert not any(node.belongs_elsewhere for node in shared)
 
 
 async def test_two_clients_that_begin_together_are_both_noticed() -> None:

@@ -91,6 +91,8 @@ class NodeFacts:
     """Seconds until its restart quarantine ends; None when there is none."""
     belongs_elsewhere: bool = False
     """Whether it or another node is another quorum's, or was a moment ago, or lists disagree (R12a, R12c)."""
+    replaces: bool = False
+    """Whether other clients use another server in its place, or did so lately (R12c)."""
     without_vote: bool = False
     """Whether it has no vote for now: only what needs none was tried."""
     failures: tuple[tuple[str, str], ...] = ()

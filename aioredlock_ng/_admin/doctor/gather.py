@@ -88,6 +88,7 @@ async def _gather(session: Session, number: int) -> NodeFacts:
         incarnation=incarnation,
         votes_in=status.votes_in,
         belongs_elsewhere=status.belongs_elsewhere,
+        replaces=status.replaces,
         without_vote=not voting,
         failures=trial.failures,
         lacking=trial.lacking,

@@ -141,8 +141,9 @@ def _quarantine(facts: Facts) -> Iterator[Finding]:
 
 
 def _advice_on_waiting(facts: Facts) -> str:
-    """Return what to do about nodes that have no vote yet: an `init` may stop the clients of another list."""
-    return COMPARE if _strays(facts) or any(node.belongs_elsewhere for node in facts.nodes) else _INIT
+    """Return what to do about nodes that have no vote: an `init` may stop the clients of another list."""
+    differ = any(node.belongs_elsewhere or node.replaces for node in facts.nodes)
+    return COMPARE if differ or _strays(facts) else _INIT
 
 
 def _strays(facts: Facts) -> bool:
