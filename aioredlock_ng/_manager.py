@@ -79,7 +79,7 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
     """A Redlock over N independent Redis or Valkey masters.
 
     It may be made anywhere, also at module level: it binds to the running loop, and connects, at its
-    first use.  When that loop is closed, or the manager was, its next use in another loop starts it anew;
+    first use.  When that loop is closed, or the manager was, its next use in another loop starts it again;
     leases that were not released before their loop was closed are lost, and their keys end with their ttl.
     Use it as ``async with LockManager(...) as manager:``, or call `start` and `aclose`.
 
@@ -100,10 +100,11 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
         fence_ttl: seconds that a fence's counter lives on a node after the last acquire or extension that
             used it; 300 at least.
         restart_quarantine: seconds that a node has no vote after it has lost its memory; at least the
-            longest ttl, and alike for all clients.  0: none.  Default: the value of
+            longest ttl, and the same for all clients.  0: none.  Default: the value of
             ``REDLOCK_RESTART_QUARANTINE`` (seconds, or such as ``5m``); else 60 or the ttl, if longer, with
-            three nodes or more, and 0 with fewer.  A fresh prefix waits once, too, unless `init` says
-            that it is fresh.
+            three nodes or more, and 0 with fewer.  The first use of a prefix waits, too, unless all
+            servers show that they have forgotten nothing for so long, or `init` says that no lock can be
+            alive.
         retry: how a refused acquire waits before it asks again: see `RetryPolicy`.
         extension: when and how often held locks are extended, and when their body is stopped.
         on_lost: ``"cancel"``: a lost lease cancels the body of its ``async with``; ``"raise"``: it only
@@ -235,8 +236,8 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
         had a `node_timeout` more, or after `connect_timeout`.
 
         Raises:
-            ConfigurationError: two nodes turned out to be one server, or one belongs to a quorum of another
-                size.
+            ConfigurationError: two nodes turned out to be one server; one belongs to a quorum of another
+                size; or other clients, which came first, use another server in place of one (R12c).
             ManagerClosedError: the manager was closed in this loop.
             RuntimeError: the manager belongs to another event loop, which is not closed, or another process.
         """
@@ -245,7 +246,7 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
     async def aclose(self) -> None:
         """Release every lease, end all tasks, close the connections (R18).  Idempotent.
 
-        In this loop it stays closed; used in another one, it starts anew.
+        In this loop it stays closed; used in another one, it starts again.
 
         Bodies under a lease are cancelled (reason ``manager_closed``) and waited for, at most until
         their deadline.  Nodes that do not answer take two `node_timeout`s at most: one for the releases, one
@@ -335,10 +336,9 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
                 same lock, with the same fence and validity; the last one that is released releases the lock.
                 False: it gets `WouldDeadlockError`.
             fair: True: processes have the lock in the order in which they asked for it, and each for one task
-                at a time; the nodes keep the line, as well as they can.  It takes a round trip from one
-                holder to the next, as long as those that are first in line are alive, and 50 ms for each that
-                is not.  For a single name, without `at_least`; all clients of the name must say so, since one
-                that does not comes in between.
+                at a time; the nodes keep their queue, as well as they can.  A hand-off takes a round trip,
+                and 50 ms more for each dead process at the head of the queue.  For a single name, without
+                `at_least`; all clients of the name must say so, since one that does not comes in between.
 
         Raises:
             ValueError, TypeError: a bad value, with the value in the message.
@@ -490,11 +490,11 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
 
         ``@manager.locked("report:{customer_id}")``; the options are those of `lock`, and the label is the
         template unless given.  With ``mode="read"`` or ``"write"`` it is the `rwlock` of that name, with
-        `permits` the `semaphore`: neither has `at_least`.
+        `permits` the `semaphore`: neither has `at_least` or `fair`.
 
         Raises:
             ValueError: at decoration, when a field of the template is no parameter of the function, there is
-                no such mode, or it does not go with `at_least`.
+                no such mode, or it does not go with `at_least` or `fair`.
             TypeError: at decoration, when the function is not async.
         """
         if options.get("label") is None:
@@ -515,9 +515,9 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
         return await _admin.inspect(session, self._key(name))
 
     async def queue(self, name: str) -> QueueInspection:
-        """Return the processes that wait in line for the fair lock `name`, in their order, 100 at most.
+        """Return the processes that wait for the fair lock `name`, in their order, 100 at most.
 
-        It says how the line is now, as the nodes have it that answer, and promises no turn.
+        This is the queue at present, by the nodes that answer; it promises no turn.
         """
         session = await self._life.start(read_only=True)
         return await look_at_line(session, self._key(name), name)
@@ -526,7 +526,8 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
         """Delete the key of `name` on every node, whatever process holds it, and return what was there.
 
         For administrators only: the holder, if alive, works on until its next extension is refused, and may
-        hand the lock on for 50 ms (R43).  After `at_least` the process that had it asks again in a minute.
+        hand it off among its tasks for 50 ms (R43).  After `at_least` the process that had it asks again in a
+        minute.
         """
         session = await self._life.start(read_only=True)
         found = await _admin.force_release(session, self._key(name))
@@ -572,7 +573,7 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
         return await _initialise.initialise(await self._life.start_and_hear_all(), force=force)
 
     async def diagnose(self) -> tuple[Finding, ...]:
-        """Look for what silently voids a quorum, and say what to do about it: ``aioredlock-ng doctor``.
+        """Check for settings that make the quorum unsafe, and say what to do: ``aioredlock-ng doctor``.
 
         Asks all nodes for their configuration and state, and takes, extends and releases locks of random
         names on each of them.  Takes a few seconds when nodes do not answer.  What a node does not answer,

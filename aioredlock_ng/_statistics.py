@@ -71,8 +71,8 @@ class LeaseStatistics:
     age: float
     """Seconds since the lock was asked for, or handed off by another task of this process."""
     kind: str = "mutex"
-    """``"mutex"``, ``"leader"``, ``"semaphore"``, or of a read-write lock ``"read"`` or ``"write"``: what it
-    is now."""
+    """``"mutex"``, ``"fair"``, ``"semaphore"``, ``"leader"``, or of a read-write lock ``"read"`` or
+    ``"write"``: what it is now."""
 
 
 @final

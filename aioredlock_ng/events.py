@@ -3,10 +3,10 @@
 Lock names may be many and may be private: metrics are labelled by `label`, the lock's template,
 never by its names.  No event carries an owner value.
 
-One call of `acquire` ends in `Acquired` or in `GaveUp`, and is told as `Waiting` in between if it has
+One call of `acquire` ends in `Acquired` or in `GaveUp`, and is reported as `Waiting` in between if it has
 to wait.  What is refused by the manager itself, since it is closed or its nodes cannot be one quorum,
-is told as neither.  Nor is an acquire of a reentrant lock by the task that is inside of it: `Acquired` tells
-of the lock's first lease, and `Released` of its last.
+is reported as neither.  Nor is an acquire of a reentrant lock by the task that is inside of it: `Acquired`
+tells of the lock's first lease, and `Released` of its last.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Acquired:
     """Whether it came from another task of this process, for which no node was asked: the votes are those
     that this one had (R43)."""
     kind: str = "mutex"
-    """What sort of lock: ``"mutex"``, ``"leader"``, or of a read-write lock ``"read"`` or ``"write"``."""
+    """What sort of lock: ``"mutex"``, ``"fair"``, ``"semaphore"``, ``"leader"``, or of a read-write lock
+    ``"read"`` or ``"write"``."""
     lease: int = 0
     """Which lease of the process it is: the same in all that is told of it, and in nothing else."""
 
@@ -127,7 +128,7 @@ class Extended:
 class NotExtended:
     """An extension of a lease, a round of the nodes, was not a win.
 
-    It is asked for again while there is time; a lease that is lost by it is told as `Lost`, too.
+    It is asked for again while there is time; a lease that is lost by it is reported as `Lost`, too.
     """
 
     names: tuple[str, ...]
@@ -148,7 +149,7 @@ class NotExtended:
 class Downgraded:
     """A write lease is a read lease from now on (R23).
 
-    The extension by which the nodes follow is told as `Extended`.
+    The extension by which the nodes follow is reported as `Extended`.
     """
 
     names: tuple[str, ...]
@@ -290,50 +291,50 @@ class Hooks:
     """Whether it looks at `Acquired.votes`, which take longer to put together than all else that is told."""
 
     def attach(self, statistics: Callable[[], ManagerStatistics | None]) -> None:
-        """Hear of a manager that has the hook, once, when it is made.
+        """Called once for each manager that has the hook, when it is made.
 
         `statistics` is what `LockManager.statistics` tells then and later, from any thread and without I/O;
         None once there is no such manager any more, which it does not keep alive.
         """
 
     def on_acquired(self, event: Acquired) -> None:
-        """Hear of a lock that was acquired."""
+        """Called when a lock was acquired."""
 
     def on_refused(self, event: Refused) -> None:
-        """Hear of one try, a round of the nodes, that was not a win: many per call, where it waits."""
+        """Called when one try, a round of the nodes, was not a win: many times per call, where it waits."""
 
     def on_waiting(self, event: Waiting) -> None:
-        """Hear of a call of `acquire` that begins to wait."""
+        """Called when a call of `acquire` begins to wait."""
 
     def on_gave_up(self, event: GaveUp) -> None:
-        """Hear of a call of `acquire` that ended without the lock."""
+        """Called when a call of `acquire` ended without the lock."""
 
     def on_extended(self, event: Extended) -> None:
-        """Hear of a lease that was extended."""
+        """Called when a lease was extended."""
 
     def on_not_extended(self, event: NotExtended) -> None:
-        """Hear of an extension that was not a win."""
+        """Called when an extension was not a win."""
 
     def on_downgraded(self, event: Downgraded) -> None:
-        """Hear of a write lease that became a read lease."""
+        """Called when a write lease became a read lease."""
 
     def on_extensions_low(self, event: ExtensionsLow) -> None:
-        """Hear of a lease that will soon not be extended any more."""
+        """Called when a lease will soon not be extended any more."""
 
     def on_lost(self, event: Lost) -> None:
-        """Hear of a lease that was lost."""
+        """Called when a lease was lost."""
 
     def on_released(self, event: Released) -> None:
-        """Hear of a lease that was released."""
+        """Called when a lease was released."""
 
     def on_node_changed(self, event: NodeChanged) -> None:
-        """Hear of a node that came, went, or may not vote."""
+        """Called when a node came, went, or may not vote."""
 
     def on_misconfigured(self, event: Misconfigured) -> None:
-        """Hear of nodes that cannot be one quorum."""
+        """Called when nodes cannot be one quorum."""
 
     def on_clock_stepped(self, event: ClockStepped) -> None:
-        """Hear of a clock that jumped."""
+        """Called when a clock jumped."""
 
     def on_loop_stalled(self, event: LoopStalled) -> None:
-        """Hear of an event loop that stood still."""
+        """Called when the event loop stood still."""

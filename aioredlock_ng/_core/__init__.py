@@ -46,6 +46,9 @@ not; a resource that refuses smaller fences is then what keeps the late ones out
 vote until every lock that it may have forgotten has ended (`quarantine`).  The record also says whose the
 node is: a client writes nothing before it has seen that a majority is its own (`quorum_view`).
 
+**Members.**  The argument of the first paragraph needs one list of nodes.  So each client tells the masters
+which servers it uses, and a server that others do not know gets no vote beside theirs (`members`).
+
 **Clocks.**  Masters expire keys by their time of day.  Their answers tell it, and a master whose clock jumps
 ahead is noticed, reported and quarantined (`clock_watch`).
 
@@ -63,5 +66,5 @@ Source: "Distributed Locks with Redis" in the Redis documentation, called *the R
 Nothing in `_core` imports asyncio or redis, or reads a clock: `now` is always an argument.
 
 Read on in this order: `quorum`, `validity`, `policy`, `command`, `fencing`, `quarantine`, `quorum_view`,
-`clock_watch`.
+`members`, `clock_watch`.
 """

@@ -113,8 +113,8 @@ class Membership:
             return ""
         if self.hidden:
             return (
-                "a node without a vote may know of another server in its place, as clients have used "
-                f"{server_of(other)} a moment ago"
+                f"clients have used another server a moment ago, {server_of(other)}; until the nodes that "
+                "have no vote answer, it may count in place of this one"
             )
         return (
             f"other clients use another server in its place, {server_of(other)}: their list of nodes is "

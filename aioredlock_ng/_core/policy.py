@@ -35,11 +35,12 @@ def _beginning(value: float) -> str:
 class RetryPolicy:
     """How a refused acquire waits before it asks again (R13).
 
-    Where a majority of the nodes tells of releases, it waits for that; in case a notice is lost, it asks
-    again after half of `cap` to all of it, or later in a crowd of processes, of which one is reminded
-    every 10 to 20 ms.  Elsewhere, and while another program holds the lock, it polls: a wait is drawn evenly
-    between zero and ``min(cap, base * 2 ** attempt)`` seconds.  This full jitter keeps contenders apart
-    that started in the same moment; see "Exponential Backoff And Jitter" (AWS Architecture Blog).
+    Where a majority of the nodes notifies waiters of releases, it waits for a notification.  In case one is
+    lost, it also asks again after half of `cap` to all of it; in a large crowd later, so that one of the
+    waiters asks every 10 to 20 ms.  Elsewhere, and while another program holds the lock, it polls: a wait is
+    drawn evenly between zero and ``min(cap, base * 2 ** attempt)`` seconds.  This full jitter keeps
+    contenders apart that started in the same moment; see "Exponential Backoff And Jitter" (AWS Architecture
+    Blog).
     """
 
     base: float = 0.01

@@ -114,7 +114,7 @@ class Picture:
 def picture(
     nodes: Sequence[NodeInspection], queue: QueueInspection | None, *, asked: float, answered: float
 ) -> Picture:
-    """Put together what the nodes said of a lock, and of the line for it."""
+    """Put together what the nodes said of a lock, and of the queue for it."""
     quorum = len(nodes) // 2 + 1
     seen = {node.node: _holders_on(node) for node in nodes}
     ttls: dict[Holder, list[float | None]] = {}
@@ -220,7 +220,7 @@ def _extended(before: Picture, now: Picture, old: float | None, new: float | Non
 
 
 def _line_events(before: Mapping[Waiter, Place], now: Picture) -> list[Event]:
-    """One that got the lock has not left the line without it."""
+    """One that got the lock has not left the queue without it."""
     line, holding = now.line or {}, {holder.holder for holder in now.holders}
     left = [waiter for waiter in before if waiter not in line and waiter.holder not in holding]
     came = [waiter for waiter in line if waiter not in before]

@@ -1,6 +1,6 @@
 """One look at a time for all that watch, and what each of them is told.
 
-However many streams are open, the nodes are asked once in an interval; and not at all while none is.  A
+However many streams are open, the nodes are polled once in an interval; and not at all while none is.  A
 stream has no queue: it is told what has changed since the look that it heard of, or, where it was too slow
 for that, all there is.
 """

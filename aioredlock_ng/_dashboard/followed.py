@@ -26,7 +26,7 @@ class Glimpse(NamedTuple):
 
 
 async def look_at(manager: LockManager, name: str) -> Glimpse:
-    """Look at the line first: one that leaves it for the lock is seen to hold that, not to be nowhere."""
+    """Look at the queue first: one that leaves it for the lock is seen to hold that, not to be nowhere."""
     loop = asyncio.get_running_loop()
     queue = await manager.queue(name)
     asked = loop.time()

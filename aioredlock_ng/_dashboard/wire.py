@@ -158,7 +158,7 @@ def _common(lock: LockInspection, at: float, queue: QueueInspection | None) -> R
 
 
 def line_of(lock: LockInspection, queue: QueueInspection | None) -> QueueInspection | None:
-    """Return the line for a lock of which there is one: a fair one, or one that was fair to its waiters."""
+    """Return the queue of a lock that has one: a fair one, or one that was fair to its waiters."""
     return queue if queue is not None and (queue.waiters or lock.kind == "fair") else None
 
 

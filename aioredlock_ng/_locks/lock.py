@@ -96,8 +96,8 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
             LockLostError: the lock is reentrant, and the block is of a lease that is lost.
             RuntimeError: the lock is reentrant, and the task has 100 leases of it.
             ManagerClosedError: the manager is closed.
-            ConfigurationError: two nodes turned out to be one server; or a majority cannot grant the lock,
-                since something else than a lock is under its keys.
+            ConfigurationError: as `LockManager.start`; or a majority cannot grant the lock, since something
+                else than a lock is under its keys.
         """
         return await self._acquire(enters=False)
 

@@ -252,7 +252,12 @@ class OpenTelemetryHooks(Hooks):
 
 
 _OF_NODES: Final[tuple[tuple[str, str, str, Callable[[NodeStatistics], float | None]], ...]] = (
-    ("redlock.node.up", "1", "Whether a node may vote", lambda node: int(node.state == "up")),
+    (
+        "redlock.node.up",
+        "1",
+        "Whether a node is up: it may vote, and accepts writes",
+        lambda node: int(node.state == "up"),
+    ),
     (
         "redlock.node.quarantined",
         "1",

@@ -268,7 +268,7 @@ class _Now(Collector):
 
 
 _OF_NODES: Final[tuple[tuple[str, str, Callable[[NodeStatistics], float | None]], ...]] = (
-    ("node_up", "Whether a node may vote", lambda node: node.state == "up"),
+    ("node_up", "Whether a node is up: it may vote, and accepts writes", lambda node: node.state == "up"),
     (
         "node_quarantined",
         "Whether a node has no vote because of a quarantine",

@@ -71,7 +71,11 @@ async def using(
 ) -> AsyncIterator[LockManager]:
     """Give a manager over nodes, which its first use starts."""
     manager = make(
-        nodes, restart_quarantine=quarantine, ttl=quarantine, holder=label, hooks=[hooks or Told()]
+        nodes,
+        restart_quarantine=quarantine,
+        ttl=quarantine or QUARANTINE,
+        holder=label,
+        hooks=[hooks or Told()],
     )
     async with contextlib.aclosing(manager):
         yield manager
@@ -265,6 +269,21 @@ async def test_a_refused_list_does_not_come_first_when_a_server_of_the_other_ret
             await use(ours)
             with pytest.raises(ConfigurationError):
                 await use(theirs)
+
+
+async def test_without_a_quarantine_two_lists_have_two_holders() -> None:
+    """What the table of faults says: no client tells of its servers then, and none is refused (A4)."""
+    a, b, x, y = _servers(4)
+    first, second = [a.wire(), b.wire(), x.wire()], [a.wire(), b.wire(), y.wire()]
+    async with using(first, quarantine=0.0) as ours, using(second, quarantine=0.0) as theirs:
+        for manager in (ours, theirs):
+            await use(manager)
+        await asyncio.sleep(SETTLED)
+        first[1].cut()
+        second[0].cut()
+        leases = [await manager.lock("held").acquire() for manager in (ours, theirs)]
+        assert all(lease.held for lease in leases)
+        assert [manager.statistics().strangers for manager in (ours, theirs)] == [(), ()]
 
 
 async def test_what_a_node_has_told_outlives_it() -> None:
