@@ -110,6 +110,7 @@ class Recorder:
         self.events: list[Event] = []
         self._world: World | None = None
         self._keys: dict[int, bytes] = {}  # the owner value at each node, by what was written down
+        self._expiries: dict[int, float | None] = {}  # when it ends, by the node's clock
         self._waits: dict[int, bool] = {}
         self._voting: dict[int, bytes] = {}  # the incarnation record by which each node has voted last
 
@@ -135,6 +136,7 @@ class Recorder:
     def _watch(self, number: int, node: MemoryNode) -> None:
         server = node._server
         execute, flush_all, new_process = node.execute, server.flush_all, server.new_process
+        set_rate = server.clock.set_rate
 
         def executed(words: list[bytes], client: Any = None) -> bytes:
             about = KEY in lock_keys(words)
@@ -158,6 +160,12 @@ class Recorder:
             self._waits[number] = True
             self._write("restart", node=number)
 
+        def at_another_rate(rate: float) -> None:
+            # What has ended by now ended by the rate of until now.
+            self._look(number, node)
+            set_rate(rate)
+
+        server.clock.set_rate = at_another_rate  # type: ignore[method-assign]
         node.execute = executed  # type: ignore[method-assign]
         server.flush_all, server.new_process = lost, restarted  # type: ignore[method-assign]
 
@@ -166,6 +174,7 @@ class Recorder:
             one for one in map(list, singles(words)) if lock_keys(one) == [KEY] and command(one) in EXECUTED
         ]
         self._keys[number] = now = self._holder(node)
+        self._expiries[number] = node._server.data.get(KEY, (None, None))[1]
         for one in about:
             # A node that has another incarnation than the client expects changes nothing (R12), as where it
             # answers by an error: in the model, such a command was lost.
@@ -182,8 +191,8 @@ class Recorder:
         """Write down what has ended by the node's clock since the last look, and when that was."""
         before = self._keys[number]
         if before and self._holder(node) == FREE:
-            _, expiry = node._server.data.get(KEY, (None, None))
-            self._write("expire", before, at=self._when(node, expiry), node=number)
+            # Whatever looks at the node's data, such as a check of the simulation, removes what has ended.
+            self._write("expire", before, at=self._when(node, self._expiries[number]), node=number)
             self._keys[number] = FREE
         record = node.get(META) or b""
         found = parse_any(record)
@@ -198,12 +207,12 @@ class Recorder:
             self._write("restart" if waits else "vouch", node=number, at=self._when(node, ready))
 
     def _when(self, node: MemoryNode, moment: float | None) -> float | None:
-        """Return the true time at which a node's clock showed a moment; at least it is not before that."""
+        """Return the true time at which a node's clock, at the rate of now, showed a moment."""
         assert self._world is not None
         clock = node._server.clock
         if moment is None or not clock.rate:
             return None
-        return max(self._world.now - (clock.now() - moment) / clock.rate, clock._set_at)
+        return self._world.now - (clock.now() - moment) / clock.rate
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,8 +42,11 @@ def accepted(some: list[Trace], folder: Path) -> None:
 
 
 def test_a_run_is_a_behaviour_of_the_model(folder: Path) -> None:
-    """One run of three nodes: the whole way, at little cost."""
-    accepted(list(traces([6])), folder)
+    """Two runs of three nodes: the whole way, at little cost.
+
+    In the second one a key ends on a node that refuses all commands, before its clock changes its rate.
+    """
+    accepted(list(traces([6, 102295])), folder)
 
 
 @pytest.mark.heavy
