@@ -31,6 +31,9 @@ RECONNECT: Final = RetryPolicy(base=0.05, cap=0.5)
 GIVE_UP_AFTER: Final = 5
 """Heartbeats without any answer after which a connection is given up and made again."""
 
+LOOK_AGAIN: Final = 0.001
+"""Seconds, at least, until a node whose wait is nearly over is greeted again."""
+
 RESP3_LOOK: Final = 60.0
 """Seconds, give or take a half, between checks whether a peer that hung up at ``HELLO 3`` speaks RESP3 by
 now."""
@@ -359,8 +362,9 @@ class RedisNode(BaseNode):
 
     def _look_again(self) -> None:
         """Greet again as soon as a wait is over, rather than at the next heartbeat."""
+        # What is left may be too little for a clock to show: then each answer would bring the next greeting.
         if (wait := self._votes_in) is not None and wait < HEARTBEAT:
-            asyncio.get_running_loop().call_later(wait, self._greet)
+            asyncio.get_running_loop().call_later(max(wait, LOOK_AGAIN), self._greet)
 
     @property
     def awaited(self) -> bool:

@@ -451,6 +451,26 @@ async def test_heartbeats_never_repeat_a_nonce() -> None:
     assert len(set(nonces)) == len(nonces) >= 18
 
 
+@pytest.mark.parametrize("left", [0.0, 1e-15])
+async def test_a_wait_that_is_nearly_over_does_not_flood_the_server(
+    left: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Too little is left for a clock to show, and a server on the same machine answers at once."""
+    greeted: list[float] = []
+    greet = RedisNode._greet
+
+    def counted(node: RedisNode) -> None:
+        greeted.append(sim().time())
+        if len(greeted) < 1000:
+            greet(node)
+
+    monkeypatch.setattr(RedisNode, "_greet", counted)
+    monkeypatch.setattr(RedisNode, "_votes_in", left)
+    async with running(MemoryNode(latency=0.0), view=QuorumView(b"redlock:{meta}", size=1, quarantine_ms=0)):
+        await asyncio.sleep(0.1)
+    assert 50 < len(greeted) < 150
+
+
 # -- the ledger ----------------------------------------------------------------------------------
 
 
