@@ -228,6 +228,8 @@ class Holding:
     loss: LossReason | None = None
     stays = 0.0
     """Seconds for which the names stay taken after the release, by `at_least`; 0: they are free (R34)."""
+    _too_short = False
+    """Whether the keys may end before `taken_until`: an inner acquire asked for it (R27)."""
     quiet = False
     """Whether the release notifies no process: the next acquire of this one leaves in the same write."""
     released = False
@@ -389,8 +391,8 @@ class Holding:
         now = self._session.clock.now()
         self.wanted = max(self.wanted, request.ttl)
         if request.at_least and now + request.at_least > self.taken_until and not self.done:
-            # The keys, too, must live until then: extend at once.
-            self.taken_until = now + request.at_least
+            # The keys, too, must live until then: extend at once, or with the release if that comes first.
+            self.taken_until, self._too_short = now + request.at_least, True
             self._plan_extension(now)
             self._session.watchdog.watch(self)
 
@@ -489,6 +491,8 @@ class Holding:
             self.valid_until = gained
             when = asked_at + self._request.extension.every * ttl
         self._plan_extension(when)
+        if asked_at + ttl >= self.taken_until:
+            self._too_short = False
         self._ttl = max(self._ttl, ttl)
         self.extensions += 1
         self._blame = None
@@ -646,6 +650,9 @@ class Holding:
             self.notice_expiry()
         if now < self.taken_until:
             self.stays = self.taken_until - now
+            if self._too_short and self.loss is None:
+                # It leaves before the release, which lengthens no key: that may be repeated later.
+                self._ask_to_extend(self.stays, lambda _node, _answer: None)
         over, contender = self._give_back(now), self._contender
         names, entries = contender.names, contender.queue.entries
         # A window that ends lets other processes ask first (R13).  Else a task of this process that waits is

@@ -302,6 +302,31 @@ def test_without_a_quarantine_it_is_as_long_as_one_likes() -> None:
     LockManager(["redis://a", "redis://b", "redis://c"], restart_quarantine=0).lock("a", at_least=3600)
 
 
+@pytest.mark.parametrize("names", ["a", "ab"])
+@pytest.mark.parametrize("extension", [None, ExtensionPolicy.off()], ids=["extended", "not extended"])
+@pytest.mark.parametrize("extending", [False, True])
+async def test_what_an_inner_acquire_asks_for_is_kept_though_the_block_ends_at_once(
+    names: str, extension: ExtensionPolicy | None, extending: bool
+) -> None:
+    """The keys live for that long before they are released (R27, R34)."""
+    async with world() as w, w.process() as other:
+        async with w.manager.lock(*names, ttl=2.0, at_least=3.0, extension=extension) as outer:
+            if extending:
+                under_way = in_task(lambda: outer.extend(2.0))
+                await asyncio.sleep(0)
+            async with w.manager.lock(*names, reentrant=True, at_least=AT_LEAST):
+                asked_at = sim().clock.now()
+        if extending:
+            assert isinstance((await under_way).error, LockLostError)
+        report = await outer.release()
+        assert [node.outcome for node in report.nodes] == [ReleaseOutcome.KEPT] * 3
+        for node in await other.inspect("a"):
+            assert AT_LEAST - 1 < node.ttl <= AT_LEAST
+        async with other.lock("a"):
+            assert AT_LEAST - 0.01 <= sim().clock.now() - asked_at < AT_LEAST + 0.1
+        assert [node.keys for node in w.nodes].count(()) == 0
+
+
 async def test_none_and_nothing_are_no_time() -> None:
     """The name is free at once."""
     async with world() as w:
