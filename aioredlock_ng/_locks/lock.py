@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Coroutine
-from types import TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from .._acquire.acquisition import Acquisition
@@ -24,7 +25,9 @@ from .lease import Lease
 class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
     """A description of a lock, made by `LockManager.lock` or a `ReadWriteLock`.
 
-    Safe to enter from many tasks at once.
+    Safe to enter from many tasks at once, and again before an earlier block is left.  Where exit stacks, or
+    other code that enters for its caller, leave blocks of one task in another order than nested ones, give
+    each a description of its own.
     """
 
     __slots__ = ("_entries", "_life", "_primitive", "_request", "_since")
@@ -36,7 +39,9 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         self._primitive = primitive
         self._request = request
         self._since = since
-        self._entries: list[tuple[asyncio.Task[object] | None, Lease[Fence_co, Slot_co]]] = []
+        self._entries: list[
+            tuple[asyncio.Task[object] | None, tuple[int, CodeType], Lease[Fence_co, Slot_co]]
+        ] = []
 
     def __repr__(self) -> str:
         kind = self._primitive.kind
@@ -115,12 +120,15 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
 
     async def _acquire(self, *, single_try: bool = False, enters: bool = True) -> Lease[Fence_co, Slot_co]:
         """Acquire, and run the block of an ``async with`` under the lease; raises as `acquire` does."""
-        life, request = self._life, self._request
+        life, request, frame = self._life, self._request, sys._getframe(1)  # noqa: SLF001 (it is documented)
+        # A lock that is shared has to know again the block that leaves it.  Not by the frame itself, which
+        # would outlive a generator that is dropped.
+        block = (id(frame), frame.f_code)
         given = 0.0 if single_try else request.blocking_timeout
         # The task is inside of the lock already: one more lease of it, without I/O (R27).
         if request.reentrant and (again := self._reenter()) is not None:
             if enters:
-                self._entries.append((again._bind(), again))  # noqa: SLF001 (as below)
+                self._entries.append((again._bind(), block, again))  # noqa: SLF001 (as below)
             return again
         if (override := lifecycle.override) is not None:
             given = override.blocking_timeout(given, self._primitive.kind)
@@ -150,7 +158,7 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         )
         # Begin the block: no await since the win was judged (R7).
         if enters:
-            self._entries.append((lease._bind(), lease))  # noqa: SLF001 (a lock and its leases are one subject)
+            self._entries.append((lease._bind(), block, lease))  # noqa: SLF001 (its leases are its subject)
         return lease
 
     __aenter__ = _acquire
@@ -179,24 +187,25 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
     ) -> Coroutine[Any, Any, None]:
         """Release the lease of the block that ends here; raises as `Lease.__aexit__` does."""
         entries = self._entries
-        # The usual case: one task is inside.
-        lease = entries.pop()[1] if len(entries) == 1 else self._pop()
+        # The usual case: one block is inside.
+        lease = entries.pop()[2] if len(entries) == 1 else self._pop(sys._getframe(1))  # noqa: SLF001
         return lease.__aexit__(exc_type, exc, tb)
 
-    def _pop(self) -> Lease[Fence_co, Slot_co]:
-        """Find whose exit this is (R7).
+    def _pop(self, frame: FrameType) -> Lease[Fence_co, Slot_co]:
+        """Find which block the code of `frame` leaves (R7).
 
-        The current task's last entry; else, since fixtures leave in another task than they entered,
-        one whose task has ended; else the oldest.
+        The last one that it has entered: a generator may be left early, and in another task.  Where another
+        function enters and leaves for it, such as an exit stack: the current task's last; else, since
+        fixtures leave in another task than they entered, one whose task has ended; else the oldest.
         """
         entries = self._entries
         # In a forked child no task is inside, and the lease has nothing to release.
         if self._life.inherited:
-            return entries.pop()[1]
-        # The one that entered last leaves first.
-        if entries[-1][0] is (current := asyncio.current_task()):
-            return entries.pop()[1]
-        own = [i for i, (task, _) in enumerate(entries) if task is current]
-        orphaned = [i for i, (task, _) in enumerate(entries) if task is not None and task.done()]
-        index = own[-1] if own else (orphaned or [0])[0]
-        return entries.pop(index)[1]
+            return entries.pop()[2]
+        current = asyncio.current_task()
+        block = (id(frame), frame.f_code)
+        entered = [i for i, (_, by, _) in enumerate(entries) if by == block]
+        own = [i for i, (task, _, _) in enumerate(entries) if task is current]
+        orphaned = [i for i, (task, _, _) in enumerate(entries) if task is not None and task.done()]
+        index = entered[-1] if entered else own[-1] if own else (orphaned or [0])[0]
+        return entries.pop(index)[2]

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from aioredlock_ng import Lease, Lock, LockLostError, LossReason
+from aioredlock_ng.testing import lose
 from tests.unit.tasks import End, ending, in_task, sim, turns, until
 from tests.unit.worlds import GRACE, PLAIN, TTL, World, deadline, world
 
@@ -551,3 +552,51 @@ async def test_which_lease_of_a_shared_lock_an_exit_in_a_third_task_takes(which)
         for task in (first, second):
             task.cancel()
         await asyncio.wait((first, second))
+
+
+async def test_generators_leave_the_blocks_of_a_shared_lock_in_any_order():
+    """Each exit releases the lease of its own block, be it in its task or, left early, in another one."""
+    async with world() as w:
+        pool = w.manager.semaphore("pool", permits=3)
+
+        async def hold() -> AsyncIterator[Lease]:
+            async with pool as lease:
+                yield lease
+
+        holders = [hold() for _ in range(3)]
+        leases = [await anext(one) for one in holders]
+        await holders[0].aclose()
+        assert [lease.held for lease in leases] == [False, True, True]
+        await asyncio.create_task(holders[1].aclose())
+        assert [lease.held for lease in leases] == [False, False, True]
+        await holders[2].aclose()
+        assert [lease.held for lease in leases] == [False] * 3
+
+
+async def test_a_loss_cancels_the_task_whose_generator_holds_the_lock():
+    """Not one that has left its own generator, in a task of the event loop's."""
+    async with world() as w:
+        read = w.manager.rwlock("a").read()
+
+        async def rows() -> AsyncIterator[Lease]:
+            async with read as lease:
+                while True:
+                    yield lease
+                    await asyncio.sleep(0.1)
+
+        async def early() -> None:
+            async for _ in rows():
+                break
+            await asyncio.sleep(1)
+
+        async def all_of_it() -> None:
+            async for lease in rows():
+                lease.check()
+
+        reading = in_task(all_of_it)
+        await asyncio.sleep(0.05)
+        left = in_task(early)
+        await asyncio.sleep(0.5)
+        lose(w.manager, "a")
+        lost(await reading, reason=LossReason.REFUSED)
+        assert (await left).error is None
