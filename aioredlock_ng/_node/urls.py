@@ -131,6 +131,10 @@ class NodeUrl:
         if not all(self.address):
             what = "path" if scheme == "unix" else "host"
             raise ConfigurationError(f"node {self.name}: the URL names no {what}{self._example}")
+        if self.service is None and scheme != "unix" and "," in str(self.address[0]):
+            raise ConfigurationError(
+                f"node {self.name}: the URL of a node names one server; give several as a list of URLs"
+            )
 
     def _read(self, scheme: str, url: str) -> None:
         parts = urlsplit(url)

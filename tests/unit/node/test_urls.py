@@ -42,6 +42,16 @@ def test_a_forgotten_scheme_is_guessed(url: str, hint: str) -> None:
     assert "WXY" not in str(caught.value)
 
 
+@pytest.mark.parametrize("url", ["redis://h,redis://i", "redis://u:WXY@h,i:6379/0", "valkeys://h,i"])
+def test_several_servers_in_one_url_are_refused(url: str) -> None:
+    """A list that the environment gives as one text may be written so; only Redis Sentinels are."""
+    with pytest.raises(
+        ConfigurationError, match="names one server; give several as a list of URLs"
+    ) as caught:
+        LockManager([url])
+    assert "WXY" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "url",
     [
