@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Final, final
+from typing import Any, Final, ParamSpec, TypeVar, final
 
 from redis.asyncio import Redis, RedisCluster
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 
 from ..errors import ConfigurationError
 from .calls import at_once
@@ -18,6 +21,31 @@ _ROUTED: Final = (b"EVALSHA", b"EVAL", b"SET", b"GET", b"DEL")
 
 MAX_SEARCHES: Final = 64
 """Searches by SCAN that may go on at once on a Cluster; the oldest of more ends with an error."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def users_code(call: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Have a call that other code cancels end in an error, as any failed call does: our task goes on.
+
+    A client may wait for a task of the user's, such as one that renews its password, and that task may be
+    cancelled.  A cancellation of our own task is counted by it.
+    """
+
+    @functools.wraps(call)
+    async def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
+        task = asyncio.current_task()
+        assert task is not None, "called from a coroutine that a task runs"
+        before = task.cancelling()
+        try:
+            return await call(*args, **kwargs)
+        except asyncio.CancelledError as error:
+            if task.cancelling() > before:
+                raise
+            raise RedisError("other code cancelled what the client was waiting for") from error
+
+    return guarded
 
 
 @final
@@ -33,6 +61,7 @@ class ClientCaller:
         self.name, self.address = name_and_address(client.connection_pool)
         self.at_once = at_once(client.connection_pool.max_connections)
 
+    @users_code
     async def call(self, words: tuple[bytes, ...], *, raw: bool = False) -> Any:
         """Call the client; `raw` for answers that redis-py would parse into types of its own.
 
@@ -41,13 +70,10 @@ class ClientCaller:
         verb, *arguments = words
         return await self._client.execute_command(verb if raw else verb.decode(), *arguments)  # type: ignore[no-untyped-call]
 
+    @users_code
     async def drop_idle(self) -> None:
-        """Close the connections that lie idle in the pool: the next calls connect again.
-
-        Some cannot be closed: redis-py passes on the errors of their transports, such as for a closed loop.
-        """
-        with suppress(Exception):
-            await self._client.connection_pool.disconnect(inuse_connections=False)
+        """Close the connections that lie idle in the pool: the next calls connect again."""
+        await self._client.connection_pool.disconnect(inuse_connections=False)
 
 
 @final
@@ -65,6 +91,7 @@ class ClusterCaller:
         self._searches: dict[bytes, str] = {}
         """The server of each cursor, for searches that go on."""
 
+    @users_code
     async def call(self, words: tuple[bytes, ...], *, raw: bool = False) -> Any:
         """Call the client, or for commands without a key the server of our slot, whose answers are raw."""
         verb, *arguments = words

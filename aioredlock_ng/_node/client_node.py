@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, Final, cast, final
 
 import anyio
@@ -210,7 +211,8 @@ class ClientNode(BaseNode):
                 await self._drop_idle()
 
     async def _drop_idle(self) -> None:
-        with anyio.move_on_after(self.env.connect_timeout):
+        # Some cannot be closed: redis-py passes on the errors of their transports, such as for a closed loop.
+        with suppress(Exception), anyio.move_on_after(self.env.connect_timeout):
             await self._caller.drop_idle()
 
     def _repeat_releases(self) -> None:

@@ -65,12 +65,7 @@ class Background:
         """Keep everything alive, until `aclose` or the loop's own end."""
         stop_bodies = True  # without the watchdog nothing else would stop them in time
         try:
-            # None of these ends by itself, but for the start.
-            async with anyio.create_task_group() as tasks:
-                for node in self._nodes:
-                    tasks.start_soon(node.run, name=f"aioredlock_ng {node.name}")
-                tasks.start_soon(self._session.watchdog.run, name="aioredlock_ng watchdog")
-                tasks.start_soon(self._settle, name="aioredlock_ng start")
+            await self._run_all()
         except asyncio.CancelledError:
             # `aclose` has stopped the bodies; or the loop is torn down, which cancels them itself.
             stop_bodies = False
@@ -85,6 +80,17 @@ class Background:
             # Bodies that are being cancelled queue their releases, and those still leave (R6).
             with anyio.CancelScope(shield=True):
                 await self._shut_down(stop_bodies=stop_bodies)
+
+    async def _run_all(self) -> None:
+        """Run the background tasks; none of them ends by itself, but for the start."""
+        async with anyio.create_task_group() as tasks:
+            for node in self._nodes:
+                tasks.start_soon(node.run, name=f"aioredlock_ng {node.name}")
+            tasks.start_soon(self._session.watchdog.run, name="aioredlock_ng watchdog")
+            tasks.start_soon(self._settle, name="aioredlock_ng start")
+        # A task that is cancelled from outside ends the group, too, but without an error.
+        if not self._session.availability.closing:
+            raise RuntimeError("other code cancelled a background task of the lock manager")
 
     async def _settle(self) -> None:
         """Decide when the manager has started."""

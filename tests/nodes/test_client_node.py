@@ -374,6 +374,60 @@ async def test_a_client_that_fails_in_its_own_way_does_no_harm(make_nodes, clien
         assert re.search("vault|authenticat", manager.statistics().nodes[2].reason, re.IGNORECASE)
 
 
+class GivenUp(Redis):
+    """A client that waits, before some commands, for a task of its user's, which somebody cancels."""
+
+    verbs: tuple[Any, ...] = ()
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Execute it."""
+        if args[0] in self.verbs:
+            shared = asyncio.ensure_future(asyncio.sleep(60))
+            asyncio.get_running_loop().call_soon(shared.cancel)
+            await shared
+        return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+
+
+@contextlib.asynccontextmanager
+async def one_given_up(ports: list[int], caplog: pytest.LogCaptureFixture) -> Any:
+    """Run a manager over such clients, and give both; it must not end by itself."""
+    async with contextlib.AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(GivenUp(port=port)) for port in ports]
+        manager = await stack.enter_async_context(running(clients, ttl=60, node_timeout=5.0))
+        await works(manager)
+        await eventually(lambda: not in_flight(manager))
+        yield clients[0], manager
+        assert "failed" not in caplog.text
+
+
+async def test_a_call_that_others_cancel_is_silence(nodes3, caplog):
+    """Whatever the client waited for was cancelled, not the manager: its node is down until it is well."""
+    async with one_given_up(nodes3.ports, caplog) as (given_up, manager):
+        async with manager.lock("res") as lease:
+            given_up.verbs = (b"EVALSHA", "EVALSHA", "SET")  # the first is the greeting's
+            await eventually(lambda: state(manager, 0) is NodeState.DOWN)
+            assert "other code cancelled" in manager.statistics().nodes[0].reason
+            await lease.extend()
+            async with manager.lock("other"):
+                pass
+            given_up.verbs = ()
+            await up(manager)
+        assert asyncio.current_task().cancelling() == 0
+
+
+async def test_a_release_that_others_cancel_is_repeated(nodes3, caplog):
+    """It is a release like any that failed: it goes to the ledger, and its key does not stay (R5)."""
+    async with one_given_up(nodes3.ports, caplog) as (given_up, manager):
+        lease = await manager.lock("res").acquire()
+        await eventually(lambda: not in_flight(manager))
+        given_up.verbs = ("EVALSHA",)
+        report = await lease.release()
+        assert report.nodes[0].outcome is ReleaseOutcome.UNKNOWN
+        assert "other code cancelled" in report.nodes[0].reason
+        given_up.verbs = ()
+        await eventually(lambda: not lock_keys(nodes3.urls[0]))
+
+
 class Behind(Redis):
     """A client that gives each script the answer to the one before it, once it is told to."""
 

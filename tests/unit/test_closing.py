@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from aioredlock_ng import ConfigurationError, Lease, LockLostError, LossReason
+from aioredlock_ng import ConfigurationError, Lease, LockLostError, LossReason, ManagerClosedError
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node import fork
@@ -44,6 +44,33 @@ async def test_closing_tells_leases_without_a_body(extension):
             assert caught.value.reason is LossReason.MANAGER_CLOSED
             await asyncio.sleep(30)
         assert w.manager.statistics().lost == 2
+        assert w.keys == [()] * 3
+
+
+# -- an end that nobody asked for ------------------------------------------------------------------------
+
+
+async def test_a_background_task_that_others_cancel_is_a_failure(caplog):
+    """No manager ends in silence: it is logged, its bodies stop, and each further call says so."""
+    async with world() as w:
+
+        async def hold() -> None:
+            async with w.manager.lock("a"):
+                await asyncio.sleep(100)
+
+        body = in_task(hold)
+        await asyncio.sleep(1)
+        (watchdog,) = [task for task in asyncio.all_tasks() if task.get_name() == "aioredlock_ng watchdog"]
+        watchdog.cancel()
+        error = (await body).error
+        assert isinstance(error, LockLostError)
+        assert error.reason is LossReason.MANAGER_CLOSED
+        (logged,) = [record for record in caplog.records if record.levelno == logging.CRITICAL]
+        assert "the lock manager has failed" in logged.getMessage()
+        with pytest.raises(ManagerClosedError, match="the lock manager has failed") as caught:
+            await w.manager.lock("a").acquire()
+        assert "cancelled a background task" in str(caught.value.__cause__)
+        await asyncio.sleep(1)
         assert w.keys == [()] * 3
 
 
