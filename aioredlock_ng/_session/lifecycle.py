@@ -117,6 +117,7 @@ class Lifecycle:
     __slots__ = (
         "__weakref__",
         "_background",
+        "_binding",
         "_closed_in",
         "_make_nodes",
         "_ready_session",
@@ -154,6 +155,7 @@ class Lifecycle:
         self._background: Background | None = None
         self._ready_session: Session | None = None  # the session whose nodes are ready for locks
         self._closed_in: asyncio.AbstractEventLoop | None = None  # in that loop it stays closed
+        self._binding = threading.Lock()  # loops of several threads may use it first at the same moment
         close_in_children(self)  # so that `at_hand` need not ask, which every acquire does
 
     def __repr__(self) -> str:
@@ -215,21 +217,16 @@ class Lifecycle:
         if (instead := override) is not None:
             return await instead.ready(self)
         self._forget_closed_loop()
-        session, background = self.session, self._background
-        # The first use in this loop: start.  A manager that was closed here stays closed here.
-        if session is None or background is None:
-            if self._closed_in is running_loop():
-                raise ManagerClosedError("the lock manager is closed")
-            session = self.session = Session(
-                self.nodes, self.options, self.clock, self.random, self.hooks, counters=self.counters
-            )
-            self._closed_in = None
-            background = self._background = Background(session, read_only=read_only)
-            count_in(background, session.nodes)
+        session = self.session or self._first_session()
         session.check_here()
         availability = session.availability
         if availability.closing:
             raise availability.closed_error()
+        background = self._background
+        # The first use in this loop: start.
+        if background is None:
+            background = self._background = Background(session, read_only=read_only)
+            count_in(background, session.nodes)
         # The first caller that locks writes the records that callers before it only read.
         if not read_only:
             await background.take_part()
@@ -243,6 +240,20 @@ class Lifecycle:
         # From now on calls take the short way (`at_hand`).
         if not read_only and background.usable.is_set():
             self._ready_session = session
+        return session
+
+    def _first_session(self) -> Session:
+        """Bind to this loop, or return the session of a thread whose loop was first at the same moment."""
+        # A manager that was closed here stays closed here.
+        if self._closed_in is running_loop():
+            raise ManagerClosedError("the lock manager is closed")
+        while (session := self.session) is None:
+            ours = Session(
+                self.nodes, self.options, self.clock, self.random, self.hooks, counters=self.counters
+            )
+            with self._binding:
+                if self.session is None and self.nodes is ours.nodes:
+                    self.session, self._closed_in = ours, None
         return session
 
     def _forget_closed_loop(self) -> None:
@@ -262,8 +273,12 @@ class Lifecycle:
                 f"node {same[0]} belongs to another event loop, and this object cannot be recreated: give "
                 "its URL, or use one LockManager per loop"
             )
-        self.session = self._background = self._ready_session = None
-        self.nodes = nodes
+        with self._binding:
+            # A thread with a loop of its own was first.
+            if self.session is not session:
+                return
+            self.session = self._background = self._ready_session = None
+            self.nodes = nodes
         for holding in list(session.holdings.all):
             holding.abandon()
 
@@ -293,6 +308,7 @@ class Lifecycle:
     def close(self) -> None:
         """Forget the ready session in a forked child, though that may go on with its parent's loop."""
         self._ready_session = None
+        self._binding = threading.Lock()  # another thread of the parent may have held the one before
 
     def __del__(self) -> None:
         """Warn of a manager that no code can close any more, while its connections and tasks go on."""
@@ -315,8 +331,9 @@ class Lifecycle:
             if self.session is None:
                 return
         self._forget_closed_loop()
-        if self.session is not None:
-            self.session.check_here()
+        session, background = self.session, self._background
+        if session is not None:
+            session.check_here()
         self._closed_in = running_loop()
-        if self._background is not None:
-            await self._background.aclose()
+        if session is not None and background is not None:
+            await background.aclose()
