@@ -79,7 +79,7 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
     def __repr__(self) -> str:
         names = printable(self.names)
         holding = self._holding
-        state = "released" if holding.released else holding.loss or ("valid" if holding.held else "expired")
+        state = "released" if holding.released else holding.loss or ("valid" if self.held else "expired")
         granted = sum(vote.vote is Vote.GRANTED for vote in self.votes)
         fence = "" if self.fence is None else f" fence={self.fence}"
         return f"<Lease {names}{fence} {state} {self.remaining:.1f}s {granted}/{len(self.votes)}>"
@@ -148,9 +148,9 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
         """Whether the lock is ours, as far as is known and by the clock.  No I/O.
 
         Still true in the grace after `lost` was set by the clock: until validity ends the keys protect the
-        clean-up of the body.
+        clean-up of the body.  False in a forked child: the lease is its parent's.
         """
-        return self._holding.held
+        return self._holding.held and not self._session.inherited
 
     @property
     def lost(self) -> asyncio.Event:
@@ -175,9 +175,11 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
         Raises:
             LockLostError: when validity has ended, a majority refused the lock, or the lease was released.
                 In the grace after `lost` was set by the clock it still passes, as `held` does.
+            RuntimeError: this is a forked child, which hears nothing of its parent's lease.
         """
         # Any thread may call this; the state of the lease changes in its loop only.
-        if not self._holding.held:
+        if not self._holding.held or self._session.inherited:
+            self._session.check_process()
             self._session.do_in_loop(self._holding.notice_expiry)
             raise self._holding.error()
 

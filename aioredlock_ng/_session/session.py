@@ -147,12 +147,16 @@ class Session(AcquireSession):
         """Whether this is a forked child, which has its parent's objects but not its locks."""
         return self._generation != fork.generation
 
-    def check_here(self) -> None:
-        """Refuse to be used from another process or another event loop."""
+    def check_process(self) -> None:
+        """Refuse to be used in a forked child."""
         if self.inherited:
             raise RuntimeError(
                 "this LockManager was started before a fork: make one per process, after the fork"
             )
+
+    def check_here(self) -> None:
+        """Refuse to be used from another process or another event loop."""
+        self.check_process()
         if self.loop.is_closed():
             raise RuntimeError(
                 "the event loop of this lease is closed: it can no longer be extended or released, and "

@@ -451,6 +451,22 @@ async def test_another_process_is_refused():
         await cycle(w.manager.lock("a"))
 
 
+@pytest.mark.parametrize("reentrant", [False, True])
+async def test_a_forked_child_has_none_of_its_parents_leases(reentrant):
+    """It would not hear of their loss or release: each tells it so, and goes on in the parent."""
+    async with world() as w, w.manager.lock("a", reentrant=reentrant) as lease:
+
+        def check() -> None:
+            assert (lease.held, lease.remaining) == (False, 0.0)
+            assert "expired" in repr(lease)
+            with pytest.raises(RuntimeError, match="fork"):
+                lease.check()
+
+        in_child(check)
+        lease.check()
+        assert lease.held
+
+
 def test_a_forked_child_that_goes_on_with_its_parents_loop_is_refused():
     """A loop that does not run at the fork can be run in the child: there, too, the error says what to do."""
     manager = LockManager(masters())
