@@ -566,7 +566,8 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
 
         Raises:
             LockTakenError: a lock is alive under the prefix; its name is in the message.
-            QuorumUnavailableError: it cannot be seen whether one is; the message says why.
+            QuorumUnavailableError: it cannot be seen whether one is; the message says why.  `votes` are given
+                where no majority answered.
             ConfigurationError: nothing rests on records (``fencing=False`` without a quarantine), or a node
                 belongs to a quorum of another size; the message says whose.
         """

@@ -17,7 +17,7 @@ from .._core.quorum import majority
 from .._session.background import same_server
 from ..errors import ConfigurationError, LockTakenError, QuorumUnavailableError, printable
 from .look import ask_all
-from .survey import Survey, survey
+from .survey import Survey, survey, votes_of
 
 if TYPE_CHECKING:
     from .._session.session import Session
@@ -117,6 +117,14 @@ async def _refuse_live_locks(session: Session) -> None:
     if unseen:
         msg = f"it is not known whether a lock is alive: {'; '.join(unseen)}; nothing was changed"
         raise QuorumUnavailableError(msg)
+    # The others cannot be reached: a lock may be alive on a majority of which none of these has a key.
+    answered, quorum = len(session.nodes) - len(found.silent), majority(len(session.nodes))
+    if answered < quorum:
+        msg = (
+            f"it is not known whether a lock is alive: {answered} of {len(session.nodes)} nodes answered, "
+            f"{quorum} are needed; nothing was changed"
+        )
+        raise QuorumUnavailableError(msg, votes=votes_of(session, found))
 
 
 def _unseen(session: Session, found: Survey) -> Sequence[str]:

@@ -13,11 +13,12 @@ from .. import _scripts
 from .._core.command import Command, Purpose
 from .._core.fencing import SHIFT, at, certified
 from .._core.keyspace import SEATS, TICKETS, mark_key, marks_begin
-from .._core.quorum import majority
+from .._core.quorum import Vote, majority
 from .._kinds import KINDS
 from .._kinds.answers import seconds
 from .._kinds.kind import Kind
 from .._kinds.read_write import READ
+from ..errors import NodeVote
 from .inspection import (
     MAX_READERS,
     NodeInspection,
@@ -289,6 +290,17 @@ def _all_silent(
             if entry.held is None and _silent(entry):
                 reasons.setdefault(number, entry.reason)
     return tuple(SilentNode(node=nodes[number].name, reason=reasons[number]) for number in sorted(reasons))
+
+
+def votes_of(session: Session, found: Survey) -> tuple[NodeVote, ...]:
+    """Return which nodes have answered, and why the others have not, for an error that says too few have."""
+    silent = {each.node: each.reason for each in found.silent}
+    return tuple(
+        NodeVote(node.name, Vote.SILENT, silent[node.name])
+        if node.name in silent
+        else NodeVote(node.name, Vote.GRANTED)
+        for node in session.nodes
+    )
 
 
 MAX_WAITING: Final = 100

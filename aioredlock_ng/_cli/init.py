@@ -42,8 +42,9 @@ It first looks for locks on the nodes (SCAN), and for nodes that belong to a quo
 finds one, or cannot find out, it changes nothing.  It cannot see locks that the nodes have lost: if one is
 alive, two clients may hold it at once.  Fences continue to grow in any case.
 
-Exit code 0 when all nodes were initialised; 69 when some were not: run it again when they can be reached;
-1 when nothing was changed; 2 when the nodes cannot form one quorum."""
+Exit code 0 when all nodes were initialised; 69 when some were not, or too few answered: run it again when
+they can be reached; 1 when nothing was changed for another reason; 2 when the nodes cannot form one
+quorum."""
 
 
 def add(commands: Subcommands) -> None:
@@ -66,19 +67,21 @@ def add(commands: Subcommands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from .. import LockNotAcquiredError
+    from .. import LockNotAcquiredError, QuorumUnavailableError
     from ._terminal import output, quiet, write
 
     manager = make_manager(arguments, **with_quarantine(quarantine_of(arguments)))
     nodes: Sequence[NodeInitialisation] = ()
-    refusal = None
+    refusal, code = None, FAILED
     with quiet():
         try:
             nodes = asyncio.run(closing(manager, manager.init(force=arguments.force)))
         except ValueError as error:
             raise UsageError(f"{error} (--force)" if "force it" in str(error) else str(error)) from None
         except LockNotAcquiredError as error:
-            refusal = f"{error} (or --force)"
+            # Too few nodes answered, which the votes show: no reason to force it, but to run it again.
+            unreached = isinstance(error, QuorumUnavailableError) and error.votes
+            refusal, code = (str(error), UNAVAILABLE) if unreached else (f"{error} (or --force)", FAILED)
             print(f"aioredlock-ng init: {refusal}", file=sys.stderr)
     with output() as stream:
         if arguments.json:
@@ -87,7 +90,7 @@ def _run(arguments: argparse.Namespace) -> int:
         else:
             write(_lines(nodes), stream)
     if refusal is not None:
-        return FAILED
+        return code
     return 0 if all(node.done for node in nodes) else UNAVAILABLE
 
 

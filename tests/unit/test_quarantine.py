@@ -453,6 +453,21 @@ async def test_init_waits_for_nodes_that_answer_late():
             await w.manager.init()
 
 
+@pytest.mark.parametrize("reached", [0, 1])
+async def test_init_needs_a_majority_to_say_that_no_lock_is_alive(reached):
+    """Nodes that cannot be reached may have one: nothing is changed, and the error says who was silent."""
+    nodes = fresh()
+    for node in nodes[reached:]:
+        node.crash()
+    async with make(nodes, **FENCED) as manager:
+        with pytest.raises(QuorumUnavailableError, match=f"{reached} of 3 nodes answered") as caught:
+            await manager.init()
+        votes = caught.value.votes
+        assert [vote.vote is Vote.SILENT for vote in votes] == [i >= reached for i in range(3)]
+        assert all(vote.reason for vote in votes[reached:])
+        assert [node.done for node in await manager.init(force=True)] == [i < reached for i in range(3)]
+
+
 def newer(node, ready_ms=0, size=3):
     """Return the record that a version to come might write: whatever follows, the first fields stay."""
     return b"2:%b:0:%d:%d:60000:more" % ("".join(node.identity).encode(), ready_ms, size)
