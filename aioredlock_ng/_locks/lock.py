@@ -9,7 +9,7 @@ from types import CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from .._acquire.acquisition import Acquisition
-from .._admin.survey import survey
+from .._admin.survey import survey, votes_of
 from .._hold.reentry import outermost, reenter
 from .._kinds.primitive import Primitive
 from .._local.runner import act_for
@@ -71,10 +71,10 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         session, primitive = await self._life.start(read_only=True), self._primitive
         prefix = session.options.prefix
         keys = tuple(map(session.options.key, self.names))
-        found = (await survey(session, prefix, keys, len(keys))).locks
+        found = await survey(session, prefix, keys, len(keys))
         if any(lock.state == "unknown" for lock in found):
             msg = f"lock {printable(self.names)}: too few nodes answered to tell whether it is taken"
-            raise QuorumUnavailableError(msg, names=self.names, votes=())
+            raise QuorumUnavailableError(msg, names=self.names, votes=votes_of(session, found))
         # No permits are shown: something else than a semaphore has the name, and no permit can be acquired.
         return any(
             lock.state == "held" and (not lock.permits or primitive.kind.full(len(lock.permits)))

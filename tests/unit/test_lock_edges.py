@@ -8,7 +8,7 @@ import pickle
 
 import pytest
 
-from aioredlock_ng import ConfigurationError, LockTakenError, QuorumUnavailableError, WouldDeadlockError
+from aioredlock_ng import ConfigurationError, LockTakenError, QuorumUnavailableError, Vote, WouldDeadlockError
 from aioredlock_ng.sync import SyncLockManager
 from tests.unit.worlds import world
 
@@ -34,8 +34,9 @@ async def test_a_lock_says_whether_it_is_taken() -> None:
             assert await w.manager.rwlock("r").write().locked()
         w.nodes[0].crash()
         w.nodes[1].crash()
-        with pytest.raises(QuorumUnavailableError, match="too few nodes answered to tell"):
+        with pytest.raises(QuorumUnavailableError, match="too few nodes answered to tell") as caught:
             await lock.locked()
+        assert [vote.vote is Vote.SILENT for vote in caught.value.votes] == [True, True, False]
 
 
 async def test_readers_and_writers_have_time_limits_of_their_own() -> None:
