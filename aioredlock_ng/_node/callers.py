@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import functools
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -59,6 +60,7 @@ class ClientCaller:
             )
         self._client = client
         self.name, self.address = name_and_address(client.connection_pool)
+        refuse_encoding(self.name, client.get_encoder())  # type: ignore[no-untyped-call]
         self.at_once = at_once(client.connection_pool.max_connections)
 
     @users_code
@@ -85,6 +87,7 @@ class ClusterCaller:
         hosts = sorted((node.host, node.port) for node in client.nodes_manager.startup_nodes.values())
         self.name = "client:cluster:" + ",".join(f"{host}:{port}" for host, port in hosts)
         self.address = ("cluster", *hosts)
+        refuse_encoding(self.name, client.get_encoder())
         self.at_once = at_once(client.connection_kwargs["max_connections"])
         self.prefix = b""
         """The beginning of all keys, with a hash tag."""
@@ -119,6 +122,19 @@ class ClusterCaller:
                 del self._searches[next(iter(self._searches))]
             self._searches[following] = server.name
         return reply
+
+
+def refuse_encoding(name: str, encoder: Any) -> None:
+    """Refuse a client that decodes replies, but not as UTF-8: holder labels and names of locks are that.
+
+    Raises:
+        ConfigurationError: names the client, and says what to do.
+    """
+    if encoder.decode_responses and codecs.lookup(encoder.encoding).name != "utf-8":
+        raise ConfigurationError(
+            f"node {name}: this client decodes replies as {encoder.encoding}, and labels of holders are "
+            "UTF-8: give it decode_responses=False, or encoding='utf-8'"
+        )
 
 
 async def ping(caller: ClientCaller | ClusterCaller) -> None:

@@ -184,6 +184,14 @@ def test_a_client_is_looked_at_before_it_is_used():
     assert repr(node) == "<ClientNode client:example:6380 connecting>"
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_a_client_that_decodes_in_another_way_is_refused(encoding):
+    """A label such as "büro" would not come back as it was, and no lock could be acquired."""
+    with pytest.raises(ConfigurationError, match=f"client:example:6379.* as {encoding}.*encoding='utf-8'"):
+        LockManager([Redis(host="example", decode_responses=True, encoding=encoding)])
+    LockManager([Redis(encoding=encoding), Redis(port=1, decode_responses=True, encoding="UTF8")])
+
+
 # -- whose client it is --------------------------------------------------------------------------
 
 
