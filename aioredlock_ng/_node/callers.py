@@ -20,6 +20,9 @@ from .plain import facts_in, plain
 _ROUTED: Final = (b"EVALSHA", b"EVAL", b"SET", b"GET", b"DEL")
 """Commands with keys, for which redis-py itself finds the server: it follows MOVED and ASK."""
 
+MIN_CONNECTIONS: Final = 2
+"""Connections that the pool of a client must have at least: half of them are for calls (R17)."""
+
 MAX_SEARCHES: Final = 64
 """Searches by SCAN that may go on at once on a Cluster; the oldest of more ends with an error."""
 
@@ -61,7 +64,7 @@ class ClientCaller:
         self._client = client
         self.name, self.address = name_and_address(client.connection_pool)
         refuse_encoding(self.name, client.get_encoder())  # type: ignore[no-untyped-call]
-        self.at_once = at_once(client.connection_pool.max_connections)
+        self.at_once = calls_at_once(self.name, client.connection_pool.max_connections)
 
     @users_code
     async def call(self, words: tuple[bytes, ...], *, raw: bool = False) -> Any:
@@ -88,7 +91,7 @@ class ClusterCaller:
         self.name = "client:cluster:" + ",".join(f"{host}:{port}" for host, port in hosts)
         self.address = ("cluster", *hosts)
         refuse_encoding(self.name, client.get_encoder())
-        self.at_once = at_once(client.connection_kwargs["max_connections"])
+        self.at_once = calls_at_once(self.name, client.connection_kwargs["max_connections"])
         self.prefix = b""
         """The beginning of all keys, with a hash tag."""
         self._searches: dict[bytes, str] = {}
@@ -122,6 +125,20 @@ class ClusterCaller:
                 del self._searches[next(iter(self._searches))]
             self._searches[following] = server.name
         return reply
+
+
+def calls_at_once(name: str, connections: int) -> int:
+    """Return how many calls may be made at once: half as many as there are `connections` (R17).
+
+    Raises:
+        ConfigurationError: there is one connection, and none is left to check the server beside a call.
+    """
+    if connections < MIN_CONNECTIONS:
+        raise ConfigurationError(
+            f"node {name}: the pool of this client has max_connections={connections}: give it "
+            f"{MIN_CONNECTIONS} or more, since its server is checked while a call is under way"
+        )
+    return at_once(connections)
 
 
 def refuse_encoding(name: str, encoder: Any) -> None:

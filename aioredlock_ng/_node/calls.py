@@ -43,7 +43,7 @@ def at_once(connections: int) -> int:
 
     The others are for checks of the server, for calls that take too long, and for other uses of the client.
     """
-    return max(1, min(AT_ONCE, connections // 2))
+    return min(AT_ONCE, connections // 2)
 
 
 @final

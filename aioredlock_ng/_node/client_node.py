@@ -54,6 +54,7 @@ class ClientNode(BaseNode):
         self._calls = Calls(self._call, at_once=self._caller.at_once)
         self._generation = -1
         self._wanted = asyncio.Event()  # set for a check at once
+        self._checking = asyncio.Lock()
 
     def bind(self, env: NodeEnv) -> None:
         """As in `Node`; a client that was made before a fork may well be used after it."""
@@ -224,6 +225,11 @@ class ClientNode(BaseNode):
             self._calls.spawn(self._answer(release.command, release, 0, self._calls.start(release.command)))
 
     async def _look(self) -> None:
+        # One at a time: a pool of two connections has one for it.
+        async with self._checking:
+            await self._check()
+
+    async def _check(self) -> None:
         before = self._state
         reason = await self._ping()
         if reason and before.reached:

@@ -192,6 +192,41 @@ def test_a_client_that_decodes_in_another_way_is_refused(encoding):
     LockManager([Redis(encoding=encoding), Redis(port=1, decode_responses=True, encoding="UTF8")])
 
 
+def test_a_client_with_one_connection_is_refused():
+    """Its server could not be checked beside a call: redis-py says "Too many connections" (R17)."""
+    with pytest.raises(
+        ConfigurationError, match=r"client:example:6379.*max_connections=1: give it 2 or more"
+    ):
+        LockManager([Redis(host="example", max_connections=1)])
+
+
+class Crowded(Redis):
+    """A client that knows how many calls were under way at most."""
+
+    under_way = most = 0
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Execute it."""
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+        finally:
+            self.under_way -= 1
+
+
+async def test_two_connections_are_enough(nodes3):
+    """One for calls, and one for checks of the server, however many wait for one (R17)."""
+    async with contextlib.AsyncExitStack() as stack:
+        client = await stack.enter_async_context(Crowded(port=nodes3.ports[0], max_connections=2))
+        manager = await stack.enter_async_context(running([client], prefix="alone:", node_timeout=5.0))
+        greets = [manager._life.session.greet() for _ in range(3)]
+        leases = await asyncio.gather(*(manager.lock(f"n{i}").acquire() for i in range(20)), *greets)
+        await asyncio.gather(*(lease.release() for lease in leases if lease))
+        assert client.most == 2
+        assert state(manager) is NodeState.UP
+
+
 # -- whose client it is --------------------------------------------------------------------------
 
 

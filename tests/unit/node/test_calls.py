@@ -152,7 +152,7 @@ async def test_a_waiter_that_goes_takes_no_place_with_it(together: bool) -> None
 
 
 @pytest.mark.parametrize(
-    ("connections", "calls"), [(1, 1), (5, 2), (40, 20), (100, AT_ONCE), (2**31, AT_ONCE)]
+    ("connections", "calls"), [(2, 1), (5, 2), (40, 20), (100, AT_ONCE), (2**31, AT_ONCE)]
 )
 def test_calls_take_half_of_a_pool_at_most(connections: int, calls: int) -> None:
     """The rest is for looks at the server, and for what else the client is used for."""
