@@ -54,7 +54,8 @@ TIERS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-# The tiers of which CI runs a share only: it has 25 minutes. It runs each heavy test: what it tests, no other does.
+# The tiers of which CI runs a share only: it has 25 minutes. It runs each heavy test: what it tests, no other
+# does.
 SHARED: Final = frozenset(TIERS) - {"heavy"}
 
 
