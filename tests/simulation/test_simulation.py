@@ -60,7 +60,8 @@ RARE: Final = (
     10_003, 10_006, 10_016, 10_020, 10_021, 10_029, 10_033, 10_035, 10_039, 10_040,
     10_046, 10_047, 10_056, 10_062, 10_074, 10_112, 10_185, 10_348, 20_008, 20_272,
 )  # fmt: skip
-"""Seeds in which all of that happened, tried first: others are searched for what they do not show any more."""
+"""Seeds in which all of that happened, tried first: others are searched for what these do not show any more.
+"""
 
 MORE: Final = range(20_000, 20_400)
 """Seeds among which that is searched."""
