@@ -62,9 +62,13 @@ class LossEvent(threading.Event):
         """Wait until it is set, at most `timeout` seconds; return whether it is."""
         waiter = _thread.allocate_lock()
         waiter.acquire()
-        self._waiters.append(waiter)
-        if not self._is_set:
-            waiter.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+        try:
+            self._waiters.append(waiter)
+            if not self._is_set:
+                waiter.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+        finally:  # in time or not: a thread may ask again and again
+            with suppress(ValueError):  # `set` has taken it
+                self._waiters.remove(waiter)
         return self._is_set
 
 

@@ -365,6 +365,17 @@ def test_an_interrupt_in_a_wait_for_a_loss_keeps_no_other_from_it(
         event.clear()
 
 
+def test_waits_that_are_over_leave_nothing(interrupts: Callable[[float], None]) -> None:
+    """A thread may poll `lost.wait(1)` for as long as it holds a lease, and be interrupted in it."""
+    event = LossEvent()
+    for _ in range(10):
+        assert not event.wait(0)
+    interrupts(0.05)
+    with pytest.raises(KeyboardInterrupt):
+        event.wait(PATIENCE)
+    assert not event._waiters
+
+
 def test_contexts_do_not_gather_what_was_left_elsewhere(manager: SyncLockManager) -> None:
     """A thread of a pool that enters blocks for others, which end them, remembers none of them."""
     before = len(_ENTERED.get())
