@@ -67,7 +67,7 @@ class SyncLeadership(Uncopied):
     @property
     def lost(self) -> threading.Event:
         """Set when the leadership is lost: a thread can wait for it.  A resignation is no loss."""
-        return self._thread.losses.watch(self, self._leadership.lost)
+        return self._thread.losses.watch(self, self._leadership._lease)  # noqa: SLF001
 
     def check(self) -> None:
         """Raise `LockLostError` if it does not lead any more; call it right before each write."""

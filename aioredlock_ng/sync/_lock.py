@@ -49,7 +49,7 @@ class SyncLease(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
     @property
     def lost(self) -> threading.Event:
         """Set when the lease is lost, a little before its validity ends: a thread can wait for it."""
-        return self._thread.losses.watch(self, self.lease.lost)
+        return self._thread.losses.watch(self, self.lease)
 
     @property
     def votes(self) -> tuple[NodeVote, ...]:

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, ClassVar, Final, TypeVar, final
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 import anyio
 
@@ -77,25 +77,26 @@ class Losses(Hooks):
     """Wakes the threads that wait for the loss of something they hold."""
 
     def __init__(self) -> None:
-        self._watched: WeakKeyDictionary[object, tuple[LossEvent, asyncio.Event]] = WeakKeyDictionary()
-        self._mutex = threading.Lock()
+        self._watched: dict[ref[object], tuple[LossEvent, Callable[[], bool]]] = {}
 
-    def watch(self, held: object, lost: asyncio.Event) -> threading.Event:
-        """Return what is set when `lost` is, and now if it was: one event, whichever thread asks."""
-        with self._mutex:
-            event, _ = self._watched.setdefault(held, (LossEvent(), lost))
-        self._wake()
+    def watch(self, held: object, lease: Lease[Any, Any]) -> threading.Event:
+        """Return what is set when `lease` is lost, and now if it was: one event, whichever thread asks."""
+        watched, holding = self._watched, lease._holding  # noqa: SLF001
+
+        def is_lost() -> bool:
+            return holding.loss is not None
+
+        key = ref(held, lambda key: watched.pop(key, None))
+        event, _ = watched.setdefault(key, (LossEvent(), is_lost))
+        if is_lost():  # looked at last: a loss that comes later finds the event
+            event.set()
         return event
 
     def on_lost(self, event: Lost) -> None:
         """Take note of a loss; called in the loop."""
-        self._wake()
-
-    def _wake(self) -> None:
-        with self._mutex:
-            for event, lost in self._watched.values():
-                if lost.is_set():
-                    event.set()
+        for noticed, is_lost in list(self._watched.values()):
+            if is_lost():
+                noticed.set()
 
 
 @final

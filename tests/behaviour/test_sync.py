@@ -211,10 +211,12 @@ def test_threads_that_ask_at_once_wait_for_one_event(manager: SyncLockManager) -
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(8) as threads:
-            for _ in range(20):
+            for _ in range(100):
                 lease, barrier = manager.lock("lost").acquire(), threading.Barrier(8)
                 asked = [threads.submit(lambda: (barrier.wait(), lease.lost)[1]) for _ in range(8)]  # noqa: B023
-                assert len({id(each.result(PATIENCE)) for each in asked}) == 1
+                (event,) = {each.result(PATIENCE) for each in asked}
+                manager._thread.submit(lose, manager.manager, "lost").result()
+                assert event.wait(PATIENCE)
                 lease.release()
     finally:
         sys.setswitchinterval(interval)

@@ -279,6 +279,40 @@ def test_a_signal_handler_closes_the_manager(shared_nodes: Nodes) -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
+CLOSED_BY_A_HANDLER = """
+import faulthandler, random, signal
+from aioredlock_ng import LockLostError, ManagerClosedError
+from aioredlock_ng.sync import SyncLockManager
+from aioredlock_ng.testing import MemoryNode
+faulthandler.dump_traceback_later(45, exit=True)
+signal.signal(signal.SIGALRM, lambda *_: manager.close())
+for _ in range(100):
+    manager = SyncLockManager([MemoryNode()], ttl=60)
+    lock = manager.lock("x")
+    lock.locked()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 1e-3 + random.random() / 1000)
+        {work}
+    except (LockLostError, ManagerClosedError):
+        pass
+"""
+
+INTERRUPTED_WORK = {
+    "looks for a loss": """
+        with lock as lease:
+            while not lease.lost.is_set(): pass
+    """,
+}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("work", INTERRUPTED_WORK)
+def test_a_signal_handler_closes_the_manager_at_any_moment(work: str) -> None:
+    """Whatever the main thread is doing: nothing that it holds is waited for by the loop."""
+    program = CLOSED_BY_A_HANDLER.format(work=INTERRUPTED_WORK[work].strip())
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], cwd=ROOT, check=True, timeout=60)
+
+
 # -- the end of the interpreter ------------------------------------------------------------------------
 
 ENDINGS = {
