@@ -293,13 +293,9 @@ class SyncLockManager(Renamed, Uncopied, Generic[Fence_co]):
         Leases of blocks that the calling code is inside of, or that this thread has suspended in a generator,
         are released at once, as are those from `SyncLock.acquire`.  So a signal handler may close it.
         """
-        if self._thread.inherited:
-            return
-        if self._thread.runs:
-            with suppress(ManagerClosedError):
-                own = self._thread.entries.of_thread(sys._getframe())  # noqa: SLF001
-                self._thread.call(self.manager._aclose_for, own)  # noqa: SLF001
-        self._thread.stop()
+        if not self._thread.inherited:
+            own = self._thread.entries.of_thread(sys._getframe())  # noqa: SLF001
+            self._thread.stop(self.manager._aclose_for, own)  # noqa: SLF001
 
     def __enter__(self) -> SyncLockManager[Fence_co]:
         return self

@@ -163,14 +163,15 @@ class SyncLock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         block = leaving(list(self._entered), frame)
         while self._entered.pop(block, block) is not None:  # another thread was quicker
             block = leaving(list(self._entered), frame)
-        block.left()
-        self._thread.entries.discard(block)
-        if not self._thread.inherited:  # otherwise a forked child leaves its parent's block
-            try:
+        try:
+            if not self._thread.inherited:  # otherwise a forked child leaves its parent's block
                 self._thread.call(block.lease.__aexit__, *exc_info)
-            except ManagerClosedError:  # then it was released with the manager
-                if exc_info[1] is None:
-                    block.lease.check()
+        except ManagerClosedError:  # then it was released with the manager
+            if exc_info[1] is None:
+                block.lease.check()
+        finally:  # until then a handler's `close` would wait for it
+            block.left()
+            self._thread.entries.discard(block)
 
 
 @final

@@ -1,8 +1,9 @@
 """The thread with an event loop of its own, in which everything runs that other threads ask for.
 
-A signal handler may raise at any moment in the threads that ask (a soft time limit, say).  So the loop shares
-nothing with them that an interrupt could leave locked: no `Condition`, `Event` or `Future`, whose methods are
-written in Python, but a queue and locks that are written in C.
+A signal handler may raise at any moment in the threads that ask (a soft time limit, say).  It may
+also wait for the loop, which `close` does, while the code that it interrupts goes no further.  So the loop
+shares nothing with them that an interrupt could leave locked, or that they hold while they run: no `Lock`,
+`Condition`, `Event` or `Future`, but queues and dicts, whose operations are atomic, and `LossEvent`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import _thread
 import asyncio
 import contextvars
+import functools
 import os
 import sys
 import threading
@@ -30,6 +32,9 @@ R = TypeVar("R")
 
 NAME: Final = "aioredlock_ng"
 """What the thread is called."""
+
+JOIN_LIMIT: Final = 1.0
+"""Seconds to wait for the very end of the thread: it takes a lock of `threading`, which others may keep."""
 
 
 @final
@@ -103,25 +108,31 @@ class Losses(Hooks):
 class Call:
     """What a thread has asked for, and waits for."""
 
-    __slots__ = ("_given_up", "_loop", "_outcome", "_result", "_task")
+    __slots__ = ("_context", "_function", "_given_up", "_outcome", "_result", "_task", "_wake")
 
     _result: Any
     _task: asyncio.Task[None]
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self, wake: Callable[[Callable[[], object]], None], function: Callable[[], Any]) -> None:
+        self._wake, self._function, self._context = wake, function, contextvars.copy_context()
         self._given_up = False
         self._outcome: SimpleQueue[BaseException | None] = SimpleQueue()
 
-    def begin(self, tasks: set[asyncio.Task[None]], function: Callable[..., Any], *args: object) -> None:
+    def begin(self, tasks: set[asyncio.Task[None]]) -> None:
         """Run it; called in the loop."""
-        self._task = self._loop.create_task(self._run(function, *args))
+        if self._given_up:
+            return
+        self._task = self._context.run(asyncio.get_running_loop().create_task, self._run())
         tasks.add(self._task)
         self._task.add_done_callback(tasks.discard)
 
-    async def _run(self, function: Callable[..., Any], *args: object) -> None:
+    def refuse(self) -> None:
+        """Have it fail: the loop has ended before it began."""
+        self._outcome.put(ManagerClosedError("the lock manager is closed"))
+
+    async def _run(self) -> None:
         try:
-            result = function(*args)
+            result = self._function()
             self._result = await result if isinstance(result, Awaitable) else result
         except BaseException as error:
             self._outcome.put(error)
@@ -144,15 +155,13 @@ class Call:
 
     def give_up(self) -> None:
         """End it, or undo what it has come to: its thread was interrupted.  Waits for nothing."""
-        with suppress(RuntimeError):  # the loop is closed: so is the manager, and nothing is held
-            self._loop.call_soon_threadsafe(self._give_up)
+        self._given_up = True
+        self._wake(self._give_up)
 
     def _give_up(self) -> None:
-        self._given_up = True
-        if self._task.done():
+        task = getattr(self, "_task", None)  # none: it has not begun, and will not
+        if task is not None and not task.cancel():
             self._undo()
-        else:
-            self._task.cancel()
 
     def _undo(self) -> None:
         result = getattr(self, "_result", None)
@@ -189,13 +198,16 @@ class LoopThread:
     def __init__(self) -> None:
         self.losses, self.entries = Losses(), Entries()
         self._started_in: int | None = None  # the process that the thread runs in
+        self._started = False
+        self._claim = _thread.allocate_lock()  # for the loop: two callers may start a thread each
         self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None  # while it runs
+        self._loop: asyncio.AbstractEventLoop | None = None  # once it runs
         self._stop: asyncio.Event | None = None
         self._stopped = False
+        self._calls: deque[Call] = deque()  # which the loop has not begun
+        self._refuses = False  # it begins none any more
         self._tasks: set[asyncio.Task[None]] = set()
-        self._gate = threading.RLock()  # a loop that ends after it was seen to run would never answer
-        self._starting = _thread.allocate_lock()  # free once the loop runs
+        self._over = LossEvent()
 
     @property
     def inherited(self) -> bool:
@@ -205,41 +217,49 @@ class LoopThread:
     @property
     def runs(self) -> bool:
         """Whether it was used and has not ended."""
-        return self._loop is not None and not self.inherited
+        return self._loop is not None and not self._refuses and not self.inherited
 
     def _start(self) -> None:
         refuse_green_threads()
-        self._starting = starting = _thread.allocate_lock()
-        starting.acquire()
-        self._thread = threading.Thread(target=self._main, args=(starting,), name=NAME, daemon=True)
         self._started_in = os.getpid()
-        try:
-            self._thread.start()
-        except BaseException:  # an interrupt can keep it from beginning: the next call starts another one
-            self._thread = self._started_in = None
-            raise
+        threading.Thread(target=self._main, name=NAME, daemon=True).start()
+        self._started = True  # not so after an interrupt: the next call starts another one
 
-    def _main(self, starting: _thread.LockType) -> None:
+    def _main(self) -> None:
+        if not self._claim.acquire(blocking=False):
+            return
+        self._started, self._thread = True, threading.current_thread()
         try:
-            anyio.run(self._run, starting)
+            anyio.run(self._run)
         finally:
-            if starting.locked():  # it could not begin
-                starting.release()
+            self._refuse_calls()  # also when it could not begin
+            self._over.set()
 
-    async def _run(self, starting: _thread.LockType) -> None:
-        with self._gate:
-            if threading.current_thread() is not self._thread:
-                return  # one that was given up
-            self._stop = asyncio.Event()
-            self._loop = asyncio.get_running_loop()
-        starting.release()
+    async def _run(self) -> None:
+        self._stop = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
         try:
-            await self._stop.wait()
+            if not self._stopped:  # looked at after `_loop` was set: `stop` looks in the other order
+                self._take_calls()
+                await self._stop.wait()
         finally:
-            with self._gate:
-                self._loop = None
+            self._refuse_calls()
             if self._tasks:
                 await asyncio.wait(self._tasks)
+
+    def _take_calls(self) -> None:
+        """Begin what threads ask for, or refuse it; called in the loop, and by threads once it ends."""
+        with suppress(IndexError):  # from an empty deque
+            while True:
+                call = self._calls.popleft()
+                if self._refuses:
+                    call.refuse()
+                else:
+                    call.begin(self._tasks)
+
+    def _refuse_calls(self) -> None:
+        self._refuses = True
+        self._take_calls()
 
     def submit(
         self,
@@ -253,31 +273,48 @@ class LoopThread:
             raise ManagerClosedError("the lock manager is closed: the interpreter ends")
         if asyncio._get_running_loop() is not None:  # noqa: SLF001 (asyncio exports it)
             raise RuntimeError("a SyncLockManager would block this event loop: use a LockManager here")
-        with self._gate:
-            if self._thread is None and self._stopped:
+        if not self._started:
+            if self._stopped:
                 raise ManagerClosedError("the lock manager is closed")
-            if self._thread is None:
-                self._start()
-        with self._starting:
-            pass
-        with self._gate:
-            if self._loop is None:
-                raise ManagerClosedError("the lock manager is closed")
-            call = Call(self._loop)
-            context = contextvars.copy_context()
-            self._loop.call_soon_threadsafe(call.begin, self._tasks, function, *args, context=context)
-            return call
+            self._start()
+        call = Call(self._wake, functools.partial(function, *args))
+        self._calls.append(call)
+        if self._refuses:  # looked at after that: a loop that ends later finds the call
+            self._take_calls()
+        else:
+            self._wake(self._take_calls)
+        return call
+
+    def _wake(self, function: Callable[[], object]) -> None:
+        """Have the loop call this, if it runs; one that begins sees by itself what is to be done."""
+        if (loop := self._loop) is not None:
+            try:
+                loop.call_soon_threadsafe(function)
+            except RuntimeError:  # a handler may raise it, too
+                if not loop.is_closed():
+                    raise
 
     def call(self, function: Callable[..., Coroutine[Any, Any, R]], *args: object) -> R:
         """Run a coroutine function there, and wait for what it returns."""
         result: R = self.submit(function, *args).result()
         return result
 
-    def stop(self) -> None:
-        """End it, and wait for its end."""
-        with self._gate:
-            self._stopped = True
-            if self._loop is not None and self._stop is not None:
-                self._loop.call_soon_threadsafe(self._stop.set)
-        if self._thread is not None:
-            self._thread.join()
+    def stop(self, close: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
+        """Run `close` there, end the thread, and wait for its end."""
+        self._stopped = True
+        # Not begun: it ends as soon as it does.  A handler that interrupts the start cannot wait for that.
+        if self._loop is None or self._over.is_set():
+            return
+        with suppress(ManagerClosedError):  # by another thread
+            call = self.submit(self._close, close, *args)
+            self._over.wait()
+            if self._thread is not None:
+                self._thread.join(JOIN_LIMIT)
+            call.result()
+
+    async def _close(self, close: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
+        assert self._stop is not None, "the loop runs"
+        try:
+            await close(*args)
+        finally:
+            self._stop.set()

@@ -289,9 +289,8 @@ signal.signal(signal.SIGALRM, lambda *_: manager.close())
 for _ in range(100):
     manager = SyncLockManager([MemoryNode()], ttl=60)
     lock = manager.lock("x")
-    lock.locked()
     try:
-        signal.setitimer(signal.ITIMER_REAL, 1e-3 + random.random() / 1000)
+        signal.setitimer(signal.ITIMER_REAL, 1e-5 + random.random() / 250)
         {work}
     except (LockLostError, ManagerClosedError):
         pass
@@ -301,6 +300,10 @@ INTERRUPTED_WORK = {
     "looks for a loss": """
         with lock as lease:
             while not lease.lost.is_set(): pass
+    """,
+    "enters": """
+        while True:
+            with lock: pass
     """,
 }
 
