@@ -291,7 +291,9 @@ class SyncLockManager(Renamed, Uncopied, Generic[Fence_co]):
 
         Waits for the blocks of other threads, at most until their deadline; they end in `LockLostError`.
         Leases of blocks that the calling code is inside of, or that this thread has suspended in a generator,
-        are released at once, as are those from `SyncLock.acquire`.  So a signal handler may close it.
+        are released at once, as are those from `SyncLock.acquire`.  So a signal handler may close it.  If
+        the loop stands still for 3 seconds, as when it logs and the handler interrupted code that does, it
+        is not waited for: it ends later.
         """
         if not self._thread.inherited:
             own = self._thread.entries.of_thread(sys._getframe())  # noqa: SLF001

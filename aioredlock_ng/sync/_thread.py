@@ -33,8 +33,8 @@ R = TypeVar("R")
 NAME: Final = "aioredlock_ng"
 """What the thread is called."""
 
-JOIN_LIMIT: Final = 1.0
-"""Seconds to wait for the very end of the thread: it takes a lock of `threading`, which others may keep."""
+STANDSTILL: Final = 3.0
+"""Seconds without a turn of the loop, or for the thread's last steps, after which closing waits no longer."""
 
 
 @final
@@ -307,10 +307,23 @@ class LoopThread:
             return
         with suppress(ManagerClosedError):  # by another thread
             call = self.submit(self._close, close, *args)
-            self._over.wait()
-            if self._thread is not None:
-                self._thread.join(JOIN_LIMIT)
-            call.result()
+            if self._wait_for_end() and self._thread is not None:
+                self._thread.join(STANDSTILL)  # its last steps take a lock of `threading`
+                call.result()
+
+    def _wait_for_end(self) -> bool:
+        """Wait until the loop has ended, but only as long as it turns; return whether it has.
+
+        One that stands still may wait for the code that a handler has interrupted: for the lock of `logging`,
+        say.  It goes on when the handler has returned.
+        """
+        while True:
+            turn = LossEvent()
+            self._wake(turn.set)
+            if self._over.wait(STANDSTILL):
+                return True
+            if not turn.is_set():
+                return False
 
     async def _close(self, close: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
         assert self._stop is not None, "the loop runs"

@@ -5,13 +5,16 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import logging
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import anyio
@@ -277,6 +280,45 @@ def test_a_signal_handler_closes_the_manager(shared_nodes: Nodes) -> None:
             until(lambda: keys(shared_nodes.urls) == {}, "no key is left")
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_closing_waits_only_for_a_loop_that_turns(
+    shared_nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may log, and wait for code that a signal handler has interrupted, or call a hook that does."""
+    monkeypatch.setattr("aioredlock_ng.sync._thread.STANDSTILL", 0.2)
+    handler = logging.StreamHandler(io.StringIO())
+    monkeypatch.setattr(logging.getLogger("aioredlock_ng"), "handlers", [handler])
+    manager = SyncLockManager(shared_nodes.urls, ttl=3600)
+    with pytest.raises(LockLostError), manager.lock("x"):
+        handler.acquire()
+        try:
+            manager.close()
+        finally:
+            handler.release()
+        until(lambda: keys(shared_nodes.urls) == {}, "no key is left")
+
+
+def test_closing_waits_for_a_loop_that_turns(
+    manager: SyncLockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the blocks of other threads take, up to their deadline."""
+    monkeypatch.setattr("aioredlock_ng.sync._thread.STANDSTILL", 0.1)
+    entered, finished = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with suppress(LockLostError), manager.lock("x") as lease:
+            entered.set()
+            lease.lost.wait(PATIENCE)
+            time.sleep(0.5)
+            finished.set()
+
+    with ThreadPoolExecutor(1) as thread:
+        at_work = thread.submit(work)
+        assert entered.wait(PATIENCE)
+        manager.close()
+        assert finished.is_set()
+        at_work.result(PATIENCE)
 
 
 CLOSED_BY_A_HANDLER = """
