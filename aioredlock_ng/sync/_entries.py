@@ -13,6 +13,7 @@ copy of it.
 from __future__ import annotations
 
 import contextlib
+import dis
 import inspect
 import sys
 import threading
@@ -25,6 +26,14 @@ from weakref import ref
 from .. import Lease
 
 _CONTEXTLIB: Final = contextlib.__file__
+
+_MAY_BE_SUSPENDED: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+_BEFORE_WITH: Final = dis.opmap.get("BEFORE_WITH")
+"""The instruction that calls ``__enter__`` for a ``with``; before Python 3.14."""
+
+_LOAD_SPECIAL: Final = None if _BEFORE_WITH else dis.opmap.get("LOAD_SPECIAL")
+"""The one before that call; since Python 3.14."""
 
 _ENTERED: Final[ContextVar[tuple[ref[Entry], ...]]] = ContextVar("aioredlock_ng_entered", default=())
 """The blocks that were entered in this context for a caller."""
@@ -46,12 +55,13 @@ def _caller(frame: FrameType) -> FrameType:
 class Entry:
     """One entry into a ``with``, from the moment it asks for the lock until it is left."""
 
-    __slots__ = ("__weakref__", "caller", "frame", "lease", "mark", "thread")
+    __slots__ = ("__weakref__", "caller", "entered_at", "frame", "lease", "mark", "thread")
 
     lease: Lease[Any]
 
     def __init__(self, frame: FrameType) -> None:
         self.frame, self.caller = frame, _caller(frame)
+        self.entered_at = frame.f_lasti
         self.thread = threading.get_ident()
         self.mark = object()
         """What stands for it in the loop, which must not keep the block alive, nor its lease."""
@@ -61,6 +71,29 @@ class Entry:
     def around(self, stack: Collection[FrameType]) -> bool:
         """Whether code with that stack is inside of it."""
         return self.frame in stack or (self.caller in stack and ref(self) in _ENTERED.get())
+
+    def was_interrupted(self, frame: FrameType) -> bool:
+        """Whether its ``with`` has ended without leaving it, as far as code of `frame` can tell.
+
+        A signal handler may raise when ``__exit__`` is called, before its first line.  The ``with`` has ended
+        if its frame runs the same one again, or if its frame has ended; one of a generator may be suspended.
+        """
+        if self.thread != threading.get_ident() or not self._by_statement():
+            return False
+        if self.frame is frame:
+            return self.entered_at == frame.f_lasti
+        if self.frame.f_code.co_flags & _MAY_BE_SUSPENDED:
+            return False
+        try:
+            self.frame.clear()
+        except RuntimeError:  # it runs, on this stack or on that of a greenlet
+            return False
+        return True
+
+    def _by_statement(self) -> bool:
+        """Whether a ``with`` has entered it.  What a call of ``__enter__`` has may outlive its frame."""
+        code, at = self.frame.f_code.co_code, self.entered_at
+        return code[at] == _BEFORE_WITH or code[at - 2] == _LOAD_SPECIAL
 
     def left(self) -> None:
         """Note in the context that it has ended."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+from contextlib import suppress
 from datetime import timedelta
 from types import FrameType
 from typing import Any, Unpack, final
@@ -130,6 +131,9 @@ class SyncLock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         self, frame: FrameType, *, single_try: bool = False, block: Entry | None = None
     ) -> SyncLease[Fence_co, Slot_co] | None:
         """Acquire in the loop, for code of `frame`; a lease that an interrupt orphans is given back."""
+        for each in list(self._entered):
+            if each.was_interrupted(frame):
+                self._give_back(each)
         acquire = functools.partial(
             self._lock._acquire_for,  # noqa: SLF001
             self._thread.entries.around(frame),
@@ -160,18 +164,33 @@ class SyncLock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         self._leave(sys._getframe(1), *exc_info)  # noqa: SLF001
 
     def _leave(self, frame: FrameType, *exc_info: object) -> None:
-        block = leaving(list(self._entered), frame)
-        while self._entered.pop(block, block) is not None:  # another thread was quicker
-            block = leaving(list(self._entered), frame)
+        block: Entry | None = None
         try:
+            block = leaving(list(self._entered), frame)
+            while self._entered.pop(block, block) is not None:  # another thread was quicker
+                block = leaving(list(self._entered), frame)
             if not self._thread.inherited:  # otherwise a forked child leaves its parent's block
                 self._thread.call(block.lease.__aexit__, *exc_info)
-        except ManagerClosedError:  # then it was released with the manager
-            if exc_info[1] is None:
-                block.lease.check()
-        finally:  # until then a handler's `close` would wait for it
-            block.left()
-            self._thread.entries.discard(block)
+            self._forget(block)  # not before: a handler's `close` would wait for it
+        except BaseException as error:  # such as a signal handler's, at any moment: the block has ended
+            with suppress(RuntimeError):  # no block was entered
+                block = block or leaving(list(self._entered), frame)
+                self._give_back(block)
+            if not isinstance(error, ManagerClosedError):
+                raise
+            if block is not None and exc_info[1] is None:
+                block.lease.check()  # it was released with the manager
+
+    def _give_back(self, block: Entry) -> None:
+        """Release what a block has that has ended, without waiting."""
+        self._forget(block)
+        with suppress(ManagerClosedError, RuntimeError):  # a forked child, or a thread with a loop
+            self._thread.submit(block.lease.release)
+
+    def _forget(self, block: Entry) -> None:
+        self._entered.pop(block, None)
+        self._thread.entries.discard(block)
+        block.left()
 
 
 @final

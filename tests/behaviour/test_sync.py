@@ -650,17 +650,18 @@ signal.signal(signal.SIGALRM, late)
 manager = SyncLockManager.from_env()
 with manager.lock("warm"): pass
 struck = 0
-for _ in range(2500):
+same = manager.lock("same", ttl=60, blocking_timeout=30)
+for n in range(5000):
     try:
         try:
             signal.setitimer(signal.ITIMER_REAL, 1e-5 + random.random() / 1000)
-            with manager.lock("k", ttl=60, blocking_timeout=30): pass
+            with same if n % 2 else manager.lock("k", ttl=60, blocking_timeout=30): pass
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
     except Late:
         struck += 1
-with manager.lock("k", blocking_timeout=30): pass
-assert struck > 1000, struck
+with manager.lock("k", blocking_timeout=30), same: pass
+assert struck > 2000, struck
 manager.close()
 """
 

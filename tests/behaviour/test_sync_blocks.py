@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 
 import anyio
@@ -25,7 +25,7 @@ from fastapi import Depends, FastAPI
 from fastapi.responses import StreamingResponse
 
 from aioredlock_ng import Lease, LockLostError, LockTakenError, LossReason, WouldDeadlockError
-from aioredlock_ng.sync import SyncLockManager
+from aioredlock_ng.sync import SyncLock, SyncLockManager
 from aioredlock_ng.sync._entries import _ENTERED
 from aioredlock_ng.sync._thread import LossEvent
 from tests.behaviour.test_sync import (  # noqa: F401 (fixtures)
@@ -442,6 +442,78 @@ def test_an_interrupt_in_a_wait_for_a_loss_keeps_no_other_from_it(
     assert event.is_set()
     with pytest.raises(RuntimeError):
         event.clear()
+
+
+@contextmanager
+def interrupted_exits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have ``__exit__`` raise before it has done anything, as a signal handler may."""
+
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(SyncLock, "__exit__", interrupt)
+        yield
+
+
+def test_a_lock_is_entered_again_after_an_interrupted_exit(
+    manager: SyncLockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the same ``with``, or after the end of the function that had it."""
+    lock, leases = manager.lock("x", blocking_timeout=PATIENCE), []
+
+    def work() -> None:
+        with lock as lease:
+            leases.append(lease)
+
+    for _ in range(3):
+        with interrupted_exits(monkeypatch):
+            work()
+    for again in (True, True, False):
+        with interrupted_exits(monkeypatch) if again else nullcontext(), lock as lease:
+            leases.append(lease)
+    until(lambda: not any(lease.held for lease in leases), "all are released")
+    assert len(leases) == 6
+    assert not lock._entered
+
+
+@pytest.mark.parametrize("interrupted", ["leaving", "submit"])
+def test_an_interrupted_exit_releases(
+    shared_nodes: Nodes, manager: SyncLockManager, interrupted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else would, until the lock is entered again."""
+
+    def interrupt(*arguments: object) -> None:
+        patch.undo()
+        raise KeyboardInterrupt
+
+    lock = manager.lock("x")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt), lock as lease:
+        if interrupted == "leaving":
+            patch.setattr("aioredlock_ng.sync._lock.leaving", interrupt)
+        else:
+            patch.setattr(manager._thread, "submit", interrupt)
+    until(lambda: not lease.held and not keys(shared_nodes.urls), "it is released")
+    assert not lock._entered
+
+
+def test_blocks_that_are_open_are_not_taken_for_interrupted_ones(manager: SyncLockManager) -> None:
+    """One frame enters at two places, or by calls; a function leaves its block to others, or a generator."""
+    pool = manager.semaphore("x", permits=6)
+
+    def enter() -> Any:
+        return pool.__enter__()
+
+    with pool as first, pool as second:
+        leases = [first, second, enter(), enter(), *(pool.__enter__() for _ in range(1))]
+        suspended = by_generator(pool)
+        leases.append(suspended.__enter__())
+        assert pool.try_acquire() is None
+        assert all(lease.held for lease in leases)
+        suspended.__exit__(None, None, None)
+        for _ in range(3):
+            pool.__exit__(None, None, None)
+    assert not any(lease.held for lease in leases)
 
 
 def test_waits_that_are_over_leave_nothing(interrupts: Callable[[float], None]) -> None:
