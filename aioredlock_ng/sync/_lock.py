@@ -93,7 +93,9 @@ class SyncLease(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
 class SyncLock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
     """A `Lock` for threads: reusable, and safe to enter from many threads at once.
 
-    A block may be left in another thread than it was entered in, as frameworks do with generators.
+    A block may be left in another thread than it was entered in, as frameworks do with generators.  Blocks
+    that one thread enters by `ExitStack`s, or by calls of `__enter__`, and does not leave in reverse order,
+    need a lock object each.
     """
 
     def __init__(self, lock: Lock[Fence_co, Slot_co], thread: LoopThread) -> None:

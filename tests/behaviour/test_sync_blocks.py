@@ -98,6 +98,18 @@ def test_blocks_of_one_lock_are_left_in_any_order(manager: SyncLockManager) -> N
         lock.__exit__(None, None, None)
 
 
+@clean
+def test_stacks_with_a_lock_object_each_are_left_in_any_order(manager: SyncLockManager) -> None:
+    """As the page about threads says; one object would end the block that was entered last."""
+    first, second = ExitStack(), ExitStack()
+    one = first.enter_context(manager.semaphore("x", permits=2))
+    two = second.enter_context(manager.semaphore("x", permits=2))
+    first.close()
+    assert (one.held, two.held) == (False, True)
+    second.close()
+    assert not two.held
+
+
 @contextmanager
 def by_generator(lock: Any) -> Iterator[Any]:
     """Enter a lock for the caller, as many programs do."""
