@@ -88,15 +88,16 @@ class SyncLeadership(Uncopied):
 
     def __exit__(self, *exc_info: object) -> None:
         """Resign; raises `LockLostError` when the leadership was lost."""
-        if self._entry is not None:
-            self._thread.entries.discard(self._entry)
-            self._entry.left()
-        if not self._thread.inherited:
-            try:
+        try:
+            if not self._thread.inherited:
                 self._thread.call(self._leadership.__aexit__, *exc_info)
-            except ManagerClosedError:  # then it was released with the manager
-                if exc_info[1] is None:
-                    self.check()
+        except ManagerClosedError:  # then it was released with the manager
+            if exc_info[1] is None:
+                self.check()
+        finally:  # not before: a handler's `close` would wait for it
+            if self._entry is not None:
+                self._thread.entries.discard(self._entry)
+                self._entry.left()
 
 
 @final

@@ -294,6 +294,26 @@ def test_a_signal_handler_closes_the_manager(shared_nodes: Nodes) -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
+@pytest.mark.parametrize("kind", [*KINDS, "leadership"])
+def test_closing_does_not_wait_for_a_block_that_is_being_left(
+    shared_nodes: Nodes, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal handler that closes may interrupt ``__exit__`` before the loop has heard of it."""
+
+    def interrupt(*arguments: object) -> Any:
+        patch.undo()
+        began = time.monotonic()
+        manager.close()
+        assert time.monotonic() - began < 10
+        return manager._thread.call(*arguments)  # type: ignore[arg-type]
+
+    manager = SyncLockManager(shared_nodes.urls, ttl=20)
+    block = manager.election("x").try_campaign() if kind == "leadership" else KINDS[kind](manager)
+    with monkeypatch.context() as patch, pytest.raises(LockLostError), block as lease:
+        patch.setattr(manager._thread, "call", interrupt)
+    assert not lease.held
+
+
 def test_closing_waits_only_for_a_loop_that_turns(
     shared_nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
