@@ -27,7 +27,8 @@ from .. import Lease
 
 _CONTEXTLIB: Final = contextlib.__file__
 
-_MAY_BE_SUSPENDED: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_YIELDS: Final = (dis.opmap["YIELD_VALUE"], dis.opmap["RESUME"])
+"""The instructions at which a generator is suspended."""
 
 _BEFORE_WITH: Final = dis.opmap.get("BEFORE_WITH")
 """The instruction that calls ``__enter__`` for a ``with``; before Python 3.14."""
@@ -76,13 +77,13 @@ class Entry:
         """Whether its ``with`` has ended without leaving it, as far as code of `frame` can tell.
 
         A signal handler may raise when ``__exit__`` is called, before its first line.  The ``with`` has ended
-        if its frame runs the same one again, or if its frame has ended; one of a generator may be suspended.
+        if its frame runs the same one again, or if its frame has ended.
         """
         if self.thread != threading.get_ident() or not self._by_statement():
             return False
         if self.frame is frame:
             return self.entered_at == frame.f_lasti
-        if self.frame.f_code.co_flags & _MAY_BE_SUSPENDED:
+        if self.frame.f_code.co_code[self.frame.f_lasti] in _YIELDS:  # before 3.13 `clear` would end it
             return False
         try:
             self.frame.clear()

@@ -501,11 +501,14 @@ def test_a_lock_is_entered_again_after_an_interrupted_exit(
     for _ in range(3):
         with interrupted_exits(monkeypatch):
             work()
+    for _ in range(3):
+        with interrupted_exits(monkeypatch), by_generator(lock) as lease:
+            leases.append(lease)
     for again in (True, True, False):
         with interrupted_exits(monkeypatch) if again else nullcontext(), lock as lease:
             leases.append(lease)
     until(lambda: not any(lease.held for lease in leases), "all are released")
-    assert len(leases) == 6
+    assert len(leases) == 9
     assert not lock._entered
 
 
