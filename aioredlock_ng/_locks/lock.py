@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import sys
 from collections.abc import Coroutine
 from types import CodeType, FrameType, TracebackType
@@ -40,7 +41,7 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         self._request = request
         self._since = since
         self._entries: list[
-            tuple[asyncio.Task[object] | None, tuple[int, CodeType], Lease[Fence_co, Slot_co]]
+            tuple[asyncio.Task[object] | None, tuple[int, CodeType] | None, Lease[Fence_co, Slot_co]]
         ] = []
 
     def __repr__(self) -> str:
@@ -120,15 +121,13 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
 
     async def _acquire(self, *, single_try: bool = False, enters: bool = True) -> Lease[Fence_co, Slot_co]:
         """Acquire, and run the block of an ``async with`` under the lease; raises as `acquire` does."""
-        life, request, frame = self._life, self._request, sys._getframe(1)  # noqa: SLF001 (it is documented)
-        # A lock that is shared has to know again the block that leaves it.  Not by the frame itself, which
-        # would outlive a generator that is dropped.
-        block = (id(frame), frame.f_code)
+        life, request = self._life, self._request
+        generator = _generator(sys._getframe(1)) if enters else None  # noqa: SLF001 (it is documented)
         given = 0.0 if single_try else request.blocking_timeout
         # The task is inside of the lock already: one more lease of it, without I/O (R27).
         if request.reentrant and (again := self._reenter()) is not None:
             if enters:
-                self._entries.append((again._bind(), block, again))  # noqa: SLF001 (as below)
+                self._entries.append((again._bind(), generator, again))  # noqa: SLF001 (as below)
             return again
         if (override := lifecycle.override) is not None:
             given = override.blocking_timeout(given, self._primitive.kind)
@@ -158,7 +157,7 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         )
         # Begin the block: no await since the win was judged (R7).
         if enters:
-            self._entries.append((lease._bind(), block, lease))  # noqa: SLF001 (its leases are its subject)
+            self._entries.append((lease._bind(), generator, lease))  # noqa: SLF001 (its leases are its subject)
         return lease
 
     __aenter__ = _acquire
@@ -194,18 +193,28 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
     def _pop(self, frame: FrameType) -> Lease[Fence_co, Slot_co]:
         """Find which block the code of `frame` leaves (R7).
 
-        The last one that it has entered: a generator may be left early, and in another task.  Where another
-        function enters and leaves for it, such as an exit stack: the current task's last; else, since
-        fixtures leave in another task than they entered, one whose task has ended; else the oldest.
+        An async generator, which may be left early and in another task, leaves the last one that it has
+        entered.  Other code leaves the current task's last one; else, since fixtures leave in another task
+        than they entered, one whose task has ended; else the oldest.
         """
         entries = self._entries
         # In a forked child no task is inside, and the lease has nothing to release.
         if self._life.inherited:
             return entries.pop()[2]
-        current = asyncio.current_task()
-        block = (id(frame), frame.f_code)
-        entered = [i for i, (_, by, _) in enumerate(entries) if by == block]
+        current, generator = asyncio.current_task(), _generator(frame)
         own = [i for i, (task, _, _) in enumerate(entries) if task is current]
+        alike = [i for i, (_, by, _) in enumerate(entries) if by == generator]
         orphaned = [i for i, (task, _, _) in enumerate(entries) if task is not None and task.done()]
-        index = entered[-1] if entered else own[-1] if own else (orphaned or [0])[0]
+        known = alike if generator is not None else [i for i in own if i in alike]
+        index = (known or own or (orphaned or [0])[:1])[-1]
         return entries.pop(index)[2]
+
+
+def _generator(frame: FrameType) -> tuple[int, CodeType] | None:
+    """Return what stands for the async generator of a frame; None for other code, whose frames tell nothing.
+
+    A helper that enters for its caller has another frame by the time it leaves.  And the frame itself would
+    outlive a generator that is dropped.
+    """
+    code = frame.f_code
+    return (id(frame), code) if code.co_flags & inspect.CO_ASYNC_GENERATOR else None

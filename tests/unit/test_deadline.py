@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from typing import Any
 
 import anyio
 import pytest
@@ -571,6 +572,56 @@ async def test_generators_leave_the_blocks_of_a_shared_lock_in_any_order():
         assert [lease.held for lease in leases] == [False, False, True]
         await holders[2].aclose()
         assert [lease.held for lease in leases] == [False] * 3
+
+
+class Traced:
+    """Enters and leaves a lock for its caller, as code that traces or retries does."""
+
+    def __init__(self, lock: Lock[Any, Any]) -> None:
+        self._lock = lock
+
+    async def _call(self, function: Callable[..., Awaitable[Any]], *args: object) -> Any:
+        return await function(*args)
+
+    async def __aenter__(self) -> Lease:
+        return await self._call(self._lock.__aenter__)
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._call(self._lock.__aexit__, *exc_info)
+
+
+async def test_helpers_that_enter_for_their_callers_leave_the_block_of_their_task():
+    """Their frames come and go, one like the other."""
+    async with world() as w:
+        pool = Traced(w.manager.semaphore("pool", permits=3))
+        seen: list[bool] = []
+
+        async def work(number: int) -> None:
+            await asyncio.sleep(number / 10)
+            async with pool as lease:
+                await asyncio.sleep(1 + number)
+                seen.append(lease.held)
+            seen.append(lease.held)
+
+        await asyncio.gather(*map(work, range(3)))
+        assert seen == [True, False] * 3
+
+
+async def test_a_block_is_not_taken_for_that_of_a_generator_of_its_task():
+    """Which is still open when the block ends."""
+    async with world() as w:
+        pool = w.manager.semaphore("pool", permits=2)
+
+        async def hold() -> AsyncIterator[Lease]:
+            async with pool as lease:
+                yield lease
+
+        generator = hold()
+        async with pool as mine:
+            other = await anext(generator)
+        assert (mine.held, other.held) == (False, True)
+        await generator.aclose()
+        assert not other.held
 
 
 async def test_a_loss_cancels_the_task_whose_generator_holds_the_lock():
