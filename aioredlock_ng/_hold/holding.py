@@ -391,10 +391,12 @@ class Holding:
         now = self._session.clock.now()
         self.wanted = max(self.wanted, request.ttl)
         if request.at_least and now + request.at_least > self.taken_until and not self.done:
+            self.taken_until = now + request.at_least
             # The keys, too, must live until then: extend at once, or with the release if that comes first.
-            self.taken_until, self._too_short = now + request.at_least, True
-            self._plan_extension(now)
-            self._session.watchdog.watch(self)
+            if self.taken_until > self.valid_until:
+                self._too_short = True
+                self._plan_extension(now)
+                self._session.watchdog.watch(self)
 
     # -- extension -----------------------------------------------------------------------------
 
@@ -650,7 +652,7 @@ class Holding:
             self.notice_expiry()
         if now < self.taken_until:
             self.stays = self.taken_until - now
-            if self._too_short and self.loss is None:
+            if self._too_short and self.loss is not LossReason.REFUSED:
                 # It leaves before the release, which lengthens no key: that may be repeated later.
                 self._ask_to_extend(self.stays, lambda _node, _answer: None)
         over, contender = self._give_back(now), self._contender

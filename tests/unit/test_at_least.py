@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -325,6 +326,36 @@ async def test_what_an_inner_acquire_asks_for_is_kept_though_the_block_ends_at_o
         async with other.lock("a"):
             assert AT_LEAST - 0.01 <= sim().clock.now() - asked_at < AT_LEAST + 0.1
         assert [node.keys for node in w.nodes].count(()) == 0
+
+
+@pytest.mark.parametrize("end", ["closed", "expired"])
+async def test_what_an_inner_acquire_asks_for_is_kept_by_the_release_of_a_lease_that_is_lost(
+    end: str,
+) -> None:
+    """While its keys are still there (R34)."""
+    async with world() as w, w.process() as other:
+        outer = w.manager.lock("a", ttl=2.0, extension=ExtensionPolicy.off(), on_lost="raise")
+        with suppress(LockLostError):
+            async with outer as lease:
+                async with w.manager.lock("a", reentrant=True, at_least=AT_LEAST):
+                    asked_at = sim().clock.now()
+                closing = in_task(w.manager.aclose) if end == "closed" else None
+                await lease.lost.wait()
+        if closing is not None:
+            assert (await closing).error is None
+        for node in await other.inspect("a"):
+            assert node.ttl == pytest.approx(asked_at + AT_LEAST - sim().clock.now(), abs=0.1)
+
+
+async def test_a_short_time_that_an_inner_acquire_asks_for_costs_no_extension() -> None:
+    """The keys live for longer anyway."""
+    async with world() as w:
+        async with w.manager.lock("a", ttl=AT_LEAST) as outer:
+            for _ in range(3):
+                async with w.manager.lock("a", reentrant=True, at_least=1.0):
+                    await asyncio.sleep(0.1)
+            assert outer.extensions == 0
+        assert count(w.nodes[0], "extend") == 0
 
 
 async def test_none_and_nothing_are_no_time() -> None:
