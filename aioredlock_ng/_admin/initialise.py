@@ -113,18 +113,17 @@ async def _refuse_live_locks(session: Session) -> None:
         if left:
             msg = f"lock {printable((lock.name,))} is alive: nothing was changed; stop all clients first"
             raise LockTakenError(msg, names=(lock.name,), retry_after=max(left))
-    unseen = _unseen(session, found)
-    if unseen:
-        msg = f"it is not known whether a lock is alive: {'; '.join(unseen)}; nothing was changed"
-        raise QuorumUnavailableError(msg)
-    # The others cannot be reached: a lock may be alive on a majority of which none of these has a key.
-    answered, quorum = len(session.nodes) - len(found.silent), majority(len(session.nodes))
-    if answered < quorum:
+    # A lock may be alive on a majority of which no reached node has a key.
+    size, reached = len(session.nodes), sum(node.status.state.reached for node in session.nodes)
+    if reached < (quorum := majority(size)):
         msg = (
-            f"it is not known whether a lock is alive: {answered} of {len(session.nodes)} nodes answered, "
+            f"it is not known whether a lock is alive: {reached} of {size} nodes can be reached, "
             f"{quorum} are needed; nothing was changed"
         )
         raise QuorumUnavailableError(msg, votes=votes_of(session, found))
+    if unseen := _unseen(session, found):
+        msg = f"it is not known whether a lock is alive: {'; '.join(unseen)}; nothing was changed"
+        raise QuorumUnavailableError(msg)
 
 
 def _unseen(session: Session, found: Survey) -> Sequence[str]:

@@ -271,7 +271,7 @@ def _notes(overview: Overview) -> list[Line]:
 
 
 def _queue_notes(queues: Iterable[QueueInspection], silent: Container[str]) -> list[Line]:
-    """Say which nodes did not report a queue, but all else: a right is missing, say."""
+    """Say which nodes could not report a queue, for example because a right is missing."""
     return [
         Line(f"node {printable(each.node)} does not report its queue: {printable(each.reason)}", "warning")
         for queue in queues

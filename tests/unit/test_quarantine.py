@@ -453,14 +453,18 @@ async def test_init_waits_for_nodes_that_answer_late():
             await w.manager.init()
 
 
+@pytest.mark.parametrize("used", [False, True])
 @pytest.mark.parametrize("reached", [0, 1])
-async def test_init_needs_a_majority_to_say_that_no_lock_is_alive(reached):
+async def test_init_needs_a_majority_to_say_that_no_lock_is_alive(reached, used):
     """Nodes that cannot be reached may have one: nothing is changed, and the error says who was silent."""
     nodes = fresh()
+    if used:
+        async with make(nodes, **FENCED) as manager:
+            await manager.init()
     for node in nodes[reached:]:
         node.crash()
     async with make(nodes, **FENCED) as manager:
-        with pytest.raises(QuorumUnavailableError, match=f"{reached} of 3 nodes answered") as caught:
+        with pytest.raises(QuorumUnavailableError, match=f"{reached} of 3 nodes can be reached") as caught:
             await manager.init()
         votes = caught.value.votes
         assert [vote.vote is Vote.SILENT for vote in votes] == [i >= reached for i in range(3)]
