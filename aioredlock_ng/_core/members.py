@@ -29,6 +29,9 @@ COMPARE: Final = (
 )
 """What to do about lists that disagree."""
 
+COMPARE_FIRST: Final = f"if no server was replaced, {COMPARE}"
+"""What to do where clients use another server in a node's place: `init` would give both a vote."""
+
 _RUN_ID: Final = 40
 """Characters at the beginning of an identity that are the server's ``run_id``."""
 
@@ -113,7 +116,7 @@ class Membership:
             return ""
         if self.hidden:
             return (
-                f"clients have used another server a moment ago, {server_of(other)}; until the nodes that "
+                f"clients used another server a moment ago, {server_of(other)}; until the nodes that "
                 "have no vote answer, it may count in place of this one"
             )
         return (

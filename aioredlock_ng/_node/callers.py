@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 def users_code(call: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Have a call that other code cancels end in an error, as any failed call does: our task goes on.
+    """Convert a cancellation by other code into an error of the call, so that our task goes on.
 
     A client may wait for a task of the user's, such as one that renews its password, and that task may be
     cancelled.  A cancellation of our own task is counted by it.
@@ -41,11 +41,10 @@ def users_code(call: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Corouti
     async def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
         task = asyncio.current_task()
         assert task is not None, "called from a coroutine that a task runs"
-        before = task.cancelling()
         try:
             return await call(*args, **kwargs)
         except asyncio.CancelledError as error:
-            if task.cancelling() > before:
+            if task.cancelling():
                 raise
             raise RedisError("other code cancelled what the client was waiting for") from error
 
@@ -147,7 +146,11 @@ def refuse_encoding(name: str, encoder: Any) -> None:
     Raises:
         ConfigurationError: names the client, and says what to do.
     """
-    if encoder.decode_responses and codecs.lookup(encoder.encoding).name != "utf-8":
+    try:
+        utf8 = codecs.lookup(encoder.encoding).name == "utf-8"
+    except LookupError:  # there is no such encoding
+        utf8 = False
+    if encoder.decode_responses and not utf8:
         raise ConfigurationError(
             f"node {name}: this client decodes replies as {encoder.encoding}, and labels of holders are "
             "UTF-8: give it decode_responses=False, or encoding='utf-8'"

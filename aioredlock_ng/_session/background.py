@@ -77,6 +77,9 @@ class Background:
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
         finally:
+            # Callers wait for the start, which may have been cancelled before its first step.
+            self.usable.set()
+            self.settled.set()
             # Bodies that are being cancelled queue their releases, and those still leave (R6).
             with anyio.CancelScope(shield=True):
                 await self._shut_down(stop_bodies=stop_bodies)

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, final
 
-from .._core.members import COMPARE
+from .._core.members import COMPARE_FIRST
 from .._log import report
 from .._node import Node, NodeState
 
@@ -19,10 +19,6 @@ CAUSES: Final = "first use, restart, flush, failover, a first replica or a jump 
 
 WAY_OUT: Final = "if no lock can be alive, `aioredlock-ng init` ends the wait"
 """The advice for nodes that wait; not given where another quorum uses a node, since it would do harm."""
-
-
-COMPARE_FIRST: Final = f"if no server was replaced, {COMPARE}"
-"""The advice where clients use another server in a node's place: `init` would give both a vote."""
 
 
 @final

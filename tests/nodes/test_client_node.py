@@ -184,7 +184,7 @@ def test_a_client_is_looked_at_before_it_is_used():
     assert repr(node) == "<ClientNode client:example:6380 connecting>"
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii", "none such"])
 def test_a_client_that_decodes_in_another_way_is_refused(encoding):
     """A label such as "büro" would not come back as it was, and no lock could be acquired."""
     with pytest.raises(ConfigurationError, match=f"client:example:6379.* as {encoding}.*encoding='utf-8'"):
@@ -219,7 +219,9 @@ async def test_two_connections_are_enough(nodes3):
     """One for calls, and one for checks of the server, however many wait for one (R17)."""
     async with contextlib.AsyncExitStack() as stack:
         client = await stack.enter_async_context(Crowded(port=nodes3.ports[0], max_connections=2))
-        manager = await stack.enter_async_context(running([client], prefix="alone:", node_timeout=5.0))
+        manager = await stack.enter_async_context(
+            running([client], prefix="alone:", node_timeout=5.0, connect_timeout=5.0)
+        )
         greets = [manager._life.session.greet() for _ in range(3)]
         leases = await asyncio.gather(*(manager.lock(f"n{i}").acquire() for i in range(20)), *greets)
         await asyncio.gather(*(lease.release() for lease in leases if lease))

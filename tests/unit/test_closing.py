@@ -17,7 +17,7 @@ from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node import fork
 from aioredlock_ng._round.round import Round
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.tasks import cycle, in_task, sim
+from tests.unit.tasks import cycle, in_task, sim, turns
 from tests.unit.traces import locks
 from tests.unit.worlds import LATENCY, PLAIN, make, world
 
@@ -72,6 +72,21 @@ async def test_a_background_task_that_others_cancel_is_a_failure(caplog):
         assert "cancelled a background task" in str(caught.value.__cause__)
         await asyncio.sleep(1)
         assert w.keys == [()] * 3
+
+
+@pytest.mark.filterwarnings("ignore:coroutine 'Background._settle' was never awaited:RuntimeWarning")
+async def test_a_start_that_others_cancel_keeps_no_caller_waiting():
+    """Not either if it had not begun."""
+    began = sim().time()
+    manager = make([MemoryNode() for _ in range(3)])
+    starting = in_task(manager.start)
+    await turns(2)
+    (start,) = [task for task in asyncio.all_tasks() if task.get_name() == "aioredlock_ng start"]
+    start.cancel()
+    assert (await starting).at - began < 1.0
+    with pytest.raises(ManagerClosedError):
+        await manager.lock("a").acquire()
+    await manager.aclose()
 
 
 # -- nodes that turn out to be one server ----------------------------------------------------------------

@@ -420,7 +420,11 @@ def test_a_fault_of_an_incarnation_is_one_finding(facts, level, words, advice):
 
 @pytest.mark.parametrize(
     "stray",
-    [{"incarnation": incarnation(5)}, {"belongs_elsewhere": True, "votes_in": 60.0, "without_vote": True}],
+    [
+        {"incarnation": incarnation(5)},
+        {"belongs_elsewhere": True, "votes_in": 60.0, "without_vote": True},
+        {"replaces": True, "votes_in": 60.0, "without_vote": True},
+    ],
 )
 @pytest.mark.parametrize("waiting", [{"incarnation": None}, {"votes_in": 12.3}, ANOTHERS])
 def test_init_is_never_the_advice_where_a_node_is_another_quorums(stray, waiting):

@@ -453,7 +453,7 @@ async def test_another_process_is_refused():
 
 @pytest.mark.parametrize("reentrant", [False, True])
 async def test_a_forked_child_has_none_of_its_parents_leases(reentrant):
-    """It would not hear of their loss or release: each tells it so, and goes on in the parent."""
+    """It would not hear of their loss or release: each says so, and stays valid in the parent."""
     async with world() as w, w.manager.lock("a", reentrant=reentrant) as lease:
 
         def check() -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from ..._core.command import Silence
 from ..._core.fencing import RAISE_AHEAD_MS
-from ..._core.members import COMPARE, not_in_list
+from ..._core.members import COMPARE, COMPARE_FIRST, not_in_list
 from ..._core.quarantine import UNKNOWN_IDENTITY
 from ..._core.quorum import majority
 from ..._core.quorum_view import ONE_SERVER_EACH, SEVERAL_SERVERS
@@ -142,8 +142,9 @@ def _quarantine(facts: Facts) -> Iterator[Finding]:
 
 def _advice_on_waiting(facts: Facts) -> str:
     """Return what to do about nodes that have no vote: an `init` may stop the clients of another list."""
-    differ = any(node.belongs_elsewhere or node.replaces for node in facts.nodes)
-    return COMPARE if differ or _strays(facts) else _INIT
+    if _strays(facts) or any(node.belongs_elsewhere for node in facts.nodes):
+        return COMPARE
+    return COMPARE_FIRST if any(node.replaces for node in facts.nodes) else _INIT
 
 
 def _strays(facts: Facts) -> bool:
