@@ -202,10 +202,9 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         if self._life.inherited:
             return entries.pop()[2]
         current, generator = asyncio.current_task(), _generator(frame)
+        known = [i for i, (task, by, _) in enumerate(entries) if by == generator and (by or task is current)]
         own = [i for i, (task, _, _) in enumerate(entries) if task is current]
-        alike = [i for i, (_, by, _) in enumerate(entries) if by == generator]
         orphaned = [i for i, (task, _, _) in enumerate(entries) if task is not None and task.done()]
-        known = alike if generator is not None else [i for i in own if i in alike]
         index = (known or own or (orphaned or [0])[:1])[-1]
         return entries.pop(index)[2]
 

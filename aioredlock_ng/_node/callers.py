@@ -13,7 +13,7 @@ from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import RedisError, ResponseError
 
 from ..errors import ConfigurationError
-from .calls import at_once
+from .calls import AT_ONCE
 from .failures import withheld
 from .plain import facts_in, plain
 
@@ -127,7 +127,9 @@ class ClusterCaller:
 
 
 def calls_at_once(name: str, connections: int) -> int:
-    """Return how many calls may be made at once: half as many as there are `connections` (R17).
+    """Return how many calls a client may make at once through a pool of `connections`: half as many (R17).
+
+    The others are for checks of the server, for calls that take too long, and for other uses of the client.
 
     Raises:
         ConfigurationError: there is one connection, and none is left to check the server beside a call.
@@ -137,7 +139,7 @@ def calls_at_once(name: str, connections: int) -> int:
             f"node {name}: the pool of this client has max_connections={connections}: give it "
             f"{MIN_CONNECTIONS} or more, since its server is checked while a call is under way"
         )
-    return at_once(connections)
+    return min(AT_ONCE, connections // 2)
 
 
 def refuse_encoding(name: str, encoder: Any) -> None:

@@ -38,14 +38,6 @@ AT_ONCE: Final = 32
 """Calls of one client that are made at once: enough to keep a loop busy."""
 
 
-def at_once(connections: int) -> int:
-    """Return how many calls may be made at once through a pool of `connections`: at most half as many.
-
-    The others are for checks of the server, for calls that take too long, and for other uses of the client.
-    """
-    return min(AT_ONCE, connections // 2)
-
-
 @final
 class CallLimiter:
     """Lets a limited number of calls through at a time: `urgent` ones first, each first in, first out (R13).

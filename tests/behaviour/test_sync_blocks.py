@@ -335,14 +335,18 @@ def test_closing_waits_for_a_loop_that_turns(
     manager: SyncLockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long the blocks of other threads take, up to their deadline."""
-    monkeypatch.setattr("aioredlock_ng.sync._thread.STANDSTILL", 0.1)
+    monkeypatch.setattr("aioredlock_ng.sync._thread.STANDSTILL", 0.5)
     entered, finished = threading.Event(), threading.Event()
+    looks: list[float | None] = []
+    over = manager._thread._over
+    wait = over.wait
+    monkeypatch.setattr(over, "wait", lambda timeout: (looks.append(timeout), wait(timeout))[1])
 
     def work() -> None:
         with suppress(LockLostError), manager.lock("x") as lease:
             entered.set()
             lease.lost.wait(PATIENCE)
-            time.sleep(0.5)
+            until(lambda: len(looks) > 2, "close has waited for longer than for a standstill")
             finished.set()
 
     with ThreadPoolExecutor(1) as thread:

@@ -11,7 +11,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from aioredlock_ng import Lease, LockManager, NodeState
+from aioredlock_ng import Lease, LockManager, NodeState, NodeVote, Vote
 from tests.servers import Nodes, ask, eventually, lock_keys
 
 WORKER: Final = Path(__file__).with_name("worker.py")
@@ -65,6 +65,13 @@ async def all_up(manager: LockManager, *, within: float = PATIENCE) -> None:
         return all(node.state is NodeState.UP for node in manager.statistics().nodes)
 
     await eventually(up, within=within, what=f"every node is up: {manager!r}")
+
+
+def only_these_silent(votes: Sequence[NodeVote], which: Collection[int]) -> None:
+    """Check that these nodes are silent, and say why; another one only if it was slow, on a busy machine."""
+    assert all(votes[i].vote is Vote.SILENT and votes[i].reason for i in which), votes
+    others = [vote for i, vote in enumerate(votes) if i not in which]
+    assert all(vote.vote is not Vote.SILENT or "no answer" in vote.reason for vote in others), votes
 
 
 def boot_time() -> float:

@@ -15,9 +15,9 @@ from typing import Final
 
 import pytest
 
-from aioredlock_ng import LockManager, QuorumUnavailableError, Vote
+from aioredlock_ng import LockManager, QuorumUnavailableError
 from aioredlock_ng.testing import LocalNodes
-from tests.behaviour.tools import ALLOWANCE, PATIENCE, all_up, boot_time
+from tests.behaviour.tools import ALLOWANCE, PATIENCE, all_up, boot_time, only_these_silent
 from tests.faults.accounts import GUARDED, filled
 from tests.faults.contention import contention, votes_again
 from tests.faults.losses import LOSSES, PERSISTENT, Loss, kept, restart_older
@@ -120,7 +120,7 @@ async def test_a_majority_that_forgets_is_unavailable_for_the_quarantine(
         async with manager.lock(NAME, blocking_timeout=PATIENCE) as after:
             waited = boot_time() - began
 
-        assert all(caught.value.votes[i].vote is Vote.SILENT for i in range(3))
+        only_these_silent(caught.value.votes, range(3))
         assert waited >= quarantine
         assert boot_time() - lost < quarantine + AGREEING + 3 * ALLOWANCE
         assert before.fence < after.fence

@@ -14,9 +14,9 @@ from typing import Final
 
 import pytest
 
-from aioredlock_ng import LockManager, QuorumUnavailableError, Vote
+from aioredlock_ng import LockManager, QuorumUnavailableError
 from aioredlock_ng.testing import LocalNodes
-from tests.behaviour.tools import ALLOWANCE, PATIENCE, no_key_left
+from tests.behaviour.tools import ALLOWANCE, PATIENCE, no_key_left, only_these_silent
 from tests.faults.claims import check_claims
 from tests.faults.contention import contention
 from tests.faults.namespaces import Network, reached_at, replies, requests
@@ -60,8 +60,8 @@ async def fails_fast(manager: LockManager, which: Sequence[int]) -> None:
         await manager.lock("another", blocking_timeout=0.3).acquire()
     assert time.monotonic() - began <= 0.3 + 0.1 + ALLOWANCE
 
-    cut_off = [caught.value.votes[i] for i in which]
-    assert all(vote.vote is Vote.SILENT and "no answer" in vote.reason for vote in cut_off)
+    only_these_silent(caught.value.votes, which)
+    assert all("no answer" in caught.value.votes[i].reason for i in which)
 
 
 @pytest.mark.parametrize("direction", ["requests", "replies"])

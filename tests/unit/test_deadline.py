@@ -398,9 +398,9 @@ async def test_async_with_lease_that_is_over():
 # -- exits in other tasks and other orders -----------------------------------------------------------
 
 
-async def fixture(w: World) -> AsyncIterator[Lease]:
+async def fixture(lock: Lock) -> AsyncIterator[Lease]:
     """Hold a lock between two steps of a generator, as a fixture does."""
-    async with plain(w) as lease:
+    async with lock as lease:
         yield lease
 
 
@@ -408,7 +408,7 @@ async def fixture(w: World) -> AsyncIterator[Lease]:
 async def test_a_fixture_enters_and_exits_in_different_tasks(how):
     """It gives the lock back; a loss cancels no task: its exit raises, or notes it on what is thrown."""
     async with world() as w:
-        generator = fixture(w)
+        generator = fixture(plain(w))
         lease = await asyncio.create_task(anext(generator))
         await asyncio.sleep(1 if how == "held" else 2 * TTL)
         assert lease.lost.is_set() is (how != "held")
@@ -559,12 +559,7 @@ async def test_generators_leave_the_blocks_of_a_shared_lock_in_any_order():
     """Each exit releases the lease of its own block, be it in its task or, left early, in another one."""
     async with world() as w:
         pool = w.manager.semaphore("pool", permits=3)
-
-        async def hold() -> AsyncIterator[Lease]:
-            async with pool as lease:
-                yield lease
-
-        holders = [hold() for _ in range(3)]
+        holders = [fixture(pool) for _ in range(3)]
         leases = [await anext(one) for one in holders]
         await holders[0].aclose()
         assert [lease.held for lease in leases] == [False, True, True]
@@ -611,12 +606,7 @@ async def test_a_block_is_not_taken_for_that_of_a_generator_of_its_task():
     """Which is still open when the block ends."""
     async with world() as w:
         pool = w.manager.semaphore("pool", permits=2)
-
-        async def hold() -> AsyncIterator[Lease]:
-            async with pool as lease:
-                yield lease
-
-        generator = hold()
+        generator = fixture(pool)
         async with pool as mine:
             other = await anext(generator)
         assert (mine.held, other.held) == (False, True)

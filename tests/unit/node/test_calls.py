@@ -8,7 +8,8 @@ import pytest
 
 from aioredlock_ng._core.command import Command, Purpose, Reply, Silence
 from aioredlock_ng._node import calls as calls_module
-from aioredlock_ng._node.calls import AT_ONCE, LAST_CALLS, Calls, at_once
+from aioredlock_ng._node.callers import calls_at_once
+from aioredlock_ng._node.calls import AT_ONCE, LAST_CALLS, Calls
 from tests.unit.tasks import sim, turns
 
 LONGEST = 1.0
@@ -156,7 +157,7 @@ async def test_a_waiter_that_goes_takes_no_place_with_it(together: bool) -> None
 )
 def test_calls_take_half_of_a_pool_at_most(connections: int, calls: int) -> None:
     """The rest is for looks at the server, and for what else the client is used for."""
-    assert at_once(connections) == calls
+    assert calls_at_once("a client", connections) == calls
 
 
 async def test_each_purpose_has_room_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
