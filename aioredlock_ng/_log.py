@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 from collections.abc import Sequence
@@ -15,6 +16,12 @@ log = logging.getLogger("aioredlock_ng")
 
 MAX_REPORTED: Final = 1000
 """Things of one sort that one manager reports, each once."""
+
+CONTAINED: Final = (Exception, asyncio.CancelledError)
+"""What code of others may raise in the background: it ends what it struck, and nothing else (R44).
+
+A `CancelledError` that no caller of ours has asked for is one of these.  Others end the process.
+"""
 
 LOG_FIELDS: Final[tuple[str, ...]] = ("lock", "kind", "node", "fence")
 """The attributes that every record logged to ``aioredlock_ng`` has, beside those of all records.
@@ -42,7 +49,7 @@ def report(
     """Log with `LOG_FIELDS`, whatever a user's filter or handler does: a failing one must not cost a lock."""
     names = ", ".join(map(_one_line, lock)) or None
     extra = dict(zip(LOG_FIELDS, (names, kind, node, fence or None), strict=True))
-    with suppress(Exception):
+    with suppress(*CONTAINED):
         log.log(level, message, *args, extra=extra, exc_info=exc_info, stacklevel=stacklevel)
 
 

@@ -70,6 +70,9 @@ class LossReason(StrEnum):
     """It was extended as often as its policy allows, and then ran out."""
     MANAGER_CLOSED = "manager_closed"
     """`aclose()` was called while it was held."""
+    CANCELLED = "cancelled"
+    """The background tasks of its manager were cancelled while it was held, by other code or at the end of
+    the event loop."""
     LOOP_CLOSED = "loop_closed"
     """Its event loop was closed while it was held: neither extensions nor a release can leave any more."""
     RELEASED = "released"

@@ -24,6 +24,11 @@ class Body:
         self._armed = True
         self._struck = False
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether other code has cancelled the block: it is about to end by itself."""
+        return self.task.cancelling() > self._baseline and not self._struck
+
     def stop(self) -> None:
         """Cancel the body soon; never at once, since it may be the running task."""
         if self._cancels and self._armed:

@@ -56,6 +56,7 @@ _WHY: Final = {
         "was lost after {extensions} extensions, the limit set by ExtensionPolicy.max_extensions"
     ),
     LossReason.MANAGER_CLOSED: "was given up: its manager was closed",
+    LossReason.CANCELLED: "was lost: other code, or the end of the event loop, cancelled its manager's tasks",
     LossReason.LOOP_CLOSED: "was lost: its event loop was closed before it was released",
 }
 """The messages of `LockLostError`: why a lease is not held any more."""
@@ -357,11 +358,19 @@ class Holding:
         # An extension in flight plans the next one when it ends: until then only the deadline counts.
         return self.deadline if self._extending is not None else min(self._extend_at, self.deadline)
 
+    @property
+    def deserted(self) -> bool:
+        """Whether no code will leave its block: there is none, or the task that entered it has ended."""
+        # The block of a thread was entered by a task that acted for it, and has ended since.
+        return self.body is None or (self.task is self.body.task and self.body.task.done())
+
     async def ended(self) -> None:
-        """Wait for the release."""
-        if self._release is None:
-            self._ended = self._ended or asyncio.Event()
-            await self._ended.wait()
+        """Wait for the release, or until no code is left to do it."""
+        if self._release is None and self.body is not None:
+            ended = self._ended = self._ended or asyncio.Event()
+            if self.task is self.body.task:
+                self.body.task.add_done_callback(lambda _: ended.set())
+            await ended.wait()
 
     def votes(self) -> tuple[NodeVote, ...]:
         """Return what the nodes said in the last round that was won."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 from collections.abc import Callable
 from typing import Final, Protocol, final
 
 from .._clock import Clock
+from .._log import CONTAINED, report
 from .._round.deadlines import DeadlineHeap, ring, wait_for
 
 TICK: Final = 0.25
@@ -37,6 +40,9 @@ class Watched(Protocol):
     def check_due(self, now: float) -> None:
         """Do what is due."""
 
+    def expire(self) -> None:
+        """End it, since its time is over, or it cannot be watched any more."""
+
     def settle(self) -> None:
         """Prepare for a longer life than most leases have."""
 
@@ -48,6 +54,8 @@ class Watchdog:
     `on_stall` is called with ``(seconds, suspended)`` when the loop, or the machine, stood still.
     """
 
+    name: Final = "watchdog"
+
     def __init__(self, clock: Clock, on_stall: Callable[[float, float], None]) -> None:
         self._clock = clock
         self._on_stall = on_stall
@@ -58,6 +66,7 @@ class Watchdog:
         self.wakes_at = float("inf")
         """When it wakes next; a lease that is due earlier must `wake` it."""
         self._lately = False  # whether there was a lease since the last sleep began
+        self._failed_at = -math.inf
 
     def watch(self, watched: Watched) -> None:
         """Check `watched` when it is next due; call this again whenever that has changed."""
@@ -83,6 +92,16 @@ class Watchdog:
         else:
             self._heap.drop(watched)
 
+    def fail(self, _reason: str) -> None:
+        """Note that `run` has failed: it is called again at once, unless it fails again within a tick (R44).
+
+        Leases would then be without a deadline for a while: they are lost now.
+        """
+        now = self._clock.now()
+        for watched in (*self._heap, *self.fresh) if now - self._failed_at < TICK else ():
+            watched.expire()
+        self._failed_at = now
+
     async def run(self) -> None:
         """Watch until cancelled."""
         while True:
@@ -103,8 +122,8 @@ class Watchdog:
         # These have outlived a sleep: from now on the heap knows when they are due.
         while self.fresh:
             watched, _ = self.fresh.popitem()
-            watched.settle()
             self._heap.push(watched, watched.due)
+            watched.settle()
         held = bool(self._heap)
         lately, self._lately = self._lately, False
         # No lease now, and none since the last sleep began: sleep until one rings the alarm.
@@ -128,7 +147,12 @@ class Watchdog:
             watched = self._heap.pop(now)
             if watched is None:
                 return
-            watched.check_due(now)
+            try:
+                watched.check_due(now)
+            except CONTAINED as error:
+                # A lease that cannot be extended, nor told that it has ended, is none (R44).
+                report(logging.CRITICAL, "a lease is lost, since it cannot be watched", exc_info=error)
+                watched.expire()
             if not watched.done:
                 self.watch(watched)
                 assert watched.due > now, "a check settles what is due"

@@ -234,8 +234,15 @@ class Observation:
 
     @property
     def closing(self) -> bool:
-        """Whether there will be no more news: the manager is being closed."""
-        return self._session.availability.closing
+        """Whether there will be no more news: the manager is being closed.
+
+        Raises:
+            ManagerClosedError: not by its user; other code has cancelled its tasks.
+        """
+        availability = self._session.availability
+        if availability.failure is not None:
+            raise availability.closed_error()
+        return availability.closing
 
     def wake(self) -> None:
         """Wake all observers, to see what has changed."""

@@ -133,7 +133,14 @@ class Node(Protocol):
         """Get ready in the running loop; called once, before all other methods."""
 
     async def run(self) -> None:
-        """Connect to the node and stay connected until cancelled.  Never raises anything else."""
+        """Connect to the node and stay connected until cancelled.
+
+        If it ends otherwise, by an error of its own code or of a library, `fail` is called, and then this
+        again (R44).
+        """
+
+    def fail(self, reason: str) -> None:
+        """End the connection, and answer what is in flight by silence: `run` has ended for this reason."""
 
     def submit(self, command: Command, receiver: Receiver, index: int) -> None:
         """Send `command` and have ``receiver.on_reply(index, reply)`` called once.

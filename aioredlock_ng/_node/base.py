@@ -56,6 +56,11 @@ class BaseNode(Node):
         if env.quorum_view is not None:
             self._greeting = Greeting(self.name, env.quorum_view)
 
+    def fail(self, reason: str) -> None:
+        """As in `Node`."""
+        self._become(NodeState.DOWN, reason)
+        self.settled.set()
+
     @property
     def env(self) -> NodeEnv:
         """What `bind` was given."""

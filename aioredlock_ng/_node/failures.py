@@ -22,7 +22,7 @@ _ECHO: Final = ", with args beginning with"
 _CONNECT_FAILED: Final = re.compile(r"Error (\d+) connecting to (.+)\. Connect call failed \(.*\)\.$")
 
 
-def why(error: Exception) -> str:
+def why(error: BaseException) -> str:
     """Return the reason for a log line or a vote.
 
     An error of decoding is named by its type only: its text quotes another program's value.
@@ -39,7 +39,7 @@ def why(error: Exception) -> str:
     return f"{text}{notes}" if isinstance(error, (RedisError, OSError)) else f"{name}: {text}{notes}"
 
 
-def notes_of(error: Exception) -> tuple[str, ...]:
+def notes_of(error: BaseException) -> tuple[str, ...]:
     """Return the notes that were added to an error on its way: the address, and the command."""
     return tuple(getattr(error, "__notes__", ()))
 

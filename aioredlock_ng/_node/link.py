@@ -12,6 +12,7 @@ from typing import Final, Protocol, final
 from weakref import WeakKeyDictionary
 
 from .._core.command import Command, Purpose
+from .._log import CONTAINED
 from . import fork
 from .pipe import DesynchronisedError, Fail, Pipe
 
@@ -67,10 +68,10 @@ class Link(asyncio.Protocol):
         if data := self.pipe.take():
             try:
                 self.pipe.write(data)
-            except Exception as error:  # noqa: BLE001 (it must not keep other links from writing)
+            except CONTAINED as error:  # it must not keep other links from writing
                 self._not_written(error)
 
-    def _not_written(self, error: Exception) -> None:
+    def _not_written(self, error: BaseException) -> None:
         """Give the connection up: bytes of its pipe could not be written."""
         self.give_up(f"writing to it failed: {error}")
 
@@ -91,11 +92,13 @@ class Link(asyncio.Protocol):
         A plain close could deliver an old SET later, behind its release: a ghost lock (R5).  Commands that
         were received are still executed, even by a server that is frozen now: the ledger covers that.
         """
-        sock: socket.socket | None = self.transport.get_extra_info("socket")
-        if sock is not None and sock.family != socket.AF_UNIX:
-            with suppress(OSError):
+        # The transport may be closed already, and then raise what its event loop makes of that.
+        with suppress(*CONTAINED):
+            sock: socket.socket | None = self.transport.get_extra_info("socket")
+            if sock is not None and sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-        self.transport.abort()
+        with suppress(*CONTAINED):
+            self.transport.abort()
         self._end(reason)
 
     async def aclose(self, timeout: float) -> None:
@@ -158,10 +161,10 @@ class Flusher:
 
     def soon(self, writer: Writer, loop: asyncio.AbstractEventLoop) -> None:
         """Call `flush` at the end of this turn."""
-        if not self._scheduled:
-            self._scheduled = True
-            loop.call_soon(self.flush, loop)  # no loop of its own: it must not keep one alive
         self._writers.append(writer)
+        if not self._scheduled:
+            loop.call_soon(self.flush, loop)  # no loop of its own: it must not keep one alive
+            self._scheduled = True
 
     def flush(self, loop: asyncio.AbstractEventLoop) -> None:
         """Flush the writers now."""

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, final
 import hiredis
 
 from .._core.command import PRECONDITION_SIZE, Command, Proof, Purpose, Receiver, Script, Silence
+from .._log import CONTAINED
 from .failures import without_secrets
 
 MAX_IN_FLIGHT: Final = 8192
@@ -313,7 +314,7 @@ class Pipe:
         """The owners whose acquires an earlier connection may still execute: no parcels meanwhile (R5)."""
         self.write: Callable[[bytes], object] = _NOWHERE
         """Writes bytes to the server."""
-        self.on_unwritten: Callable[[Exception], None] = _NOWHERE
+        self.on_unwritten: Callable[[BaseException], None] = _NOWHERE
         """Called with the error when those of parcels could not be written."""
 
     def __len__(self) -> int:
@@ -361,7 +362,7 @@ class Pipe:
         out.clear()
         try:
             self.write(data)
-        except Exception as error:  # noqa: BLE001 (it must not keep the other nodes from being asked)
+        except CONTAINED as error:  # it must not keep the other nodes from being asked
             self.on_unwritten(error)
         return True
 

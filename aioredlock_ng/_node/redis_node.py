@@ -262,12 +262,24 @@ class RedisNode(BaseNode):
         finally:
             # Else the task was cancelled: the connection stays for the releases of the shutdown (`aclose`).
             if link.lost.done():
-                self._link = None
-                reason = link.lost.result()
-                self._mismatched += link.mismatched
-                self._channels.disconnected()
-                self._become(NodeState.DOWN, reason)
-                self._fail_all(link, reason)
+                self._disconnected(link)
+
+    def _disconnected(self, link: Link) -> None:
+        """Note that the connection has ended."""
+        self._link = None
+        reason = link.lost.result()
+        self._mismatched += link.mismatched
+        self._channels.disconnected()
+        self._become(NodeState.DOWN, reason)
+        self._fail_all(link, reason)
+
+    def fail(self, reason: str) -> None:
+        """As in `Node`."""
+        # It failed while it served; else while it connected, or when the connection had ended.
+        if (link := self._link) is not None:
+            link.give_up(reason)
+            self._disconnected(link)
+        super().fail(reason)
 
     async def _watch(self, link: Link) -> None:
         """Check the connection from time to time, until it is lost or given up."""

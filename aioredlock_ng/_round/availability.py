@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Sequence
 from typing import final
@@ -30,7 +31,7 @@ class Availability:
         self.strangers: tuple[str, ...] = ()
         """The servers that other clients use and this list of nodes lacks, in words (R12c)."""
         self.failure: BaseException | None = None
-        """The error that ended the background tasks, if they have failed."""
+        """The error that ended the background tasks, if `aclose` has not."""
 
     def check(self) -> None:
         """Raise an error if the nodes cannot be one quorum (A4).
@@ -46,8 +47,13 @@ class Availability:
         # Closed by its user: the usual case.
         if self.failure is None:
             return ManagerClosedError("the lock manager is closed")
-        # Closed by an error of its own.
-        error = ManagerClosedError(f"the lock manager has failed: {type(self.failure).__name__}")
+        # Ended by others, or by an error of its own.
+        why = (
+            "other code cancelled the background tasks of the lock manager"
+            if isinstance(self.failure, asyncio.CancelledError)
+            else f"the lock manager has failed: {type(self.failure).__name__}"
+        )
+        error = ManagerClosedError(f"{why}; the next call starts it again")
         error.__cause__ = self.failure
         return error
 

@@ -11,6 +11,7 @@ import asyncio
 import heapq
 import itertools
 import math
+from collections.abc import Iterator
 from typing import Final, Generic, Protocol, TypeVar, final
 
 SPARE_ENTRIES: Final = 64
@@ -84,6 +85,9 @@ class DeadlineHeap(Generic[Item]):
 
     def __len__(self) -> int:
         return len(self._numbers)
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self._numbers)
 
     def push(self, item: Item, due: float) -> None:
         """Set the deadline of `item` to `due`, instead of an earlier one."""

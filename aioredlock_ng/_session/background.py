@@ -5,25 +5,46 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Final, final
+from typing import Final, Protocol, final
 
 import anyio
+from anyio.abc import TaskGroup
 
 from .._core.command import milliseconds
 from .._core.fencing import floor_at
 from .._core.members import COMPARE, Membership, not_in_list, server_of
+from .._core.policy import RetryPolicy
 from .._core.quorum import majority
 from .._core.quorum_view import HEARTBEAT, QuorumView
+from .._hold.holding import Holding
 from .._local.runner import current_runners
-from .._log import report
+from .._log import CONTAINED, report
 from .._node import Node, NodeEnv, NodeState, TimeSample
+from .._node.failures import why
 from ..errors import LossReason
 from ..events import ClockStepped, Misconfigured, NodeChanged
 from .quarantine_log import QuarantineLog
 from .session import Session
 
+RESTART: Final = RetryPolicy(base=0.05, cap=0.5)
+"""Seconds until a part of the manager is started again that has failed twice in a row, or more often."""
+
 MAX_STRANGERS: Final = 32
 """Servers of other clients' lists that are reported, each once."""
+
+
+class Part(Protocol):
+    """A part of a manager that runs in a task of its own: a node, or the watchdog."""
+
+    @property
+    def name(self) -> str:
+        """Its name, for the log."""
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+
+    def fail(self, reason: str) -> None:
+        """Do without what has ended for this reason, until it runs again."""
 
 
 @final
@@ -62,16 +83,20 @@ class Background:
         self._supervisor = session.loop.create_task(self._supervise(), name="aioredlock_ng supervisor")
 
     async def _supervise(self) -> None:
-        """Keep everything alive, until `aclose` or the loop's own end."""
-        stop_bodies = True  # without the watchdog nothing else would stop them in time
+        """Keep everything alive, until `aclose` or the loop's own end (R44)."""
         try:
-            await self._run_all()
-        except asyncio.CancelledError:
-            # `aclose` has stopped the bodies; or the loop is torn down, which cancels them itself.
-            stop_bodies = False
+            async with anyio.create_task_group() as tasks:
+                parts: tuple[Part, ...] = (*self._nodes, self._session.watchdog)
+                for part in parts:
+                    self._begin(part, tasks)
+                tasks.start_soon(self._start, tasks, name="aioredlock_ng start")
+        except asyncio.CancelledError as error:
+            # By other code, or at the end of the loop; else `aclose` has ended all leases already.
+            if not self._session.availability.closing:
+                self._session.availability.failure = error
             raise
         except BaseException as error:
-            # A bug of ours, or an interrupt: every acquire from now on fails with it.
+            # The process is about to exit, or this is a bug of ours.
             self._session.availability.failure = error
             report(logging.CRITICAL, "the lock manager has failed; every lease is given up", exc_info=error)
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
@@ -82,18 +107,49 @@ class Background:
             self.settled.set()
             # Bodies that are being cancelled queue their releases, and those still leave (R6).
             with anyio.CancelScope(shield=True):
-                await self._shut_down(stop_bodies=stop_bodies)
+                await self._shut_down(LossReason.CANCELLED)
 
-    async def _run_all(self) -> None:
-        """Run the background tasks; none of them ends by itself, but for the start."""
-        async with anyio.create_task_group() as tasks:
-            for node in self._nodes:
-                tasks.start_soon(node.run, name=f"aioredlock_ng {node.name}")
-            tasks.start_soon(self._session.watchdog.run, name="aioredlock_ng watchdog")
-            tasks.start_soon(self._settle, name="aioredlock_ng start")
-        # A task that is cancelled from outside ends the group, too, but without an error.
-        if not self._session.availability.closing:
-            raise RuntimeError("other code cancelled a background task of the lock manager")
+    def _begin(self, part: Part, tasks: TaskGroup, failures: int = 0) -> None:
+        tasks.start_soon(self._keep, part, tasks, failures, name=f"aioredlock_ng {part.name}")
+
+    async def _keep(self, part: Part, tasks: TaskGroup, failures: int) -> None:
+        """Run a part of the manager that has failed so often in a row, and again whenever it fails (R44).
+
+        Its code is not ours alone: it calls redis-py, anyio, the event loop and credential providers, and any
+        of these may raise any error, or a `CancelledError` that no code here has asked for.
+        """
+        began = self._session.clock.now()
+        try:
+            if failures > 1:
+                await asyncio.sleep(RESTART.backoff(failures - 2, self._session.random.random(), least=0.5))
+            await part.run()
+            failure: BaseException = RuntimeError("its code has returned")
+        except CONTAINED as error:
+            failure = error
+        if self._ends(tasks):
+            return
+        if self._session.clock.now() - began >= HEARTBEAT:
+            failures = 0
+        reason = f"its task was ended by {why(failure)}"
+        # Once until it has run for a while: `fail` logs further reasons of a node.
+        if not failures:
+            report(logging.CRITICAL, "%s: %s; it is started again", part.name, reason, exc_info=failure)
+        part.fail(reason)
+        # In a new task: this one may have been cancelled, and counts that.
+        self._begin(part, tasks, failures + 1)
+
+    def _ends(self, tasks: TaskGroup) -> bool:
+        """Whether the manager ends: by `aclose`, or other code, or the loop's end, cancels all of it."""
+        closing = self._session.availability.closing
+        return closing or bool(self._supervisor.cancelling()) or tasks.cancel_scope.cancel_called
+
+    async def _start(self, tasks: TaskGroup) -> None:
+        try:
+            await self._settle()
+        except CONTAINED as error:
+            # It has started all the same: calls find out themselves what the nodes say.
+            if not self._ends(tasks):
+                report(logging.CRITICAL, "the start of the lock manager was cut short", exc_info=error)
 
     async def _settle(self) -> None:
         """Decide when the manager has started."""
@@ -268,16 +324,16 @@ class Background:
     async def aclose(self) -> None:
         """End it all; idempotent."""
         try:
-            await self._shut_down(stop_bodies=True)
+            await self._shut_down(LossReason.MANAGER_CLOSED)
         finally:
             self._supervisor.cancel()
             await asyncio.wait((self._supervisor,))
 
-    async def _shut_down(self, *, stop_bodies: bool) -> None:
+    async def _shut_down(self, reason: LossReason) -> None:
         """Shut the manager down, in this order (R18).
 
         1. New acquires are refused, attempts in flight are undone, and waiting acquires end.
-        2. Bodies under leases are cancelled, and waited for until their deadline.
+        2. Leases are lost for this reason, and their bodies are waited for until their deadline.
         3. All leases are released, and the answers are waited for, at most a `node_timeout`.
         4. The nodes send what is queued, and their connections close.
 
@@ -290,41 +346,58 @@ class Background:
         session.close()
         self._quarantine_log.close()
         try:
-            await self._end_bodies(stop=stop_bodies)
+            await self._end_bodies(reason)
         finally:
             # Also when this is cancelled while it waits for bodies: the releases still leave.
             for holding in list(session.holdings.all):
-                holding.release()
+                self._end_lease(holding, reason)
             # After the leases, which may have handed off to waiters just now.
             session.succession.end()
             try:
                 await session.releases.answered()
             finally:
                 ends = await asyncio.gather(*(node.aclose() for node in self._nodes), return_exceptions=True)
-                for error in filter(None, ends):
-                    raise error
+                for node, error in zip(self._nodes, ends, strict=True):
+                    if isinstance(error, CONTAINED):
+                        report(logging.ERROR, "node %s was not closed", node.name, exc_info=error)
 
-    async def _end_bodies(self, *, stop: bool) -> None:
-        """Wait until the bodies under our leases have ended, or their deadlines have; cancel them if `stop`.
+    async def _end_bodies(self, reason: LossReason) -> None:
+        """Wait until the bodies under our leases have ended, or their deadlines have; cancel them.
 
-        The closing task's own lease is released, as if that task had called `release`.  There is no wait for
-        leases that no block has entered, nor for blocks of a thread that the closing code is inside of.
+        There is no wait for leases that no code will leave, nor for blocks of a thread that the closing code
+        is inside of.
         """
-        # A task that closes the manager inside of its block must not cancel itself, nor wait for itself.
-        current, own = asyncio.current_task(), current_runners()
-        others = [h for h in self._session.holdings.all if h.body is None or h.body.task is not current]
-        for holding in others if stop else ():
-            holding.lose(LossReason.MANAGER_CLOSED)
-        # Without a body to wait for.
+        own = current_runners()
+        others = [holding for holding in self._session.holdings.all if not self._is_own(holding)]
         for holding in others:
-            if holding.body is None or holding.task in own:
-                holding.release()
+            # All tasks are cancelled, this body with them: it is about to end, and to release its lock.
+            ends = reason is LossReason.CANCELLED and holding.body is not None and holding.body.is_cancelled
+            if not ends:
+                holding.lose(reason)
+            if holding.deserted or holding.task in own:
+                self._end_lease(holding, reason)
         # One after the other: the deadlines run at the same time.
         for holding in others:
-            if holding.body is not None and holding.task not in own:
-                left = holding.deadline - self._session.clock.now()
-                with anyio.move_on_after(max(0.0, left)):
-                    await holding.ended()
+            await self._end_of(holding, holding.deadline)
+            # It has swallowed its cancellation, and is told now, while the lock is still ours.
+            if not holding.done:
+                holding.lose(reason)
+                await self._end_of(holding, holding.valid_until)
+
+    async def _end_of(self, holding: Holding, until: float) -> None:
+        with anyio.move_on_after(max(0.0, until - self._session.clock.now())):
+            await holding.ended()
+
+    def _is_own(self, holding: Holding) -> bool:
+        """Whether the closing task is the lease's body, which must not cancel itself, nor wait for itself."""
+        return holding.body is not None and holding.body.task is asyncio.current_task()
+
+    def _end_lease(self, holding: Holding, reason: LossReason) -> None:
+        """Release a lease whose holder did not ask for that: to the holder it is a loss."""
+        # Unless it is the closing task's, as if that task had called `release`.
+        if not self._is_own(holding):
+            holding.lose(reason)
+        holding.release()
 
 
 def same_server(nodes: Sequence[Node]) -> str | None:

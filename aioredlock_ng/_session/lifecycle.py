@@ -111,7 +111,8 @@ class Lifecycle:
     """Whether a manager is not started, running, or closed.
 
     At its first use it binds to the running loop and connects.  When that loop is closed, or the manager was,
-    it binds to the next loop at the next use there.
+    it binds to the next loop at the next use there.  When other code has cancelled its tasks, the next use
+    starts it again in the same loop (R44).
     """
 
     __slots__ = (
@@ -119,6 +120,7 @@ class Lifecycle:
         "_background",
         "_binding",
         "_closed_in",
+        "_earlier",
         "_make_nodes",
         "_ready_session",
         "clock",
@@ -153,6 +155,7 @@ class Lifecycle:
         """The sessions that an `Override` gave to calls of this manager."""
         self._make_nodes = make_nodes
         self._background: Background | None = None
+        self._earlier: list[Background] = []  # in this loop, those that other code has cancelled
         self._ready_session: Session | None = None  # the session whose nodes are ready for locks
         self._closed_in: asyncio.AbstractEventLoop | None = None  # in that loop it stays closed
         self._binding = threading.Lock()  # loops of several threads may use it first at the same moment
@@ -216,7 +219,7 @@ class Lifecycle:
         """
         if (instead := override) is not None:
             return await instead.ready(self)
-        self._forget_closed_loop()
+        self._forget_what_ended()
         session = self.session or self._first_session()
         session.check_here()
         availability = session.availability
@@ -256,22 +259,25 @@ class Lifecycle:
                     self.session, self._closed_in = ours, None
         return session
 
-    def _forget_closed_loop(self) -> None:
-        """Forget the previous loop, if this is another one and nothing of ours can live on in that."""
+    def _forget_what_ended(self) -> None:
+        """Forget the session of a loop that has ended, or whose background tasks others have ended."""
         session, background = self.session, self._background
         here = asyncio._get_running_loop()  # noqa: SLF001 (asyncio exports it; None in a forked child)
-        # Not started, in its own loop, or in a forked child, whose parent has the loop.
-        if session is None or session.loop is here or session.inherited:
+        # Not started, or in a forked child, whose parent has the loop.
+        if session is None or session.inherited:
+            return
+        # In its own loop: it goes on there, or it was closed.
+        if session.loop is here and session.availability.failure is None:
             return
         # The other loop goes on, and the manager in it: `check_here` refuses this one.
-        if not session.loop.is_closed() and (background is None or not background.ended):
+        if not (session.loop is here or session.loop.is_closed() or background is None or background.ended):
             return
-        # Nodes are bound to a loop.  URLs and clients make new ones; a node object of the user's cannot.
+        # Nodes are bound to a session.  URLs and clients make new ones; a node object of the user's cannot.
         nodes = self._make_nodes()
         if same := [node.name for node in nodes if node in self.nodes]:
             raise RuntimeError(
-                f"node {same[0]} belongs to another event loop, and this object cannot be recreated: give "
-                "its URL, or use one LockManager per loop"
+                f"node {same[0]} belongs to another event loop, or to tasks that other code has cancelled, "
+                "and this object cannot be recreated: give its URL, or use one LockManager per loop"
             )
         with self._binding:
             # A thread with a loop of its own was first.
@@ -279,7 +285,10 @@ class Lifecycle:
                 return
             self.session = self._background = self._ready_session = None
             self.nodes = nodes
-        for holding in list(session.holdings.all):
+            ending = (*self._earlier, background) if session.loop is here else ()
+            self._earlier = [each for each in ending if each is not None and each.running]
+        # Nothing can be sent in a closed loop.  In this one the old session ends its leases by itself.
+        for holding in list(session.holdings.all) if session.loop is not here else ():
             holding.abandon()
 
     # -- its state -----------------------------------------------------------------------------
@@ -330,10 +339,13 @@ class Lifecycle:
             # Nothing of its own was ever started: it is not closed, and the next test can use it.
             if self.session is None:
                 return
-        self._forget_closed_loop()
         session, background = self.session, self._background
+        if session is not None and session.loop is not running_loop():
+            self._forget_what_ended()
+            session, background = self.session, self._background
         if session is not None:
             session.check_here()
         self._closed_in = running_loop()
-        if session is not None and background is not None:
-            await background.aclose()
+        for each in (*self._earlier, background):
+            if session is not None and each is not None:
+                await each.aclose()
