@@ -86,7 +86,7 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
     Args:
         nodes: URLs (``redis://``, ``rediss://``, ``unix://``, ``valkey://``, ``valkeys://``, with user,
             password and database; ``redis+sentinel://host:26379,host:26379/service`` for a master that
-            Redis Sentinels know), `redis.asyncio.Redis` clients (never closed by us), `RedisCluster` clients
+            Redis Sentinels know), `redis.asyncio.Redis` clients (read, never used), `RedisCluster` clients
             under a prefix with a hash tag, or objects such as `testing.MemoryNode`.  An odd number: an even
             one tolerates no more failures than the odd number below it.
         ttl: seconds a lock lives unless it is extended; 5 ms to 24 hours.

@@ -37,16 +37,16 @@ MAX_ANSWER: Final = 16_384
 tell: 100 readers, or 256 permits, with the longest of labels."""
 
 ASKED_ALONE: Final = 8
-"""Locks that a node is asked for one by one at the same time: a client node takes a connection of its pool
-for each, and locks need some, too."""
+"""Locks that a node is asked for one by one at the same time: each is a command by itself, and locks need the
+node, too."""
 
 _ENTRY: Final = 3
 """What an answer says of each lock: what is under the key, the milliseconds that the key has left, and what
 the counter has, if it was looked at."""
 
-_OF_ONE_KEY: Final = ("CROSSSLOT", UnicodeDecodeError.__name__)
-"""How reasons begin, beside those for want of a right, that may concern one key of several, or what they are
-together: servers of a Redis Cluster; a client that decodes answers, and cannot."""
+_OF_ONE_KEY: Final = "CROSSSLOT"
+"""How a reason begins, beside those for want of a right, that concerns several keys together: the keys are in
+different slots of a Redis Cluster."""
 
 Told: TypeAlias = "tuple[object, int, bytes | None] | str"
 """What a node told of a key: what an answer says of it; or why it told nothing."""

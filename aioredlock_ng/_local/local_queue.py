@@ -35,10 +35,6 @@ MAX_TRIES: Final = 128
 """Most attempts of one manager in flight at once.  Twice as many are no faster: an event loop takes some
 30 ms to send them and read the answers, and commands behind them wait as long."""
 
-MAX_TRIES_BY_CLIENTS: Final = 16
-"""The same where a node is a user's own client.  Each of its calls takes an event loop many times as long:
-with more attempts at once all answers would come too late, and every attempt would be repeated, for ever."""
-
 MAX_QUIET: Final = 128
 """Most attempts beyond that, by tasks whose process has just had the name.  They leave in the same write as
 the release before them; without a place, that release would have to notify other processes."""
@@ -68,8 +64,8 @@ class AttemptLimiter:
 
     __slots__ = ("_clock", "_ended", "_line", "_node_timeout", "_single", "_singles", "in_flight", "most")
 
-    def __init__(self, clock: Clock, node_timeout: float, *, by_clients: bool = False) -> None:
-        self.most = MAX_TRIES_BY_CLIENTS if by_clients else MAX_TRIES
+    def __init__(self, clock: Clock, node_timeout: float) -> None:
+        self.most = MAX_TRIES
         """Number of places; behind quiet releases `MAX_QUIET` more, or as many again if that is less."""
         self._clock = clock
         self._node_timeout = node_timeout

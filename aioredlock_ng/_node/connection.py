@@ -1,8 +1,8 @@
-"""From a URL to a live link (rule R15).
+"""From the address of a server to a live link (rules R15, R17).
 
-redis-py's own connection classes parse the URL and do TLS, authentication and the handshake.  After
-that a connection's stream pair is only in the way of multiplexing: its transport is handed to a
-`Link`.  Only this file and `handshake` know how redis-py keeps its transport.
+redis-py's own connection classes do TLS, authentication and the handshake, whether a URL names the server or
+a user's client knows it.  After that a connection's stream pair is only in the way of multiplexing: its
+transport is handed to a `Link`.  Only this file and `handshake` know how redis-py keeps its transport.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
-from typing import Final, Protocol, final
+from typing import Any, Final, Protocol, TypeAlias, final
 
 from redis.asyncio.connection import Connection
+from redis.asyncio.sentinel import SentinelManagedConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._log import report
@@ -46,12 +48,20 @@ _ABOUT_HELLO: Final = re.compile(
 )
 
 
+Way: TypeAlias = "tuple[type[Connection], Mapping[str, Any]]"
+"""A connection class, and the arguments for it."""
+
+
 class Endpoint(Protocol):
     """The address of a node, and the way to connect to it."""
 
     name: str
     address: tuple[object, ...]
     """Tells two nodes apart: database numbers and credentials do not make a second server."""
+    clustered: bool
+    """Whether it leads to one slot of a Redis Cluster, on whichever server that is."""
+    prefix: bytes
+    """The beginning of all keys: that of a Redis Cluster has the slot."""
 
     async def connect(self, timeout: float, on_failure: Fail) -> tuple[Link, Identity]:
         """Connect, log in, load the scripts; raises `OSError` or `RedisError` when that fails."""
@@ -60,31 +70,29 @@ class Endpoint(Protocol):
         """Use another address of the name for the next connection, if there is one."""
 
 
-@final
-class UrlEndpoint:
-    """The address of a node and its login, from its URL.
+class ServerEndpoint:
+    """What all endpoints of real servers share: a subclass knows the way to its server."""
 
-    Raises:
-        ConfigurationError: when the URL cannot be used; the message holds no secret.
-    """
+    clustered = False
+    prefix = b""
 
-    def __init__(self, url: str) -> None:
-        read = NodeUrl(url)
-        self.name = read.name
-        self.address = read.address
-        self._options = read.options
-        self._connection_class = read.connection_class
-        self._protocol = read.protocol
+    def __init__(self, name: str, address: tuple[object, ...], protocol: int) -> None:
+        self.name = name
+        self.address = address
+        self._protocol = protocol
         self._addresses = Addresses()
         self._redis_sentinels: RedisSentinels | None = None
-        login: Mapping[str, str] = {}
-        if read.service is not None:
-            self._redis_sentinels = RedisSentinels(
-                read.service, read.connection_class, read.options, self._addresses
-            )
-            login = read.service.login
-        self._secrets = [one for one in (read.options.get("password"), login.get("password")) if one]
+        self._secrets: list[str] = []
+        """What no message may repeat: the passwords of the last login."""
+        self._at_provider = False
+        """Whether the login waits for a user's credential provider, or ended there."""
+        self._ending: asyncio.Task[tuple[Link, Identity]] | None = None
+        """A connecting that was cancelled last, and may not have ended."""
         self._told = False
+
+    @abstractmethod
+    async def _way(self, timeout: float) -> Way:
+        """Return how to connect now."""
 
     async def connect(self, timeout: float, on_failure: Fail) -> tuple[Link, Identity]:
         """Connect, log in, load the scripts; raises `OSError` or `RedisError` when that fails.
@@ -92,19 +100,50 @@ class UrlEndpoint:
         A server or proxy that refuses to log in by RESP3 is asked again, at once, by RESP2.
         """
         self._addresses.start()
+        self._at_provider = False
         try:
-            async with asyncio.timeout(timeout):
-                connected = await self._log_in(timeout, on_failure)
+            connected = await self._apart(self._log_in(timeout, on_failure), timeout)
         except Exception as error:
             self._addresses.failed()
             # An error that repeats the password is replaced, and not chained.
-            if isinstance(error, RedisError) and self._is_given_away_by(error):
+            if self._is_given_away_by(error):
                 raise RedisConnectionError(f"{type(error).__name__} at login") from None
-            if tried := self._addresses.tried:
+            if tried := "its credential provider" if self._at_provider else self._addresses.tried:
                 error.add_note(f"at {tried}")
             raise
         self._addresses.succeeded()
         return connected
+
+    async def _apart(
+        self, connecting: Coroutine[Any, Any, tuple[Link, Identity]], timeout: float
+    ) -> tuple[Link, Identity]:
+        """Connect in a task of its own, for others' code runs in it: redis-py's, a user's.
+
+        So a cancellation that comes from there, and one of ours that is swallowed there, end in that task.
+        """
+        if self._ending is not None and not self._ending.done():
+            connecting.close()
+            raise RedisConnectionError("connecting was cancelled before, and has not ended since")
+        name = f"aioredlock_ng connects to {self.name}"
+        task = asyncio.get_running_loop().create_task(connecting, name=name)
+        try:
+            await asyncio.wait((task,), timeout=timeout)
+        except asyncio.CancelledError:
+            await self._end(task, timeout)
+            raise
+        if not task.done():
+            await self._end(task, timeout)
+            raise TimeoutError
+        if task.cancelled():
+            raise RedisConnectionError("other code cancelled connecting")
+        return task.result()
+
+    async def _end(self, connecting: asyncio.Task[tuple[Link, Identity]], timeout: float) -> None:
+        """Cancel a connecting that is not wanted any more, and leave it alone if it does not end in time."""
+        self._ending = connecting
+        connecting.add_done_callback(_drop)
+        connecting.cancel()
+        await asyncio.wait((connecting,), timeout=timeout)
 
     async def _log_in(self, timeout: float, on_failure: Fail) -> tuple[Link, Identity]:
         if self._protocol == RESP2:
@@ -113,8 +152,8 @@ class UrlEndpoint:
             return await self._connect(timeout, on_failure, RESP3)
         except LoginError as error:
             refusal = error.reason
-            # At its `maxclients`: RESP2 would be refused as well, perhaps without this reason.
-            if FULL in str(refusal):
+            # At its `maxclients`, or without credentials: RESP2 would fail, too, perhaps without this reason.
+            if FULL in str(refusal) or self._at_provider:
                 raise refusal from error
         link, identity = await self._connect(timeout, on_failure, RESP2)
         if _may_pass(refusal):
@@ -143,17 +182,20 @@ class UrlEndpoint:
         """Whether the server repeats the password: HELLO and AUTH have it among their arguments."""
         if type(error) in (RedisConnectionError, RedisTimeoutError):
             return False  # redis-py's own text, about a host or a timeout
-        return any(secret in why(error) for secret in self._secrets)
+        return any(secret and secret in why(error) for secret in self._secrets)
 
     async def _connect(self, timeout: float, on_failure: Fail, protocol: int) -> tuple[Link, Identity]:
-        options = self._options
+        connection_class, options = await self._way(timeout)
         if self._redis_sentinels is not None:
             host, port = await self._redis_sentinels.master(timeout)
-            options = options | {"host": host, "port": port}
+            options = {**options, "host": host, "port": port}
             self._addresses.start()  # messages name the master's address, and not the Redis Sentinel's
-        connection = make_connection(self._connection_class, options, timeout, protocol, self._addresses)
+        connection = make_connection(connection_class, options, timeout, protocol, self._addresses)
         try:
-            await connection.connect()  # type: ignore[no-untyped-call]
+            if isinstance(connection, SentinelManagedConnection):  # its `connect` would ask its own Sentinels
+                await connection.connect_to((connection.host, connection.port))  # type: ignore[no-untyped-call]
+            else:
+                await connection.connect()  # type: ignore[no-untyped-call]
             identity = await identify(connection)
             await load_scripts(connection)
             link = _take_over(connection, on_failure, resp3=protocol == RESP3)
@@ -179,6 +221,34 @@ class UrlEndpoint:
                 reason,
                 node=self.name,
             )
+
+
+@final
+class UrlEndpoint(ServerEndpoint):
+    """The address of a node and its login, from its URL.
+
+    Raises:
+        ConfigurationError: when the URL cannot be used; the message holds no secret.
+    """
+
+    def __init__(self, url: str) -> None:
+        read = NodeUrl(url)
+        super().__init__(read.name, read.address, read.protocol)
+        self._fixed: Way = read.connection_class, read.options
+        login: Mapping[str, str] = {}
+        if read.service is not None:
+            self._redis_sentinels = RedisSentinels(read.service, *self._fixed, self._addresses)
+            login = read.service.login
+        self._secrets = [one for one in (read.options.get("password"), login.get("password")) if one]
+
+    async def _way(self, timeout: float) -> Way:
+        return self._fixed
+
+
+def _drop(connecting: asyncio.Task[tuple[Link, Identity]]) -> None:
+    # It was connected in the moment in which it was cancelled.
+    if not connecting.cancelled() and connecting.exception() is None:
+        connecting.result()[0].give_up("connecting was cancelled")
 
 
 def _may_pass(refusal: Exception) -> bool:

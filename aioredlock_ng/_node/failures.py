@@ -13,6 +13,8 @@ from .._core.command import Command
 from .._core.rights import denied, unknown
 
 MOVED: Final = "MOVED "
+
+CLUSTERDOWN: Final = "CLUSTERDOWN "
 """The beginning of an error from a server that has lost a slot, or never had it."""
 
 _ECHO: Final = ", with args beginning with"
@@ -67,8 +69,6 @@ def in_our_words(reason: str) -> str:
         )
     if "non deterministic commands" in reason:
         return "the server is older than Redis 5.0, too old for fences and quarantines: update it"
-    if re.search("unknown command .?HELLO", reason, re.IGNORECASE):
-        return f"{reason}: the server is older than Redis 6.0, or a proxy; give the client protocol=2"
     return reason
 
 
@@ -81,7 +81,7 @@ def refusal(error: str) -> str:
 
     An error of a Redis Cluster about one key's slot says nothing about other slots.
     """
-    if not error or error.startswith((MOVED, "CLUSTERDOWN ")):
+    if not error or error.startswith((MOVED, CLUSTERDOWN)):
         return ""
     said = _IN_SCRIPT.match(error)
     missing = ": the user in its URL needs +set" if denied(error) else ""

@@ -18,10 +18,8 @@ from .._core.quarantine import (
     NO_INCARNATION,
     UNKNOWN_IDENTITY,
     Eligibility,
-    ExpectedIncarnation,
     eligibility,
     parse,
-    parse_any,
 )
 from .._core.quorum_view import ONE_SERVER_EACH, SEVERAL_SERVERS, QuorumView, ServersSeen
 from .._core.rights import glob_escaped
@@ -144,10 +142,10 @@ class Greeting:
         """Return for how many seconds no new lock may be taken, here or on any other node (R12a)."""
         return self._view.closed_for(now)
 
-    def precondition(self, *, with_identity: bool) -> tuple[bytes, ...]:
+    def precondition(self) -> tuple[bytes, ...]:
         """Return the precondition of votes; see `PRECONDITION_SIZE`."""
         expected = self.eligibility.expected
-        return expected.incarnation, b"%d" % expected.floor, self._identity if with_identity else b""
+        return expected.incarnation, b"%d" % expected.floor, b""
 
     # -- the next greeting ------------------------------------------------------------------
 
@@ -216,7 +214,8 @@ class Greeting:
         # Too few nodes have been read to write anything, or the manager only reads.
         if not view.may_write:
             self._sent_read_only = True
-            return self.read_only(nonce, told)
+            args = (nonce, b"0", quarantine, b"", b"0", b"", b"0", b"0", *told, view.label)
+            return self._built(_scripts.GREET, args)
         # The usual one: it writes the record only if that is missing or outdated.
         self._restart_sent = self._restart_of
         lift, _ = view.lift(self, now) or (0, 0.0)
@@ -225,23 +224,6 @@ class Greeting:
         record = (claim, b"%d" % lift, b"%d" % view.dated_back_ms(self))
         args = (nonce, size, quarantine, *restart, *record, *told, view.label)
         return self._built(_scripts.GREET, args)
-
-    def read_only(self, nonce: bytes, told: tuple[bytes, bytes] = (b"", b"0")) -> Command:
-        """Build a greeting that writes no record; see `QuorumView.told`."""
-        view = self._view
-        args = (nonce, b"0", b"%d" % view.quarantine_ms, b"", b"0", b"", b"0", b"0", *told, view.label)
-        return self._built(_scripts.GREET, args)
-
-    def still_matches(self, expected: ExpectedIncarnation, reply: list[object]) -> bool:
-        """Whether a greeting was answered by the same server, with the incarnation record that was expected.
-
-        The record names its server: after a failover another server has a copy of it, and greetings since
-        then may have accepted that one.  Without an expected record nothing matches.
-        """
-        known, identity = parse_any(expected.incarnation), reply[3]
-        if known is None or reply[1] != expected.incarnation:
-            return False
-        return identity == known.identity or identity == UNKNOWN_IDENTITY == self._identity
 
     def _built(self, script: Script, args: tuple[bytes, ...]) -> Command:
         return Command(

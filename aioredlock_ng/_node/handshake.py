@@ -7,9 +7,9 @@ import contextlib
 import functools
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final, TypeAlias, final
 
 from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
@@ -19,11 +19,12 @@ from redis.exceptions import ResponseError
 
 from .. import _scripts
 from .._core.rights import unknown
+from ..errors import ConfigurationError
 from .addresses import Addresses, UnreachableError, is_address
 from .failures import withheld
 from .plain import facts_in, text
 
-_SECTIONS: Final = ("server", "replication", "memory")
+_SECTIONS: Final = (b"server", b"replication", b"memory")
 """The sections of ``INFO`` that identify the server, and show its eviction policy."""
 
 RESP2: Final = 2
@@ -35,6 +36,12 @@ _HUNG_UP: Final = re.compile("closed|reset|broken pipe|lost", re.IGNORECASE)
 
 FULL: Final = "max number of clients reached"
 """The error of a server at its `maxclients`."""
+
+INSTEAD: Final = (
+    "a node has a connection of its own; give the URL of the server or a plain client of redis.asyncio, and "
+    "in tests a MemoryNode of aioredlock_ng.testing, or the URL of fakeredis.TcpFakeServer"
+)
+"""The advice about a client whose commands go another way than over a connection that can be taken over."""
 
 MAX_HANDSHAKE: Final = 2**20
 """Bytes that a server may send until its connection is ours: some ten kilobytes of `INFO`, and digests."""
@@ -70,14 +77,17 @@ def make_connection(
     protocol: int,
     addresses: Addresses | None = None,
 ) -> Connection:
-    """Make a connection object; nothing is sent.  Our settings win over a URL's `options`."""
+    """Make a connection object; nothing is sent.  Our settings win over `options`."""
+    log = log_in_by_resp3 if protocol == RESP3 else log_in
     ours: dict[str, Any] = {
         "socket_connect_timeout": timeout,  # without it a frozen server hangs the handshake for ever
         "socket_timeout": timeout,
         "retry": Retry(NoBackoff(), 0),
+        "retry_on_timeout": False,
+        "retry_on_error": [],
         "health_check_interval": 0,
         "protocol": protocol,
-        "redis_connect_func": log_in_by_resp3 if protocol == RESP3 else log_in,
+        "redis_connect_func": functools.partial(log, users=options.get("redis_connect_func")),
         "decode_responses": False,
     }
     driver = {} if {"lib_name", "lib_version"} & options.keys() else _driver()
@@ -85,6 +95,27 @@ def make_connection(
     if addresses is not None and isinstance(connection, ByName):
         connection.addresses = addresses
     return connection
+
+
+OnConnect: TypeAlias = Callable[[Connection], Awaitable[None] | None]
+"""A user's own `redis_connect_func`."""
+
+
+async def ask_once(
+    connection_class: type[Connection],
+    options: Mapping[str, Any],
+    timeout: float,
+    addresses: Addresses,
+    *words: str,
+) -> object:
+    """Ask a server one question, over a connection of its own."""
+    connection = make_connection(connection_class, options, timeout, RESP2, addresses)
+    try:
+        await connection.connect()  # type: ignore[no-untyped-call]
+        await connection.send_command(*words)
+        return await connection.read_response(disconnect_on_error=False)
+    finally:
+        discard(connection)
 
 
 class ByName(Connection):
@@ -158,23 +189,25 @@ class LoginError(Exception):
         self.reason = reason
 
 
-async def log_in_by_resp3(connection: Connection) -> None:
+async def log_in_by_resp3(connection: Connection, users: OnConnect | None) -> None:
     """Log in and check for RESP3; a failure here is a `LoginError`, unlike those before and after it."""
     try:
         with _asking("HELLO"):
-            await log_in(connection)
+            await log_in(connection, users)
             await _expect_resp3(connection)
     except Exception as error:
         raise LoginError(error) from error
 
 
-async def log_in(connection: Connection) -> None:
-    """Do what redis-py does when connected, within bounds."""
-    _bound(connection)
+async def log_in(connection: Connection, users: OnConnect | None) -> None:
+    """Do what redis-py does when connected, or what a user has it do instead, within bounds."""
     _expect_end(connection)
+    _bound(connection)
     reader = connection._reader  # noqa: SLF001
     try:
-        await connection.on_connect()
+        done = connection.on_connect() if users is None else users(connection)
+        if done is not None:
+            await done
     except RedisConnectionError as error:
         # A server at its limit says so and hangs up.  After a failed write no reader is given what it said.
         if FULL.encode() in getattr(reader, "_buffer", b""):
@@ -205,7 +238,8 @@ def _expect_end(connection: Connection) -> None:
     A stream's protocol does so when it is finalized, but in a cycle its future may be finalized first.
     """
     writer = connection._writer  # noqa: SLF001
-    assert writer is not None, "connected"
+    if not isinstance(writer, asyncio.StreamWriter):
+        raise ConfigurationError(f"{type(connection).__name__} opens no stream of asyncio's: {INSTEAD}")
     closed: asyncio.Future[None] = writer._protocol._closed  # type: ignore[attr-defined]  # noqa: SLF001
     closed.add_done_callback(lambda closed: closed.cancelled() or closed.exception())
 
@@ -225,7 +259,7 @@ def discard(connection: Connection) -> None:
     """Close a connection that was not taken over, without waiting."""
     writer = connection._writer  # noqa: SLF001
     connection._reader = connection._writer = None  # noqa: SLF001
-    if writer is not None:
+    if isinstance(writer, asyncio.StreamWriter):
         writer.transport.abort()
 
 

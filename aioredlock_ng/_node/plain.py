@@ -1,4 +1,4 @@
-"""Converts replies to what RESP2 has, for every protocol and client, and reads facts in them."""
+"""Converts replies to what RESP2 has, for every protocol, and reads facts in them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,7 @@ from typing import Any
 
 
 def plain(reply: Any) -> Any:
-    """Undo the maps and sets of RESP3, and the conversions of clients: decoded text, True for OK."""
-    if reply is True:
-        return b"OK"
-    if isinstance(reply, str):
-        return reply.encode()
+    """Undo the maps and sets of RESP3."""
     if isinstance(reply, dict):
         return [plain(part) for pair in reply.items() for part in pair]
     if isinstance(reply, (list, tuple, set, frozenset)):

@@ -1,4 +1,4 @@
-"""A master reached by URL: one multiplexed connection, kept up in the background (R5, R15)."""
+"""A master: one multiplexed connection, kept up in the background (R5, R15)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .._core.policy import RetryPolicy
 from .._core.quorum_view import HEARTBEAT
 from .._core.rights import NOTICE_RIGHTS, channel_rule
 from .._log import report
-from . import NodeState
+from . import NodeEnv, NodeState
 from .base import BaseNode
 from .channels import Channels, is_refusal
 from .connection import Endpoint, run_ids_behind
-from .failures import notes_of, why
+from .failures import CLUSTERDOWN, MOVED, notes_of, why
 from .handshake import Identity
 from .link import Link, heartbeat
 from .pipe import Parcel, Question, limit_for, pack_precondition, takes_none
@@ -63,6 +63,18 @@ class RedisNode(BaseNode):
 
         The connection's `Pipe.post` while the node takes parcels, so that nothing is in between.
         """
+
+    def bind(self, env: NodeEnv) -> None:
+        """As in `Node`."""
+        super().bind(env)
+        self._endpoint.prefix = env.prefix
+        if self._greeting is not None:
+            self._greeting.moves = self.clustered
+
+    @property
+    def clustered(self) -> bool:
+        """Whether it is one slot of a Redis Cluster, which all keys have to be in."""
+        return self._endpoint.clustered
 
     @property
     def in_flight(self) -> int:
@@ -128,6 +140,9 @@ class RedisNode(BaseNode):
         # A failover: the name, or Redis Sentinels, lead to the new master.
         if STALE_ROLE in message and self._link is not None:
             self._link.give_up("READONLY: the server is not a master any more")
+        # The slot is on another server now, or this one is cut off from the others, which may know more.
+        if self.clustered and message.startswith((MOVED, CLUSTERDOWN)) and self._link is not None:
+            self._link.give_up(message)
         # Waiters poll on this connection.
         if is_refusal(command, message):
             self._may_not_subscribe = True
@@ -369,7 +384,7 @@ class RedisNode(BaseNode):
         """As in `BaseNode`."""
         if self._greeting is not None and self._link is not None:
             # A connection cannot outlive its server's process: the scripts need not check its identity.
-            self._link.pipe.precondition = pack_precondition(self._greeting.precondition(with_identity=False))
+            self._link.pipe.precondition = pack_precondition(self._greeting.precondition())
             self._link.pipe.expected = self._greeting.eligibility.expected.incarnation
 
     def _look_again(self) -> None:

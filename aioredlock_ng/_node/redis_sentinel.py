@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, final
+from typing import Any, Final
 
 from redis.asyncio.connection import Connection
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -15,7 +15,7 @@ from redis.exceptions import ResponseError
 
 from .addresses import Addresses
 from .failures import why
-from .handshake import RESP2, discard, make_connection
+from .handshake import ask_once
 from .link import Link
 from .urls import Service
 
@@ -31,7 +31,6 @@ _PAIR: Final = 2
 Address = tuple[str, int]
 
 
-@final
 class RedisSentinels:
     """The Redis Sentinels of one service."""
 
@@ -82,13 +81,8 @@ class RedisSentinels:
 
     async def _ask(self, host: str, port: int, timeout: float) -> Address:
         options = {**self._options, "host": host, "port": port}
-        connection = make_connection(self._connection_class, options, timeout, RESP2, self._addresses)
-        try:
-            await connection.connect()  # type: ignore[no-untyped-call]
-            await connection.send_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._name)
-            answer = await connection.read_response(disconnect_on_error=False)
-        finally:
-            discard(connection)
+        question = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._name)
+        answer = await ask_once(self._connection_class, options, timeout, self._addresses, *question)
         return self._read(answer)
 
     def _read(self, answer: object) -> Address:

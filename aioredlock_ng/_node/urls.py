@@ -32,7 +32,7 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
 _PORT: Final = re.compile(r"^[^:]*(:[0-9]{1,5})?$|\](:[0-9]{1,5})?$")
 
-_OURS: Final[Mapping[object, type[Any]]] = {
+OURS: Final[Mapping[object, type[Any]]] = {
     Connection: PlainConnection,
     SSLConnection: TlsConnection,
     UnixDomainSocketConnection: UnixConnection,
@@ -151,7 +151,7 @@ class NodeUrl:
         if scheme in TLS_SCHEMES and options.get("ssl_cert_reqs") != "none":
             options.setdefault("ssl_check_hostname", True)  # redis-py 5 does not unless told
         connection_class: Any = options.get("connection_class", Connection)
-        self.connection_class = _OURS.get(connection_class, connection_class)
+        self.connection_class = OURS.get(connection_class, connection_class)
         for option in _POOL_OPTIONS:
             options.pop(option, None)
         self.protocol = int(str(options.pop("protocol", RESP3)))

@@ -10,8 +10,7 @@ extensions leave first, then releases, then acquires.  The undo of an attempt th
 `drain` first, so that the attempt leaves before its undo.
 
 Commands that do not pass through the outbox call `drain` first, too.  A node that cannot take batches at the
-moment gets a command for each lock: it is not up, or its ledger has acquires that may still be executed, or
-it is a user's own client.
+moment gets a command for each lock: it is not up, or its ledger has acquires that may still be executed.
 """
 
 from __future__ import annotations

@@ -30,7 +30,6 @@ from .._hold.watchdog import Watchdog
 from .._local.local_queue import AttemptLimiter, LocalQueue
 from .._log import Once, report
 from .._node import Node, fork
-from .._node.client_node import ClientNode
 from .._round.availability import Availability
 from .._round.deadlines import Deadlines, running_loop
 from .._round.outbox import Outbox
@@ -120,8 +119,7 @@ class Session(AcquireSession):
         self.outbox = Outbox(nodes, Deadlines(), node_timeout, self.clocks, clock.now)
         self.releases = Releases(self.outbox)
         # Which task of this process asks, and when.
-        by_clients = any(isinstance(node, ClientNode) for node in nodes)
-        self.attempt_limiter = AttemptLimiter(clock, node_timeout, by_clients=by_clients)
+        self.attempt_limiter = AttemptLimiter(clock, node_timeout)
         self.queue = LocalQueue(self.attempt_limiter, self._stop_listening, self._announce)
         self.sleeps = Sleeps(self.availability)
         # Locks that were won.

@@ -13,7 +13,7 @@ from .._core.keyspace import hash_tag, lock_key, mark_key, no_tag
 from .._kinds.kind import Kind
 from .._kinds.primitive import Primitive
 from .._node import Node, NodeSource
-from .._node.client_node import ClientNode
+from .._node.clients import ClientEndpoint, ClusterEndpoint
 from .._node.connection import UrlEndpoint
 from .._node.redis_node import RedisNode
 from .._node.urls import names_redis_sentinels
@@ -79,15 +79,17 @@ def refuse_untagged(nodes: Iterable[Node], prefix: bytes) -> None:
         ConfigurationError: the prefix has no hash tag; the message suggests one that has.
     """
     for node in nodes:
-        if isinstance(node, ClientNode) and node.clustered and hash_tag(prefix) is None:
+        if isinstance(node, RedisNode) and node.clustered and hash_tag(prefix) is None:
             raise ConfigurationError(f"node {node.name}: {no_tag(prefix)}")
 
 
 def _make_node(spec: NodeSpec) -> Node:
     if isinstance(spec, str):
         return RedisNode(UrlEndpoint(spec))
-    if isinstance(spec, (Redis, RedisCluster)):
-        return ClientNode(spec)
+    if isinstance(spec, Redis):
+        return RedisNode(ClientEndpoint(spec))
+    if isinstance(spec, RedisCluster):
+        return RedisNode(ClusterEndpoint(spec))
     if isinstance(spec, type):  # it has the methods of a node
         raise ConfigurationError(_why_no_node(spec))
     if isinstance(spec, NodeSource):

@@ -285,6 +285,9 @@ _MUTE_LOOK: Final = 0.01
 class _MemoryEndpoint:
     """See `Endpoint`."""
 
+    clustered = False
+    prefix = b""
+
     def __init__(self, server: MemoryNode, wire: Wire) -> None:
         self._server = server
         self._wire = wire

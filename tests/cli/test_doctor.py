@@ -190,19 +190,15 @@ def test_nodes_of_another_quorum(nodes5: LocalNodes, capsys: pytest.CaptureFixtu
     assert "0 of 3 nodes can grant a lock, 2 are needed: no lock can be acquired" in output
 
 
-@pytest.mark.parametrize("by_client", [False, True])
 async def test_a_node_that_evicts_is_told_at_connect(
-    by_client: bool, nodes3: LocalNodes, caplog: pytest.LogCaptureFixture
+    nodes3: LocalNodes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One warning for the one node, by URL and by client; not where nothing rests on what it remembers."""
+    """One warning for the one node; not where nothing rests on what it remembers."""
     ask(nodes3.urls[1], "CONFIG SET", "maxmemory-policy", "volatile-lru")
-    clients = [Redis.from_url(url) for url in nodes3.urls]
-    nodes: list[Any] = clients if by_client else nodes3.urls
+    options: dict[str, Any]
     for options in ({}, {"fencing": False}):
-        async with LockManager(nodes, node_timeout=PATIENT, **options) as manager, manager.lock("a"):
+        async with LockManager(nodes3.urls, node_timeout=PATIENT, **options) as manager, manager.lock("a"):
             pass
-    for client in clients:
-        await client.aclose()
     told = [record.getMessage() for record in caplog.records if "maxmemory-policy" in record.getMessage()]
     assert len(told) == 1
     assert f":{nodes3.ports[1]}: its maxmemory-policy is volatile-lru" in told[0]
@@ -269,16 +265,12 @@ async def test_a_missing_right_is_an_error(right: str, rights: Callable[[str], l
 
 @pytest.mark.parametrize("command", ["INFO", "PING", "EVAL"])
 async def test_a_command_with_another_name_is_a_missing_right(command: str, make_nodes: MakeNodes) -> None:
-    """Locks do without it, by URL; a client's server may not know the scripts and needs EVAL."""
+    """Locks do without it."""
     nodes = make_nodes(3, options={"rename-command": [command, "HIDDEN"]})
-    clients = [Redis.from_url(url) for url in nodes.urls]
-    for each in (nodes.urls, clients) if command != "EVAL" else (nodes.urls,):
-        async with LockManager(each, node_timeout=PATIENT, fencing=each is nodes.urls) as manager:
-            await eventually(lambda manager=manager: manager.available)
-            async with manager.lock("a") as lease:
-                await lease.extend()
-    for client in clients:
-        await client.aclose()
+    async with LockManager(nodes.urls, node_timeout=PATIENT) as manager:
+        await eventually(lambda: manager.available)
+        async with manager.lock("a") as lease:
+            await lease.extend()
     findings = [one for one in await diagnose(*nodes.urls) if one.check not in ("persistence", "quarantine")]
     assert "error" not in {one.level for one in findings}
     refused = [one for one in findings if f"'{command}'" in one.message]

@@ -65,25 +65,17 @@ async def test_a_prefix_means_itself(prefix, masters, make_manager):
 
 # -- by clients --------------------------------------------------------------------------------------
 
-CLIENTS = [
-    pytest.param({}, id="plain"),
-    pytest.param({"decode_responses": True}, id="decoding"),
-    pytest.param({"protocol": 3}, id="RESP3"),
-    pytest.param({"protocol": 3, "decode_responses": True}, id="RESP3, decoding"),
-]
-
 
 @pytest.fixture
-async def by_clients(request, shared_nodes):
-    """Give a manager over clients with the options of the test's parameter."""
-    clients = [Redis.from_url(url, **request.param) for url in shared_nodes.urls]
+async def by_clients(shared_nodes):
+    """Give a manager over clients that decode replies."""
+    clients = [Redis.from_url(url, decode_responses=True) for url in shared_nodes.urls]
     async with LockManager(clients, node_timeout=2.0) as manager:
         yield manager
     for client in clients:
         await client.aclose()
 
 
-@pytest.mark.parametrize("by_clients", CLIENTS, indirect=True)
 async def test_clients_answer_like_urls(by_clients, shared_nodes):
     """Whatever a client makes of replies: surveys and diagnoses see the same as over URLs."""
     async with by_clients.lock("a", ttl=30), LockManager(shared_nodes.urls, node_timeout=2.0) as by_urls:
@@ -95,15 +87,3 @@ async def test_clients_answer_like_urls(by_clients, shared_nodes):
         assert [(one.check, one.level) for one in mine_found] == [
             (one.check, one.level) for one in other_found
         ]
-
-
-@pytest.mark.parametrize("by_clients", CLIENTS[1:2], indirect=True)
-async def test_a_value_that_a_client_cannot_decode_hides_no_other(by_clients, shared_nodes):
-    """It is asked for each lock alone then, and is silent for that one."""
-    async with by_clients.lock("a"), by_clients.lock("c"):
-        await eventually(lambda: all(ask(url, "EXISTS", "redlock:c") for url in shared_nodes.urls))
-        ask(shared_nodes.urls[0], "SET", "redlock:b", b"\xff")
-        survey = await by_clients.survey("a", "b", "c")
-    assert found(survey) == {"a": ("held", 5), "b": ("free", 0), "c": ("held", 5)}
-    assert [node.reason for node in survey.locks[1].nodes] == ["UnicodeDecodeError", *[""] * 4]
-    assert [silent.reason for silent in survey.silent] == ["UnicodeDecodeError"]

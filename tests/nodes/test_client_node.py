@@ -1,130 +1,91 @@
-"""Nodes that are the user's own clients (rule R17), on real servers and on fakeredis."""
+"""Nodes that users' own clients lead to: whose login and pool it is, what cannot be taken (R17)."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
-import re
-import time
-from collections.abc import Callable
+import functools
 from typing import Any
 
+import fakeredis
 import pytest
 import redis
-from redis.asyncio import ConnectionPool, Redis
-from redis.asyncio.retry import Retry
+from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis, RedisCluster
+from redis.asyncio.connection import Connection
 from redis.asyncio.sentinel import Sentinel
-from redis.backoff import NoBackoff
 from redis.credentials import CredentialProvider
 
-from aioredlock_ng import (
-    ConfigurationError,
-    ExtensionPolicy,
-    Leader,
-    Lease,
-    LockManager,
-    LockTakenError,
-    QuorumUnavailableError,
-)
-from aioredlock_ng._core.command import Reply, Silence
-from aioredlock_ng._core.quorum import Vote
-from aioredlock_ng._kinds.mutex import MUTEX
-from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._locks import election
-from aioredlock_ng._locks.lease import ReleaseOutcome
-from aioredlock_ng._node import NodeState, calls, fork
-from aioredlock_ng._node.client_node import LOOK_AFTER, ClientNode
-from aioredlock_ng._node.link import heartbeat
-from aioredlock_ng.events import Hooks
+from aioredlock_ng import ConfigurationError, LockManager, LockTakenError
+from aioredlock_ng._node import NodeState
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing.local_nodes import initialise
-from tests.behaviour.tools import all_up
-from tests.nodes.tools import each_kind, node_of, running, state, up, works
-from tests.redis_sentinels import running_sentinel, watching
+from tests.nodes.tools import listening, running, state, up, works
 from tests.servers import ask, eventually, lock_keys
 
-PLAIN = ExtensionPolicy.off()
 PASSWORD = "s3cret-pass"
+OTHER_PASSWORD = "0ther-pass"
+PREFIX = "alone:"
+"""Of managers with another number of nodes than there are servers: those have been made fresh for all."""
 
 
-class Replies:
-    """Keeps what a node answers."""
-
-    awaited = True
-
-    def __init__(self) -> None:
-        self.replies: list[Reply] = []
-
-    def on_reply(self, _node: int, reply: Reply) -> None:
-        """Write it down."""
-        self.replies.append(reply)
+@pytest.fixture
+def url(nodes3):
+    """Give a server."""
+    return nodes3.urls[0]
 
 
-def empty(*urls: str) -> Callable[[], bool]:
-    """Return a condition: these servers hold no lock."""
-    return lambda: not any(map(lock_keys, urls))
+@pytest.fixture
+def secured(make_nodes):
+    """Give the address of a server that wants a password."""
+    return make_nodes(1, options={"requirepass": PASSWORD}).urls[0]
 
 
-# -- kinds of clients ----------------------------------------------------------------------------
+def with_password(address: str, password: str) -> str:
+    """Return a URL with a password."""
+    return address.replace("://", f"://:{password}@")
+
+
+# -- clients of any make ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "options",
     [
         {},
-        {"decode_responses": True},
-        {"protocol": 3},
+        {"protocol": 2},
+        {"decode_responses": True, "encoding": "latin-1"},
+        {"encoding": "utf-16"},
         pytest.param({"protocol": 3, "decode_responses": True}, marks=pytest.mark.heavy),
-        {"single_connection_client": True},
-        pytest.param({"max_connections": 1000, "health_check_interval": 1}, marks=pytest.mark.heavy),
+        pytest.param({"single_connection_client": True, "client_name": "app"}, marks=pytest.mark.heavy),
+        pytest.param({"health_check_interval": 1, "retry_on_timeout": True}, marks=pytest.mark.heavy),
     ],
     ids=str,
 )
 async def test_clients_of_any_make(shared_nodes, client, options):
-    """However a client decodes, pools or speaks, the lock over it is the same."""
+    """However a client decodes, speaks or tries again, the lock over it is the same."""
     initialise(urls := shared_nodes.urls[:3])
     async with running([client(url, **options) for url in urls], node_timeout=1.0) as manager:
         await works(manager)
-        leases = await asyncio.gather(*(manager.lock(f"n{i}").acquire() for i in range(50)))
-        await asyncio.gather(*(lease.release() for lease in leases))
-        await eventually(empty(*urls))
 
 
-async def test_a_client_made_by_sentinel(nodes3, tmp_path, client):
-    """It resolves the address at each connect; the node is named after the service."""
-    async with contextlib.AsyncExitStack() as stack:
-        port = stack.enter_context(
-            running_sentinel(tmp_path / "sentinel", *watching("main", nodes3.ports[0]))
-        )
-        watch = Sentinel([("127.0.0.1", port)])
-        main = watch.master_for("main")
-        for made in (main, *watch.sentinels):
-            stack.push_async_callback(made.aclose)
-        async with LockManager([main, client(nodes3.urls[1]), nodes3.urls[2]], node_timeout=1.0) as manager:
-            assert "client:sentinel:main" in repr(manager)
-            await up(manager)
-            await works(manager)
-            async with manager.lock("res"):
-                await eventually(lambda: ask(nodes3.urls[0], "EXISTS", "redlock:res"))
-            await eventually(empty(*nodes3.urls))
-        assert await main.ping()
+@pytest.mark.parametrize("protocol", [None, 2])
+async def test_its_waiters_are_notified_unless_resp2_was_asked_for(url, client, protocol):
+    """As by a URL: RESP3 is tried unless RESP2 was asked for."""
+    if protocol is not None and redis.__version__ < "8":
+        pytest.skip("clients have this protocol without being told")
+    options = {} if protocol is None else {"protocol": protocol}
+    async with running([client(url, **options)], prefix=PREFIX) as manager:
+        (notices,) = [one for one in await manager.diagnose() if one.check == "notices"]
+        assert notices.level == ("ok" if protocol is None else "warning")
 
 
-@pytest.mark.parametrize("decode", [False, True])
-@pytest.mark.parametrize("servers", ["given", "implied"])
-async def test_fakeredis(decode, servers):
-    """With its Lua extra it is a node like any, so that users can test without a server."""
-    fakeredis = pytest.importorskip("fakeredis", reason="fakeredis is not installed")
-    pytest.importorskip("lupa", reason="fakeredis[lua] is not installed")
-    options = [{"server": fakeredis.FakeServer()} if servers == "given" else {} for _ in range(3)]
-    clients = [fakeredis.FakeAsyncRedis(decode_responses=decode, **given) for given in options]
-    try:
-        async with running(clients, node_timeout=2.0) as manager:
-            await works(manager)
-    finally:
-        for one in clients:
-            await one.aclose()
+async def test_a_unix_socket(make_nodes, client):
+    """Its path names the server, for a client and for a URL."""
+    nodes = make_nodes(1, options={"unixsocket": "{dir}/socket"}, url="unix://{dir}/socket")
+    async with running([made := client(nodes.urls[0])], node_timeout=1.0) as manager:
+        await works(manager)
+    with pytest.raises(ConfigurationError, match="given twice"):
+        LockManager([made, nodes.urls[0]])
 
 
 async def test_a_mixed_list(shared_nodes, client):
@@ -146,536 +107,321 @@ async def test_a_mixed_list(shared_nodes, client):
             assert 20 < caught.value.retry_after <= 30
             await eventually(lambda: memory.get(b"redlock:res"))
             assert [entry.holder for entry in await second.inspect("res")] == ["first"] * 5
-        async with second.lock("res", blocking_timeout=5) as lease:
-            assert lease.held
-        await eventually(empty(*urls))
-        await eventually(lambda: not memory.get(b"redlock:res"))
+        await eventually(lambda: not any(map(lock_keys, urls)) and not memory.get(b"redlock:res"))
 
 
-# -- what cannot be a node -----------------------------------------------------------------------
+# -- whose client it is ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("other", ["same object", "same address", "url", "other database"])
-async def test_a_server_given_twice_is_refused(client, other):
-    """A client and a URL of one address are one server, whatever their database (A4)."""
-    url = "redis://127.0.0.1:7000"
-    first = client(url)
-    nodes = {"same object": first, "same address": client(url), "url": url, "other database": f"{url}/5"}
-    with pytest.raises(ConfigurationError, match=r"127\.0\.0\.1:7000"):
-        LockManager([first, nodes[other]])
-
-
-def test_a_service_given_twice_is_refused():
-    """Two clients of one Sentinel lead to one master; of another Sentinel they may not (A4)."""
-    one, other = (Sentinel([("127.0.0.1", port)]) for port in (7000, 7001))
-    with pytest.raises(ConfigurationError, match="client:sentinel:main"):
-        LockManager([one.master_for("main"), one.master_for("main")])
-    LockManager([one.master_for("main"), one.master_for("spare"), other.master_for("main")])
-
-
-def test_a_client_is_looked_at_before_it_is_used():
-    """One that blocks is refused; one whose pool leaves the address to redis-py has the usual one."""
-    with pytest.raises(ConfigurationError, match=r"redis\.asyncio\.Redis"):
-        LockManager([redis.Redis(port=1)])
-    node = ClientNode(Redis(connection_pool=ConnectionPool()))
-    assert node.name == "client:localhost:6379"
-    assert node.address == ClientNode(Redis()).address
-    node = ClientNode(Redis(host="example", port=6380, password=PASSWORD))
-    assert repr(node) == "<ClientNode client:example:6380 connecting>"
-
-
-@pytest.mark.parametrize("encoding", ["latin-1", "ascii", "none such"])
-def test_a_client_that_decodes_in_another_way_is_refused(encoding):
-    """A label such as "büro" would not come back as it was, and no lock could be acquired."""
-    with pytest.raises(ConfigurationError, match=f"client:example:6379.* as {encoding}.*encoding='utf-8'"):
-        LockManager([Redis(host="example", decode_responses=True, encoding=encoding)])
-    LockManager([Redis(encoding=encoding), Redis(port=1, decode_responses=True, encoding="UTF8")])
-
-
-def test_a_client_with_one_connection_is_refused():
-    """Its server could not be checked beside a call: redis-py says "Too many connections" (R17)."""
-    with pytest.raises(
-        ConfigurationError, match=r"client:example:6379.*max_connections=1: give it 2 or more"
-    ):
-        LockManager([Redis(host="example", max_connections=1)])
-
-
-class Crowded(Redis):
-    """A client that knows how many calls were under way at most."""
-
-    under_way = most = 0
-
-    async def execute_command(self, *args: Any, **options: Any) -> Any:
-        """Execute it."""
-        self.under_way += 1
-        self.most = max(self.most, self.under_way)
-        try:
-            return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
-        finally:
-            self.under_way -= 1
-
-
-async def test_two_connections_are_enough(nodes3):
-    """One for calls, and one for checks of the server, however many wait for one (R17)."""
-    async with contextlib.AsyncExitStack() as stack:
-        client = await stack.enter_async_context(Crowded(port=nodes3.ports[0], max_connections=2))
-        manager = await stack.enter_async_context(
-            running([client], prefix="alone:", node_timeout=5.0, connect_timeout=5.0)
-        )
-        greets = [manager._life.session.greet() for _ in range(3)]
-        leases = await asyncio.gather(*(manager.lock(f"n{i}").acquire() for i in range(20)), *greets)
-        await asyncio.gather(*(lease.release() for lease in leases if lease))
-        assert client.most == 2
-        assert state(manager) is NodeState.UP
-
-
-# -- whose client it is --------------------------------------------------------------------------
-
-
-async def test_a_client_is_never_closed(nodes3, client):
-    """It belongs to its owner: it works on, over the same connections, after the manager has closed."""
-    clients = [client(url) for url in nodes3.urls]
-    ids = [await one.client_id() for one in clients]
-    async with LockManager(clients) as manager:
-        await works(manager)
-        await eventually(lambda: not in_flight(manager))
-    for url, number in zip(nodes3.urls, ids, strict=True):
-        assert number in [int(entry["id"]) for entry in ask(url, "CLIENT LIST")]
-    assert all([await one.ping() for one in clients])
-    assert not any(map(lock_keys, nodes3.urls))
-    async with LockManager(clients) as again:
-        await works(again)
-
-
-async def test_a_release_without_room_is_written_down(nodes3, client):
-    """So many releases wait for their acquires that one more cannot: the ledger has it (R5, R15)."""
-    manager = LockManager([client(url, max_connections=100) for url in nodes3.urls], node_timeout=3.0)
-    async with manager:
-        await up(manager)
-        lease = await manager.lock("res", ttl=60).acquire()
-        await eventually(lambda: not in_flight(manager))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(calls, "MAX_RELEASES", 0)
-            report = await lease.release()
-        assert {one.outcome for one in report.nodes} == {ReleaseOutcome.UNKNOWN}
-        assert [node.pending_releases for node in manager.statistics().nodes] == [1] * 3
-        await eventually(lambda: not any(node.pending_releases for node in manager.statistics().nodes))
-        assert {one.outcome for one in (await lease.release()).nodes} == {ReleaseOutcome.RELEASED}
-    assert empty(*nodes3.urls)()
-
-
-# -- slow and broken servers ---------------------------------------------------------------------
-
-
-async def _undone(urls: list[str]) -> None:
-    await asyncio.gather(*(asyncio.to_thread(ask, url, "PING") for url in urls))  # when the pause is over
-    await eventually(lambda: all("cmdstat_set" in ask(url, "INFO", "commandstats") for url in urls))
-    await eventually(empty(*urls), what="and undone")
-
-
-def in_flight(manager: LockManager) -> int:
-    """Return how many calls are under way."""
-    return sum(node.in_flight for node in manager.statistics().nodes)
-
-
-@pytest.mark.heavy
-@each_kind
-@pytest.mark.parametrize("names", [("res",), ("res", "other")])
-@pytest.mark.parametrize("ends", ["times out", "is cancelled"])
-async def test_a_release_waits_for_the_end_of_a_slow_acquire(nodes3, client, kind, names, ends):
-    """Calls of a pool overtake each other: the release is chained behind the acquire's call (R6)."""
-    nodes = [node_of(kind, url, client) for url in nodes3.urls]
-    async with running(nodes, node_timeout=0.2 if ends == "times out" else 5.0) as manager:
-        await works(manager)  # every pool has its connections
-        for url in nodes3.urls:
-            ask(url, "CONFIG RESETSTAT")
-            ask(url, "CLIENT PAUSE", 1500, "ALL")
-        acquiring = asyncio.create_task(manager.lock(*names, ttl=60, blocking_timeout=0).acquire())
-        if ends == "times out":
-            with pytest.raises(QuorumUnavailableError) as caught:
-                await acquiring
-            assert all(vote.reason for vote in caught.value.votes)
-        else:
-            await eventually(lambda: in_flight(manager) >= 3)
-            acquiring.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await acquiring
-        await _undone(nodes3.urls)
-
-
-async def test_a_release_called_again_knows_a_late_answer(nodes3, client):
-    """The call goes on when its time is up; what it has said in the end is in the next report (R6)."""
-    async with running([client(url) for url in nodes3.urls]) as manager:
-        lease = await manager.lock("res", ttl=60).acquire()
-        await eventually(lambda: not in_flight(manager))
-        nodes3.pause(0)
-        assert (await lease.release()).nodes[0].outcome is ReleaseOutcome.UNKNOWN
-        assert 1 <= manager.statistics().nodes[0].in_flight <= 2, "the release, and perhaps a heartbeat"
-        nodes3.resume(0)
-        async with asyncio.timeout(10):
-            while (await lease.release()).nodes[0].outcome is not ReleaseOutcome.RELEASED:
-                await asyncio.sleep(0.01)
-
-
-@each_kind
-async def test_a_manager_that_closes_behind_a_slow_acquire_undoes_it(nodes3, client, kind):
-    """The acquire was cancelled and its nodes go on within the node_timeout: closing waits for that."""
-    urls = nodes3.urls
-    manager = LockManager([node_of(kind, url, client) for url in urls], node_timeout=5.0)
-    async with manager:
-        await up(manager)
-        await works(manager)
-        await eventually(lambda: not in_flight(manager))
-        for i in range(3):
-            ask(urls[i], "CONFIG RESETSTAT")
-            nodes3.pause(i)
-        acquiring = asyncio.create_task(manager.lock("res", ttl=60).acquire())
-        await eventually(lambda: in_flight(manager) >= 3)
-        acquiring.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await acquiring
-        closing = asyncio.create_task(manager.aclose())
-        for _ in range(50):
-            await asyncio.sleep(0)
-        assert not closing.done()
-        for i in range(3):
-            nodes3.resume(i)
-        await closing
-    await _undone(urls)
-
-
-@pytest.mark.parametrize("retry", ["default", "none"])
-async def test_what_a_frozen_server_grants_late_is_undone(nodes3, client, retry):
-    """The client gave up and closed its connection; the server still executes what has arrived."""
-    options: dict[str, Any] = {"socket_timeout": 0.1, "socket_connect_timeout": 0.1}
-    if retry == "none":
-        options["retry"] = Retry(NoBackoff(), 0)
-    clients = [client(url, **options) for url in nodes3.urls]
-    async with running(clients, node_timeout=0.05) as manager:
-        await works(manager)
-        for i in range(3):
-            ask(nodes3.urls[i], "CONFIG RESETSTAT")
-            nodes3.pause(i)
-        with pytest.raises(QuorumUnavailableError):
-            await manager.lock("res", ttl=60, blocking=False).acquire()
-        if retry == "none":
-            await eventually(lambda: all(node.pending_releases for node in manager.statistics().nodes))
-        for i in range(3):
-            nodes3.resume(i)
-        await up(manager)
-        await eventually(lambda: not in_flight(manager))
-        await asyncio.sleep(0)
-        await eventually(empty(*nodes3.urls), within=2 * LOOK_AFTER + 20)
-        executed = [ask(url, "INFO", "commandstats").get("cmdstat_set") for url in nodes3.urls]
-        assert any(executed), "at least one server did execute the acquire late"
-        await works(manager)
-
-
-# -- what clients say instead of an answer -------------------------------------------------------
-
-
-class Faulty(CredentialProvider):
-    """A user's own code that fails with an error of its own."""
-
-    def get_credentials(self) -> Any:
-        """Fail."""
-        raise KeyError("no such vault")
-
-    async def get_credentials_async(self) -> Any:
-        """Fail."""
-        raise KeyError("no such vault")
-
-
-async def test_connections_that_the_server_closed_cost_no_vote(nodes3, client):
-    """A pool may hold many of them while the server is well: the next look takes a new one."""
-    went: list[NodeState] = []
-
-    class Watching(Hooks):
-        def on_node_changed(self, event):
-            went.append(event.state)
-
-    pooled = client(nodes3.urls[0], retry=Retry(NoBackoff(), 0))
-    async with running([pooled], prefix="alone:", hooks=[Watching()]) as manager:
-        await asyncio.gather(*(pooled.ping() for _ in range(10)))
-        looked = manager.statistics().nodes[0].round_trip
-        ask(nodes3.urls[0], "CLIENT KILL", "TYPE", "normal")
-        await eventually(lambda: manager.statistics().nodes[0].round_trip != looked)
-        assert set(went) == {NodeState.UP}
-
-
-@pytest.mark.heavy
-async def test_a_client_that_fails_in_its_own_way_does_no_harm(make_nodes, client):
-    """An error that is not redis-py's is a silent vote with a reason; the other nodes go on."""
-    (secured,) = make_nodes(1, options={"requirepass": PASSWORD}).urls
-    well = make_nodes(2).urls
-    initialise([*well, secured])
-    nodes = [*map(client, well), client(secured, credential_provider=Faulty())]
-    async with LockManager(nodes, node_timeout=0.3) as manager:
-        for _ in range(2):
-            async with manager.lock("res", ttl=0.9) as lease:
-                await eventually(lambda lease=lease: lease.extensions >= 2, what="the watchdog lives")
-        await eventually(lambda: state(manager, 2) is NodeState.DOWN)
-        # redis-py may use the connection again that its own login failed on.
-        assert re.search("vault|authenticat", manager.statistics().nodes[2].reason, re.IGNORECASE)
-
-
-class GivenUp(Redis):
-    """A client that waits, before some commands, for a task of its user's, which somebody cancels."""
-
-    verbs: tuple[Any, ...] = ()
-
-    async def execute_command(self, *args: Any, **options: Any) -> Any:
-        """Execute it."""
-        if args[0] in self.verbs:
-            shared = asyncio.ensure_future(asyncio.sleep(60))
-            asyncio.get_running_loop().call_soon(shared.cancel)
-            await shared
-        return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
-
-
-@contextlib.asynccontextmanager
-async def one_given_up(ports: list[int], caplog: pytest.LogCaptureFixture) -> Any:
-    """Run a manager over such clients, and give both; it must not end by itself."""
-    async with contextlib.AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(GivenUp(port=port)) for port in ports]
-        manager = await stack.enter_async_context(running(clients, ttl=60, node_timeout=5.0))
-        await works(manager)
-        await eventually(lambda: not in_flight(manager))
-        yield clients[0], manager
-        assert "failed" not in caplog.text
-
-
-async def test_a_call_that_others_cancel_is_silence(nodes3, caplog):
-    """Whatever the client waited for was cancelled, not the manager: its node is down until it is well."""
-    async with one_given_up(nodes3.ports, caplog) as (given_up, manager):
-        async with manager.lock("res") as lease:
-            given_up.verbs = (b"EVALSHA", "EVALSHA", "SET")  # the first is the greeting's
-            await eventually(lambda: state(manager, 0) is NodeState.DOWN)
-            assert "other code cancelled" in manager.statistics().nodes[0].reason
-            await lease.extend()
-            async with manager.lock("other"):
-                pass
-            given_up.verbs = ()
+@pytest.mark.parametrize("pool", [ConnectionPool, BlockingConnectionPool])
+async def test_a_client_is_neither_used_nor_closed(url, pool):
+    """Its only connection is its owner's all the time; its owner may close it, and the node goes on."""
+    async with Redis.from_pool(pool.from_url(url, max_connections=1)) as client:
+        connection = await client.client_id()
+        async with running([client], prefix=PREFIX) as manager:
+            popping = asyncio.create_task(client.blpop(["queue"], timeout=0))
+            await works(manager)
+            ask(url, "RPUSH", "queue", "work")
+            assert await popping
+            assert await client.client_id() == connection
+            await client.aclose()
+            ask(url, "CLIENT KILL", "TYPE", "normal")
+            await eventually(lambda: state(manager) is not NodeState.UP)
             await up(manager)
-        assert asyncio.current_task().cancelling() == 0
-
-
-async def test_a_release_that_others_cancel_is_repeated(nodes3, caplog):
-    """It is a release like any that failed: it goes to the ledger, and its key does not stay (R5)."""
-    async with one_given_up(nodes3.ports, caplog) as (given_up, manager):
-        lease = await manager.lock("res").acquire()
-        await eventually(lambda: not in_flight(manager))
-        given_up.verbs = ("EVALSHA",)
-        report = await lease.release()
-        assert report.nodes[0].outcome is ReleaseOutcome.UNKNOWN
-        assert "other code cancelled" in report.nodes[0].reason
-        given_up.verbs = ()
-        await eventually(lambda: not lock_keys(nodes3.urls[0]))
-
-
-class Behind(Redis):
-    """A client that gives each script the answer to the one before it, once it is told to."""
-
-    behind = False
-    before: Any = None
-
-    async def execute_command(self, *args: Any, **options: Any) -> Any:
-        """Execute it."""
-        answer = await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
-        if args[0] == "EVALSHA":  # no greeting, whose verb is bytes
-            self.before, last = answer, self.before
-            return last if self.behind else answer
-        return answer
-
-
-@pytest.mark.heavy
-async def test_the_answer_to_another_call_counts_for_nothing(nodes3):
-    """A client that confuses replies costs its votes: one of three costs no lock, three cost all (R15)."""
-    async with contextlib.AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(Behind(port=port)) for port in nodes3.ports]
-        manager = await stack.enter_async_context(LockManager(clients, node_timeout=5.0))
-        await up(manager)
-        await works(manager)
-        clients[0].behind = True
-        async with manager.lock("a", blocking=False) as lease:
-            await lease.extend()
-        for client in clients:
-            client.behind = True
-        with pytest.raises(QuorumUnavailableError) as caught:
-            await manager.lock("b", blocking=False).acquire()
-        assert "the reply belongs to another call" in caught.value.votes[0].reason
-        assert {vote.vote for vote in caught.value.votes} == {Vote.SILENT}
-        for client in clients:
-            client.behind = False
-        await eventually(lambda: not any(node.pending_releases for node in manager.statistics().nodes))
-    await eventually(lambda: not lock_keys(nodes3.urls[0]))
-
-
-class Noting(Redis):
-    """A client that notes the tags of the scripts that it calls."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.tags: list[bytes] = []
-
-    async def execute_command(self, *args: Any, **options: Any) -> Any:
-        """Execute it."""
-        self.tags += args[-1:] if args[0] == "EVALSHA" else ()
-        return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
-
-
-@pytest.mark.heavy
-async def test_managers_that_share_a_client_share_no_tag(nodes3):
-    """An answer that the pool confuses may be another manager's, or that of one which was closed (R15)."""
-    async with Noting(port=nodes3.ports[0]) as client:
-        for _ in range(2):
-            async with LockManager([client], prefix="a:") as one, LockManager([client], prefix="b:") as other:
-                await up(one)
-                await up(other)
-                await works(one)
-                await works(other)
-        assert len(client.tags) > 10
-        assert len(set(client.tags)) == len(client.tags)
-
-
-async def test_a_release_is_repeated_while_its_acquire_may_still_come(nodes3, client):
-    """A call that failed may arrive behind its release: "was not held" proves nothing (R5)."""
-    url = nodes3.urls[0]
-    async with running([client(url)], prefix="alone:") as manager:
-        node, heard, owner = manager._life.nodes[0], Replies(), b"%040x:host" % 1
-        mutex = Primitive(MUTEX, ("res",), (b"alone:res",))
-        node._ledger.record_unresolved(mutex.acquire(owner, 60.0), node.env.clock.now())
-        node.submit(mutex.release(owner, 60.0), heard, 0)
-        await eventually(lambda: heard.replies)
-        ask(url, "SET", "alone:res", owner)
-        await eventually(lambda: not lock_keys(url, "alone:"))
-
-
-@pytest.mark.heavy
-async def test_what_is_owed_is_repeated_as_far_as_there_is_room(nodes3, client, monkeypatch):
-    """A long ledger does not fill the loop with calls: those beyond the limit are made later (R5, R15)."""
-    async with running([client(nodes3.urls[0])], prefix="alone:") as manager:
-        await eventually(lambda: not in_flight(manager))
-        node, mutex = manager._life.nodes[0], Primitive(MUTEX, ("res",), (b"alone:res",))
-        monkeypatch.setattr(calls, "MAX_RELEASES", 3)
-        for number in range(5):
-            node._ledger.record(mutex.release(b"%d" % number, 600.0), node.env.clock.now())
-        node._repeat_releases()
-        assert in_flight(manager) == 3
-        await eventually(lambda: not node.status.pending_releases)
-
-
-async def test_what_comes_after_the_end_or_a_fork_is_told_so(nodes3, client, monkeypatch):
-    """At once, with the reason, and that nothing was sent: no call is begun (R15)."""
-    ping, forked, closed = heartbeat(b"x"), Replies(), Replies()
-    async with running([client(url) for url in nodes3.urls]) as manager:
-        assert manager._life.session is not None
-        node = manager._life.session.nodes[0]
-        with monkeypatch.context() as patch:
-            patch.setattr(fork, "generation", -2)
-            node.submit(ping, forked, 0)
-    node.submit(ping, closed, 0)
-    assert forked.replies == [Silence("the connection belongs to another process", sent=False)]
-    assert closed.replies == [Silence("closed", sent=False)]
-
-
-TTL = 2.0
-FROZEN = 3.3
-"""Seconds: longer than the ttl, counted from the failure of the release behind the failed acquire."""
-
-SOON = 0.65 * TTL
-"""Seconds after which the key is gone: a look comes every 0.5 s, and without a release it stays for a ttl."""
-
-
-def sets(url: str) -> int:
-    """Return how many SETs a server has executed."""
-    return int(ask(url, "INFO", "commandstats").get("cmdstat_set", {}).get("calls", 0))
-
-
-@pytest.mark.heavy
-async def test_a_freeze_longer_than_the_ttl_leaves_no_key(nodes3):
-    """A SET that a frozen server executes when it goes on is undone soon, even when its ttl has passed."""
-    url = nodes3.urls[0]
-    async with contextlib.AsyncExitStack() as stack:
-        clients: list[Redis] = []
-        for port in nodes3.ports:
-            clients.append(Redis(port=port, socket_timeout=0.3, retry=Retry(NoBackoff(), 0)))
-            stack.push_async_callback(clients[-1].aclose)
-        manager = await stack.enter_async_context(LockManager(clients, ttl=TTL))
-        await all_up(manager)
-        async with manager.lock("warm"):
-            pass
-        # Connections enough: one that has to be made to a frozen server carries no SET.
-        await asyncio.gather(*(clients[0].ping() for _ in range(8)))
-        before = sets(url)
-        nodes3.pause(0)
-        stack.callback(nodes3.resume, 0)
-        lease = await manager.lock("a").acquire()
-        await lease.release()
-        await asyncio.sleep(FROZEN)
-        nodes3.resume(0)
-        thawed = time.monotonic()
-        await eventually(lambda: sets(url) > before, within=SOON, what="the SET is executed after all")
-        left = thawed + SOON - time.monotonic()
-        await eventually(lambda: not ask(url, "EXISTS", "redlock:a"), within=left, what="the key is gone")
-        await eventually(lambda: not manager.statistics().nodes[0].pending_releases, what="nothing is owed")
-
-
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the clients are not closed, which is the point
-@pytest.mark.parametrize("frozen", [(), (0,), (0, 1, 2)], ids=str)
-@pytest.mark.parametrize("waiting", [False, True], ids=["a lease", "a lease and an acquire under way"])
-def test_a_loop_that_is_torn_down_over_clients(nodes3, frozen, waiting):
-    """asyncio.run leaves no pending task and no unheard error behind, and what can be released is."""
-    complaints: list[dict[str, Any]] = []
-    kept: list[Lease] = []
-    tasks: list[asyncio.Task[Lease]] = []
-
-    async def main():
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: complaints.append(context))
-        manager = LockManager([Redis(port=port) for port in nodes3.ports], ttl=20.0)
-        await manager.start()
-        kept.append(await manager.lock("held").acquire())
-        for i in frozen:
-            nodes3.pause(i)
-        if waiting:
-            tasks.append(asyncio.create_task(manager.lock("wanted").acquire()))
-            await asyncio.sleep(0)
-        return loop
-
-    loop = asyncio.run(main())
-    assert asyncio.all_tasks(loop) == set()
-    assert not kept[0].held
-    assert all(task.done() for task in tasks)
-    kept.clear()
-    tasks.clear()  # their tracebacks keep clients
-    gc.collect()  # here, where no other test uses the clients
-    assert complaints == []
-    for i, url in enumerate(nodes3.urls):
-        if i not in frozen:
-            assert lock_keys(url) == []
+            await works(manager)
 
 
 @pytest.fixture
-def impatient(monkeypatch):
-    """Have observers look as often as they can."""
-    monkeypatch.setattr(election, "LOOK_SELDOM", 0.01)
-    monkeypatch.setattr(election, "LOOK_EVERY", 0.02)
+async def own_class(client):
+    """Give a function that makes a client with a connection class of its user's, by what that overrides."""
+
+    def make(url, **methods):
+        made = client(url)
+        made.connection_pool.connection_class = type("Own", (Connection,), methods)
+        return made
+
+    return make
 
 
-@pytest.mark.parametrize("options", [{}, {"protocol": 3}, {"decode_responses": True}], ids=str)
-async def test_candidates_and_observers(impatient, shared_nodes, client, options):
-    """A leader is announced, heard of by another process, and gone when it has resigned."""
-    urls = shared_nodes.urls
-    made = [[client(url, **options) for url in urls] for _ in range(2)]
-    async with (
-        LockManager(made[0], node_timeout=5) as first,
-        LockManager(made[1], node_timeout=5) as second,
-        contextlib.aclosing(second.election("scheduler").observe()) as news,
-    ):
-        assert await anext(news) is None
-        for label in ("zoë", "b"):
-            async with first.election("scheduler", holder=label).campaign() as leadership:
-                assert await anext(news) == Leader(leadership.term, label)
-                assert await second.election("scheduler").leader() == Leader(leadership.term, label)
-            assert await anext(news) is None
+@pytest.mark.parametrize("what", ["_connect", "on_connect", "redis_connect_func"])
+async def test_a_users_own_way_to_connect_is_gone(url, client, own_class, what):
+    """Such as a tunnel, or commands behind the login; it is done as redis-py does it."""
+
+    async def through_tunnel(self):
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self.port)
+
+    async def with_name(self):
+        await Connection.on_connect(self)
+        await self.send_command("CLIENT SETNAME", "by-hand")
+        await self.read_response()
+
+    if what == "_connect":
+        made = own_class(url, _connect=through_tunnel)
+        made.connection_pool.connection_kwargs["host"] = "no.such.host.invalid"
+    elif what == "on_connect":
+        made = own_class(url, on_connect=with_name)
+    else:
+        made = client(url, redis_connect_func=with_name)
+    async with running([made], prefix=PREFIX) as manager:
+        await works(manager)
+        if what != "_connect":
+            assert "by-hand" in [entry["name"] for entry in ask(url, "CLIENT LIST")]
+
+
+# -- logins ----------------------------------------------------------------------------------------
+
+
+class Vault(CredentialProvider):
+    """A user's own credential provider, which does what it is told."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.given: Any = PASSWORD
+
+    def get_credentials(self) -> Any:
+        """Give the password, or fail."""
+        self.asked += 1
+        if isinstance(self.given, BaseException):
+            raise self.given
+        return (self.given,)
+
+    async def get_credentials_async(self) -> Any:
+        """Give it, fail, or never come back."""
+        while self.given in ("hangs", "is deaf"):
+            self.asked += not self.asked
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                if self.given == "hangs":
+                    raise
+        return self.get_credentials()
+
+
+async def heals(manager: LockManager, vault: Vault, reason: str) -> None:
+    """Check that the first node is down for that reason, that locks go on, and that it is tried again."""
+    await eventually(lambda: state(manager) is NodeState.DOWN)
+    await eventually(lambda: reason in manager.statistics().nodes[0].reason)
+    assert "its credential provider" in manager.statistics().nodes[0].reason
+    async with manager.lock("res", blocking_timeout=10) as lease:
+        await lease.extend()
+    asked, vault.given = vault.asked, PASSWORD
+    await up(manager)
+    assert vault.asked > asked
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (KeyError("no such vault"), "KeyError: 'no such vault'"),
+        (asyncio.CancelledError(), "other code cancelled"),
+        ("hangs", "no answer"),
+    ],
+    ids=["raises", "is cancelled", "hangs"],
+)
+async def test_a_provider_that_fails_costs_its_node_alone(secured, client, given, reason):
+    """It is a user's code, whatever it does: that node is down, says why, and is tried again."""
+    if given == "hangs" and not hasattr(CredentialProvider, "get_credentials_async"):
+        pytest.skip("there it would block the loop")
+    vault = Vault()
+    vault.given = given
+    node = client(secured, credential_provider=vault)
+    nodes = [node, MemoryNode(), MemoryNode()]
+    async with LockManager(nodes, prefix=PREFIX, node_timeout=1.0, connect_timeout=0.3) as manager:
+        await manager.start()
+        await heals(manager, vault, reason)
+
+
+@pytest.fixture
+def deaf():
+    """Give a vault that swallows cancellations until the test is over."""
+    if not hasattr(CredentialProvider, "get_credentials_async"):
+        pytest.skip("there it would block the loop")
+    vault = Vault()
+    vault.given = "is deaf"
+    yield vault
+    vault.given = PASSWORD
+
+
+async def test_a_provider_that_swallows_its_cancellation_is_not_asked_beside_that(secured, client, deaf):
+    """When it comes back, the node does."""
+    node = client(secured, credential_provider=deaf)
+    async with LockManager([node], prefix=PREFIX, connect_timeout=0.05) as manager:
+        starting = asyncio.create_task(manager.start())
+        await eventually(lambda: "has not ended since" in manager.statistics().nodes[0].reason)
+        asked, deaf.given = deaf.asked, PASSWORD
+        await up(manager)
+        with contextlib.suppress(Exception):
+            await starting
+        assert asked == 1
+
+
+async def test_a_provider_that_swallows_its_cancellation_keeps_no_manager_from_closing(client, secured, deaf):
+    """It is left alone."""
+    manager = LockManager([client(secured, credential_provider=deaf)], prefix=PREFIX, connect_timeout=0.05)
+    async with asyncio.timeout(60):
+        with contextlib.suppress(Exception):
+            await manager.start()
+        await manager.aclose()
+    deaf.given = PASSWORD
+    await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("by", ["provider", "argument"])
+async def test_a_rotated_password_holds(secured, client, by):
+    """It is read at each login: what the client was made with has ended long ago."""
+    vault = Vault()
+    login: dict[str, Any] = {"credential_provider": vault} if by == "provider" else {"password": PASSWORD}
+    made = client(secured, **login)
+    async with running([made], prefix=PREFIX) as manager:
+        ask(with_password(secured, PASSWORD), "CONFIG SET", "requirepass", OTHER_PASSWORD)
+        ask(with_password(secured, OTHER_PASSWORD), "CLIENT KILL", "TYPE", "normal")
+        await eventually(lambda: state(manager) is NodeState.DOWN)
+        await eventually(lambda: "username-password" in manager.statistics().nodes[0].reason)
+        vault.given = OTHER_PASSWORD
+        if by == "argument":
+            made.connection_pool.connection_kwargs["password"] = OTHER_PASSWORD
+        await up(manager)
+        await works(manager)
+
+
+@pytest.mark.parametrize("by", ["provider", "argument"])
+@pytest.mark.parametrize("hangs_up", [False, True])
+async def test_a_password_that_a_server_repeats_is_not_shown(client, by, hangs_up):
+    """Neither an argument's nor one that a provider gave, also as the last words of a peer."""
+    login: dict[str, Any] = {"credential_provider": Vault()} if by == "provider" else {"password": PASSWORD}
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(4096):
+            writer.write(f"-ERR what is {PASSWORD}?\r\n".encode())
+            if hangs_up:
+                writer.close()
+
+    async with listening(serve) as url, LockManager([client(url, **login)]) as manager:
+        with contextlib.suppress(Exception):
+            await manager.start()
+        await eventually(lambda: state(manager) is NodeState.DOWN)
+        assert PASSWORD not in repr(manager.statistics())
+
+
+async def test_a_tls_client_whose_peer_is_silent_costs_its_node_alone(client):
+    """It takes the connection and never answers, as a host does that is frozen in the handshake."""
+
+    async def serve(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        while await reader.read(4096):
+            pass
+
+    async with listening(serve) as url:
+        silent = client(url.replace("redis:", "rediss:"), ssl_cert_reqs="none", ssl_check_hostname=False)
+        nodes = [silent, MemoryNode(), MemoryNode()]
+        async with LockManager(nodes, node_timeout=1.0, connect_timeout=0.2) as manager:
+            await manager.start()
+            for _ in range(3):
+                async with manager.lock("res", blocking_timeout=10) as lease:
+                    await lease.extend()
+                await eventually(lambda: state(manager) is NodeState.DOWN)
+
+
+# -- what cannot be taken --------------------------------------------------------------------------
+
+
+class Recording(Redis):
+    """A client whose commands go another way than redis-py's."""
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Execute it."""
+        return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+
+
+class Sharded(RedisCluster):
+    """The same for a Cluster."""
+
+    execute_command = Recording.execute_command
+
+
+class Picking(ConnectionPool):
+    """A pool that makes connections in a way of its own."""
+
+    def make_connection(self) -> Any:
+        """Make one."""
+        return super().make_connection()  # type: ignore[no-untyped-call]
+
+
+def with_stub() -> Redis:
+    """Return a client on which a test has put a stub."""
+    client = Redis()
+    client.execute_command = lambda *_args: None  # type: ignore[method-assign]
+    return client
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (fakeredis.FakeAsyncRedis, "FakeAsyncRedisConnection.read_response is not redis-py's own"),
+        (Recording, "Recording.execute_command is not redis-py's own"),
+        (lambda: Sharded(host="127.0.0.1", port=1), "Sharded.execute_command is not redis-py's own"),
+        (with_stub, "Redis.execute_command is not redis-py's own"),
+        (lambda: Redis(connection_pool=Picking()), "Picking.make_connection is not redis-py's own"),
+        (lambda: Redis(connection_pool=ConnectionPool(hots="a")), "its connection cannot be made"),
+        (lambda: Sentinel([("a", 1)]).slave_for("main"), "client leads to replicas; use master_for()"),
+        (lambda: redis.Redis(port=1), r"redis\.asyncio\.Redis"),
+    ],
+)
+def test_what_cannot_be_taken_is_refused_at_once(make, what):
+    """Its commands would go by; the error says what to give instead."""
+    with pytest.raises(ConfigurationError, match=what) as caught:
+        LockManager([make()], prefix="{a}:")
+    if "redis-py's own" in what:
+        assert "MemoryNode" in str(caught.value)
+        assert "TcpFakeServer" in str(caught.value)
+
+
+async def test_the_tcp_server_of_fakeredis_is_a_node():
+    """As the error advises."""
+    with fakeredis.TcpFakeServer(("127.0.0.1", 0), server_type="redis") as server:
+        serving = asyncio.create_task(asyncio.to_thread(server.serve_forever))
+        async with running([f"redis://127.0.0.1:{server.server_address[1]}"], node_timeout=5.0) as manager:
+            await works(manager)
+        server.shutdown()
+        await serving
+
+
+def test_a_traced_client_is_taken():
+    """Tracers put their own function in place of redis-py's, on a client or on its class."""
+    traced = Redis()
+    traced.execute_command = functools.wraps(traced.execute_command)(lambda *_args: None)  # type: ignore[method-assign]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Redis, "execute_command", Recording.execute_command)
+        assert "client:localhost:6379" in repr(LockManager([traced, Redis(host="b")]))
+
+
+async def test_a_connection_class_without_a_transport_is_down(url, own_class):
+    """That shows only when it is connected; the reason says what to give instead."""
+
+    async def no_stream(self):
+        self._reader = self._writer = object()
+
+    async with LockManager([own_class(url, _connect=no_stream, __del__=lambda _self: None)]) as manager:
+        with contextlib.suppress(Exception):
+            await manager.start()
+        await eventually(lambda: state(manager) is NodeState.DOWN)
+        assert "Own opens no stream" in manager.statistics().nodes[0].reason
+
+
+@pytest.mark.parametrize("other", ["same object", "same address", "url", "other database"])
+def test_a_server_given_twice_is_refused(other):
+    """A client and a URL of one address are one server, whatever their database (A4)."""
+    url = "redis://127.0.0.1:7000"
+    first = Redis.from_url(url)
+    nodes = {"same object": first, "same address": Redis(host="127.0.0.1", port=7000), "url": url}
+    with pytest.raises(ConfigurationError, match=r"127\.0\.0\.1:7000"):
+        LockManager([first, nodes.get(other, f"{url}/5")])
+
+
+def test_a_service_given_twice_is_refused():
+    """Whoever names its Sentinels, they lead to one master; those of another service need not (A4)."""
+    one, other = (Sentinel([("127.0.0.1", port)]) for port in (7000, 7001))
+    again = Sentinel([("127.0.0.1", 7000)]).master_for("main")
+    for node in (one.master_for("main"), again, "redis+sentinel://127.0.0.1:7000/main"):
+        with pytest.raises(ConfigurationError, match="client:sentinel:main"):
+            LockManager([one.master_for("main"), node])
+    LockManager([one.master_for("main"), one.master_for("spare"), other.master_for("main")])

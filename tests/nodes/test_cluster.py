@@ -21,7 +21,7 @@ from aioredlock_ng._core.keyspace import hash_tag, tagged
 from aioredlock_ng._node import NodeState
 from aioredlock_ng.testing import LocalNodes
 from tests.clusters import OPTIONS, Cluster
-from tests.nodes.tools import becomes, denied_because, run_id, running, server_of
+from tests.nodes.tools import becomes, denied_because, listening, run_id, running, server_of
 from tests.servers import ask, eventually, fastest_arm, lock_keys
 
 PATIENT = 1.0
@@ -98,7 +98,8 @@ async def test_a_cluster_is_one_node(six, client, options):
     """All that locks do, on the master that has the slot; what administrators do, too."""
     prefix = f"{{one{len(str(options))}}}:"
     master = six.urls[six.master_of(prefix)]
-    async with LockManager([client(**options)], prefix=prefix, node_timeout=PATIENT) as manager:
+    made = client(**options)
+    async with LockManager([made], prefix=prefix, node_timeout=PATIENT) as manager:
         async with manager.lock("a", "b") as lease:
             await lease.extend()
             assert lease.fence is not None
@@ -113,6 +114,7 @@ async def test_a_cluster_is_one_node(six, client, options):
         findings = [one for one in await manager.diagnose() if one.level == "error"]
         assert findings == []
         assert server_of(manager) == run_id(master)
+    assert not made.nodes_manager.nodes_cache, "the client itself was never used"
     async with (
         LockManager([client(**options)], prefix=prefix, fencing=False, node_timeout=PATIENT) as plain,
         plain.lock("a") as lease,
@@ -192,20 +194,35 @@ async def test_a_failover_is_noticed(six, client, how):
     await asyncio.to_thread(six.settle)
 
 
-async def test_a_search_does_not_go_on_on_another_server(six, client):
-    """Its cursor would skip keys there, and `init` would believe that no lock is alive."""
-    prefix = "{search}:"
-    source = six.master_of(prefix)
-    async with running([client()], prefix=prefix, node_timeout=PATIENT) as manager:
-        ask(six.urls[source], "EVAL", "for i = 1, 2000 do redis.call('SET', KEYS[1] .. i, '') end", 1, prefix)
-        caller = manager._life.nodes[0]._caller
-        cursor, _ = await caller.call((b"SCAN", b"0", b"COUNT", b"10"))
-        cursor, _ = await caller.call((b"SCAN", cursor, b"COUNT", b"10"))
-        six.move(prefix, six.another(source))
-        await manager.inspect("x")  # by which the client learns of it
-        with pytest.raises(Exception, match="went to another server"):
-            await caller.call((b"SCAN", cursor, b"COUNT", b"10"))
-    six.settle()
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b"*0\r\n", "no server has the slot"),
+        (b"*1\r\n*3\r\n:0\r\n:16383\r\n$2\r\nab\r\n", "its reply to CLUSTER SLOTS is malformed"),
+        (b":1\r\n", "its reply to CLUSTER SLOTS is malformed"),
+        (b"-ERR not today\r\n", "not today"),
+        (b"-ERR s3cret-pass\r\n", "ResponseError"),
+        (b"", "no answer in time"),
+    ],
+)
+async def test_why_no_server_of_the_slot_is_found(answer, reason):
+    """Each server that was asked is named, with its own reason, and without a password."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(4096):
+            writer.write(answer if b"SLOTS" in data else b"+OK\r\n" * data.count(b"*"))
+
+    async with listening(serve) as url:
+        made = RedisCluster(host="127.0.0.1", port=int(url.rpartition(":")[2]), password="s3cret-pass")
+        async with LockManager([made], prefix="{a}:", connect_timeout=0.3) as manager:
+            with contextlib.suppress(QuorumUnavailableError):
+                await manager.start()
+            node = manager.statistics().nodes[0]
+            assert node.state is NodeState.DOWN
+            assert f"{url[8:]}: " in node.reason
+            assert reason in node.reason
+            assert "s3cret" not in node.reason
+        await made.aclose()
 
 
 # -- URLs ----------------------------------------------------------------------------------------
@@ -222,7 +239,7 @@ def alone(make_nodes):
 @pytest.mark.heavy
 @pytest.mark.quick
 async def test_a_server_with_all_slots_is_a_node_by_url(alone):
-    """On the fast path, with notices; the doctor only warns of what a failover may forget."""
+    """With notices; the doctor only warns of what a failover may forget."""
     prefix = "{locks}:"
     async with LockManager(alone.urls, prefix=prefix, node_timeout=PATIENT) as manager:
         async with manager.lock("a", "b") as lease:

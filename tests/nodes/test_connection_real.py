@@ -25,10 +25,8 @@ from tests.nodes.tools import (
     NAME,
     denied,
     denied_because,
-    each_kind,
     leads_to,
     listening,
-    node_of,
     running,
     state,
     up,
@@ -278,10 +276,9 @@ async def test_a_server_in_an_endless_script_is_busy(url):
 
 
 @pytest.mark.heavy
-@each_kind
-async def test_a_held_lock_survives_the_loss_of_every_connection(nodes3, client, kind):
+async def test_a_held_lock_survives_the_loss_of_every_connection(nodes3):
     """All connections are killed again and again; the lease goes on, and nothing of it is left."""
-    async with running([node_of(kind, url, client) for url in nodes3.urls], node_timeout=0.5) as manager:
+    async with running(nodes3.urls, node_timeout=0.5) as manager:
         async with manager.lock("res", ttl=2.0) as lease:
             for _ in range(3):
                 extensions = lease.extensions
@@ -313,11 +310,9 @@ async def test_one_frozen_node_costs_no_time_and_keeps_nothing(nodes3):
         await eventually(lambda: not any(map(lock_keys, nodes3.urls)))
 
 
-@each_kind
-async def test_a_majority_that_stands_still_is_no_quorum_within_the_node_timeout(nodes3, client, kind):
+async def test_a_majority_that_stands_still_is_no_quorum_within_the_node_timeout(nodes3):
     """The error comes in time, says which nodes were silent and why, and late grants are undone."""
-    nodes = [node_of(kind, url, client) for url in nodes3.urls]
-    async with running(nodes, node_timeout=0.3, connect_timeout=0.5) as manager:
+    async with running(nodes3.urls, node_timeout=0.3, connect_timeout=0.5) as manager:
         for i in (0, 1):
             nodes3.pause(i)
         began = asyncio.get_running_loop().time()

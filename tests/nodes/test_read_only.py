@@ -6,11 +6,9 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
-from redis.asyncio import Redis
-from redis.exceptions import ConnectionError as BrokenConnection
 
 from aioredlock_ng import LockManager, NodeState, QuorumUnavailableError
 from tests.nodes.tools import state, up
@@ -76,26 +74,11 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     [WAYS[0], *(pytest.param(way, marks=pytest.mark.heavy) for way in WAYS[1:])],
     ids=lambda way: way.__name__,
 )
-@pytest.mark.parametrize(
-    ("how", "incarnations"),
-    [
-        ("url", True),
-        pytest.param("url", False, marks=pytest.mark.heavy),
-        pytest.param("client", True, marks=pytest.mark.heavy),
-        pytest.param("client", False, marks=pytest.mark.heavy),
-    ],
-)
-async def test_a_node_that_refuses_writes_is_not_up(nodes3, caplog, how, way, incarnations):
+@pytest.mark.parametrize("incarnations", [True, pytest.param(False, marks=pytest.mark.heavy)])
+async def test_a_node_that_refuses_writes_is_not_up(nodes3, caplog, way, incarnations):
     """A process that asks for no lock notices, too; the log has a line for the change, and for its end."""
     caplog.set_level(logging.INFO, logger="aioredlock_ng")
-    async with contextlib.AsyncExitStack() as stack:
-        nodes: list[str | Redis] = [*nodes3.urls]
-        if how == "client":
-            clients = [Redis.from_url(url) for url in nodes3.urls]
-            for client in clients:
-                stack.push_async_callback(client.aclose)
-            nodes = [*clients]
-        manager = await stack.enter_async_context(LockManager(nodes, **({} if incarnations else PLAIN)))
+    async with LockManager(nodes3.urls, **({} if incarnations else PLAIN)) as manager:
         await up(manager)
         async with manager.lock("used"):
             pass
@@ -120,24 +103,3 @@ async def test_a_node_that_refuses_writes_is_not_up(nodes3, caplog, how, way, in
         assert [line.endswith(" is up") for line in lines(caplog)] == [True, True]
         async with manager.lock("res"):
             pass
-
-
-class Unlucky(Redis):
-    """A client whose connection breaks at each write that changes nothing."""
-
-    async def execute_command(self, *args: Any, **options: Any) -> Any:
-        """Ask the server, or fail before it is reached."""
-        if b"XX" in args:
-            raise BrokenConnection("Connection closed by server.")
-        return await super().execute_command(*args, **options)
-
-
-async def test_a_failure_on_the_way_is_no_refusal(nodes3):
-    """Where a client's connection breaks, the server has refused nothing: the node is down for a while."""
-    clients = [Unlucky.from_url(nodes3.urls[0]), *map(Redis.from_url, nodes3.urls[1:])]
-    async with contextlib.AsyncExitStack() as stack:
-        for client in clients:
-            stack.push_async_callback(client.aclose)
-        manager = await stack.enter_async_context(LockManager(clients, **PLAIN))
-        await eventually(lambda: state(manager, 0) == NodeState.DOWN and state(manager, 1) == NodeState.UP)
-        assert "Connection closed" in manager.statistics().nodes[0].reason

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from redis.asyncio.sentinel import Sentinel, SentinelManagedConnection
 from redis.exceptions import ResponseError
 
 from aioredlock_ng import ConfigurationError, LockManager, NodeStatistics, QuorumUnavailableError
@@ -92,13 +94,14 @@ async def test_a_database_of_the_master(run, nodes3):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("how", ["killed", "asked for"])
-async def test_a_master_is_followed_by_its_replica(run, pair, make_nodes, how):
+@pytest.mark.parametrize(("by", "how"), [("url", "killed"), ("url", "asked for"), ("client", "killed")])
+async def test_a_master_is_followed_by_its_replica(run, pair, make_nodes, by, how):
     """The lease goes on by the majority; the new master is quarantined, then votes."""
     port = run(*watching("main", pair.ports[0]))
     sentinel = f"redis://127.0.0.1:{port}"
     await eventually(lambda: ask(sentinel, "SENTINEL MASTER", "main")["num-slaves"] == 1, within=30)
-    nodes = [f"redis+sentinel://127.0.0.1:{port}/main", *make_nodes(2).urls]
+    node = Sentinel([("127.0.0.1", port)]).master_for("main")
+    nodes = [f"redis+sentinel://127.0.0.1:{port}/main" if by == "url" else node, *make_nodes(2).urls]
     settings = {"node_timeout": PATIENT, "ttl": 2.0, "restart_quarantine": 2.0, "prefix": PREFIX}
     async with LockManager(nodes, **settings) as manager:
         await manager.init()
@@ -113,6 +116,40 @@ async def test_a_master_is_followed_by_its_replica(run, pair, make_nodes, how):
             await up(manager)
             assert lease.held
             await eventually(lambda: lock_keys(pair.urls[1], PREFIX) == [b"alone:res"], within=10)
+
+
+class Mapped(Sentinel):
+    """Sentinels whose addresses hold in another network."""
+
+    async def discover_master(self, service_name):
+        """Map the address."""
+        host, port = await super().discover_master(service_name)
+        return host, self.ports[port]
+
+
+class Managed(SentinelManagedConnection):
+    """A user's own connection class."""
+
+
+@pytest.mark.parametrize("own", ["none", "connection class", "discover_master", "force_master_ip"])
+async def test_a_client_made_by_sentinel(run, nodes3, own):
+    """Its Sentinels are asked on connections of ours; what its user has of their own is done."""
+    port = run(*watching("main", nodes3.ports[1 if own == "discover_master" else 0]))
+    if own == "force_master_ip" and own not in inspect.signature(Sentinel).parameters:
+        pytest.skip("this version of redis-py has none")
+    options = {"force_master_ip": "localhost"} if own == "force_master_ip" else {}
+    sentinel = (Mapped if own == "discover_master" else Sentinel)([("127.0.0.1", port)], **options)
+    sentinel.ports = {nodes3.ports[1]: nodes3.ports[0]}
+    made = sentinel.master_for("main", **({"connection_class": Managed} if own == "connection class" else {}))
+    async with contextlib.AsyncExitStack() as stack:
+        for client in (made, *sentinel.sentinels):
+            stack.push_async_callback(client.aclose)
+        manager = await stack.enter_async_context(running([made], node_timeout=PATIENT, prefix=PREFIX))
+        assert node_of(manager).name == "client:sentinel:main"
+        assert server_of(manager) == run_id(nodes3.urls[0])
+        async with manager.lock("res") as lease:
+            await lease.extend()
+            assert lock_keys(nodes3.urls[0], PREFIX) == [b"alone:res"]
 
 
 async def test_a_master_that_its_sentinels_have_given_up_is_left(run, nodes3, monkeypatch, caplog):

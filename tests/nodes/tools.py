@@ -1,4 +1,4 @@
-"""Names and users' clients of tests, and how the nodes of a manager stand."""
+"""Names of tests, and how the nodes of a manager stand."""
 
 from __future__ import annotations
 
@@ -9,22 +9,10 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 import pytest
-from redis.asyncio import Redis
 
 from aioredlock_ng import LockManager, NodeState, NodeVote, QuorumUnavailableError
 from aioredlock_ng._core.quorum import Vote
 from tests.servers import ask, eventually
-
-MakeClient = Callable[..., "Redis[bytes]"]
-"""Makes a client for a URL; see the fixture `client`."""
-
-each_kind = pytest.mark.parametrize("kind", ["client", "url"])
-
-
-def node_of(kind: str, url: str, client: MakeClient, **options: Any) -> Any:
-    """Return a URL, or a client for it."""
-    return client(url, **options) if kind == "client" else url
-
 
 NAME = "redis-1"
 Address = tuple[str, int]

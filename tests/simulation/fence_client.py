@@ -140,7 +140,7 @@ class Attempt:
                 self._on_granted(connection.node, None)
                 continue
             connection.send(ModelNode.acquire, (self.claim, ballot, connection.expected), self._on_granted)
-            if self._world.chance("repeat"):  # a user's own client may send a command again (R17)
+            if self._world.chance("repeat"):  # a proxy on the way may send a command again
                 connection.send(ModelNode.acquire, (self.claim, ballot, connection.expected))
 
     def _on_granted(self, node: int, reply: tuple[int, int, int] | None) -> None:

@@ -51,8 +51,8 @@ IMPURE = {
 """What the pure core has no use for: I/O, clocks, chance, threads, global state."""
 
 USE_REDIS_CLIENTS = {
-    "_node/callers.py", "_node/client_node.py", "_node/connection.py", "_node/handshake.py",
-    "_node/redis_sentinel.py", "_node/urls.py", "_settings/specs.py", "testing/local_nodes.py",
+    "_node/clients.py", "_node/connection.py", "_node/handshake.py", "_node/redis_sentinel.py",
+    "_node/urls.py", "_settings/specs.py", "testing/local_nodes.py",
 }  # fmt: skip
 USE_HIREDIS = {"_node/pipe.py", "testing/_memory_connection.py"}
 USE_TIME = {"_clock.py"}

@@ -21,7 +21,6 @@ from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._local import handoff, local_queue
 from aioredlock_ng._local.handoff import WINDOW, YIELD, YIELD_WITHOUT_LISTENERS, HandoffWindows
 from aioredlock_ng._local.local_queue import (
-    MAX_TRIES_BY_CLIENTS,
     AttemptLimiter,
     Contender,
     LocalQueue,
@@ -772,16 +771,3 @@ async def test_extensions_are_sent_some_at_a_time(monkeypatch):
         assert all(lease.extensions == 1 for lease in leases)
         for lease in leases:
             await lease.release()
-
-
-@pytest.mark.parametrize("by_clients", [True, False])
-def test_over_clients_fewer_tries_are_in_flight(by_clients: bool) -> None:
-    """Each of their calls takes the loop long: more at once would all be answered after their time."""
-    place = AttemptLimiter(SystemClock(), TIMEOUT, by_clients=by_clients)
-    most = MAX_TRIES_BY_CLIENTS if by_clients else local_queue.MAX_TRIES
-    assert [place.enter() for _ in range(most + 1)].count(False) == 1
-    assert place.in_flight >= place.most
-    assert [place.reserve() for _ in range(most + 1)].count(False) == 1
-    for _ in range(2 * most):
-        place.leave()
-    assert place.in_flight == 0

@@ -361,7 +361,7 @@ async def test_a_node_whose_answers_were_lost_is_asked_one_by_one():
 
 
 async def test_a_node_that_takes_no_batches_has_the_same_votes():
-    """As a user's own client: each lock alone, in the same order, and no release of what it was not sent."""
+    """Each lock alone, in the same order, and no release of what it was not sent (R42)."""
     masters = [MemoryNode(latency=LATENCY) for _ in range(3)]
     async with opened(masters) as manager:
         w = World(masters, manager)

@@ -10,7 +10,7 @@ from typing import Final
 from ..._core.command import Silence
 from ..._core.keyspace import hash_tag, no_tag
 from ..._core.rights import COUNT_RIGHT, NOTICE_RIGHTS, channel_rule, denied, unknown
-from .facts import BY_CLIENT, DISPENSABLE, NO_COMMANDS, NOT_ASKED, NodeFacts
+from .facts import DISPENSABLE, NO_COMMANDS, NOT_ASKED, NodeFacts
 from .findings import Finding, bad, explained, missing, ok, unchecked
 
 OLDEST: Final = (6, 0)
@@ -273,16 +273,11 @@ def check_latency(node: NodeFacts, node_timeout: float) -> Finding:
 def check_notices(node: NodeFacts, prefix: bytes) -> Finding | None:
     """Report what keeps release notices away (R13), which costs time alone; None where worse is told."""
     deaf = node.deaf
-    why = "" if deaf is None or deaf is BY_CLIENT else deaf.reason
+    why = "" if deaf is None else deaf.reason
     if deaf is NOT_ASKED or why in (reason for _, reason in node.failures):
         return None
     if not why and not node.mute and not node.uncounted:
-        polls = (
-            ""
-            if deaf is None
-            else "; a redis.asyncio client given as a node receives none, so its manager's waiters poll"
-        )
-        return None if node.failures else ok(node, "notices", f"releases are published{polls}")
+        return None if node.failures else ok(node, "notices", "releases are published")
     faults, advice = [], []
     if why:
         faults.append(f"it sends us no release notifications ({why})")

@@ -34,7 +34,7 @@ DISPENSABLE: Final = {
     SEMAPHORES: Dispensable(SLOT_RIGHTS, "other locks do not need this"),
     FAIR: Dispensable(f"{READER_RIGHTS} {LINE_RIGHTS}", "other locks do not need this"),
 }
-"""What locks can do without, of what a diagnosis tries; sending a script again only on nodes by URL."""
+"""What locks can do without, of what a diagnosis tries."""
 
 
 NOT_ASKED: Final = Silence("not asked", sent=False)
@@ -42,9 +42,6 @@ NOT_ASKED: Final = Silence("not asked", sent=False)
 
 RESP2: Final = Silence("the connection speaks RESP2", sent=False)
 """Stands for the answer to a subscription where it would put an end to all other commands."""
-
-BY_CLIENT: Final = Silence("a client's connections are its own", sent=False)
-"""Stands for it where the node is a user's own client (R17)."""
 
 NO_COMMANDS: Final = "nocommands"
 """A flag of our own for a user that may do nothing, as ACL rules call that."""

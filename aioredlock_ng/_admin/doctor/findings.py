@@ -152,11 +152,6 @@ _KINDS: Final = (
         r"max number of clients", "clients", "raise maxclients, or find out what opens so many connections"
     ),
     _Kind(
-        r"too many connections",
-        None,
-        "give this client a larger connection pool (max_connections), or give the manager its URL instead",
-    ),
-    _Kind(
         "RESP2",
         None,
         "make HELLO 3 work: remove protocol=2 from the node's URL, grant +hello, avoid proxies that do "

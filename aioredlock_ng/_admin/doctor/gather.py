@@ -59,7 +59,7 @@ async def _gather(session: Session, number: int) -> NodeFacts:
         reason = status.reason or str(status.state)
         return NodeFacts(name=node.name, host=_host(node), down=reason)
     timeout = max(PATIENCE, session.node_timeout)
-    # Little at a time: of a node that is a client every call takes a connection, and locks need some, too.
+    # Little at a time: locks need the node, too.
     round_trips, clock = await _read_clock(session, node, timeout)
     info, config, default_user = await asyncio.gather(
         _ask(session, node, timeout, _is_text, b"INFO"),

@@ -20,7 +20,6 @@ from ..._kinds.primitive import Primitive
 from ..._kinds.read_write import READ, WRITE
 from ..._kinds.semaphore import SEMAPHORE
 from ..._node.channels import listening
-from ..._node.client_node import ClientNode
 from ..._node.link import heartbeat
 from ..._node.pipe import PUSH, without_request_id, words
 from ..._round.round import Round, all_answered, keep
@@ -28,7 +27,7 @@ from ..._settings.specs import primitive_of
 from ...errors import NodeVote
 from ..look import ask, look_for, read_one
 from ..survey import look_for_line
-from .facts import BY_CLIENT, DISPENSABLE, FAIR, IN_FULL, PING, READ_WRITE, RESP2, SEMAPHORES, TYPE
+from .facts import DISPENSABLE, FAIR, IN_FULL, PING, READ_WRITE, RESP2, SEMAPHORES, TYPE
 
 if TYPE_CHECKING:
     from ..._node import Node
@@ -231,7 +230,7 @@ async def try_locking(session: Session, node: Node, timeout: float, *, voting: b
             continue
         if step.part:
             parts.append((step, vote))
-        elif _dispensable(node, step.what, vote):
+        elif _dispensable(step.what, vote):
             lacking[step.what] = vote.reason
         else:
             failures.append((step, vote))
@@ -246,12 +245,9 @@ def _told(failures: Sequence[tuple[Step, NodeVote]]) -> Sequence[tuple[Step, str
     return [(step, vote.reason or "refused") for step, vote in silent or failures]
 
 
-def _dispensable(node: Node, what: str, vote: NodeVote) -> bool:
-    """Whether a node refuses a command as such that locks can do without.
-
-    A user's client cannot do without EVAL: no connection of its has loaded the scripts.
-    """
-    if what not in DISPENSABLE or (isinstance(node, ClientNode) and what == IN_FULL):
+def _dispensable(what: str, vote: NodeVote) -> bool:
+    """Whether a node refuses a command as such that locks can do without."""
+    if what not in DISPENSABLE:
         return False
     command = DISPENSABLE[what].right.removeprefix("+")
     named = re.search(rf"['`]{command}['`]", vote.reason, re.IGNORECASE)
@@ -279,8 +275,6 @@ async def try_listening(session: Session, node: Node, timeout: float) -> Silence
     Whether it can be undone is asked first, so that nothing stays subscribed; how that is answered shows
     which protocol is spoken: by RESP2 a subscription would put an end to all other commands.
     """
-    if isinstance(node, ClientNode):
-        return BY_CLIENT
     channel = _channel(session)
     undone = await ask(session, node, question(b"UNSUBSCRIBE", keys=(channel,)), timeout)
     if isinstance(undone, Silence):

@@ -1,4 +1,4 @@
-"""What a greeting's answer proves of a vote that was given just before (R12)."""
+"""A greeting: what it tells of this client, what it logs (R12, R12c)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from aioredlock_ng._core.quarantine import NO_INCARNATION, UNKNOWN_IDENTITY, Incarnation
+from aioredlock_ng._core.quarantine import Incarnation
 from aioredlock_ng._core.quorum_view import QuorumView
 from aioredlock_ng._node.greeting import MAX_LOGGED_FINDINGS, Greeting
 
@@ -21,49 +21,6 @@ def incarnation(identity: bytes) -> bytes:
 def answer(stored: bytes, identity: bytes) -> list[object]:
     """Return how a server answers to a greeting."""
     return [b"", stored, 1_700_000_000_000_000, identity, b"master", b"", b"", 0, b""]
-
-
-@pytest.mark.parametrize("heard", ["nothing since", "the other server"])
-def test_a_copy_of_the_incarnation_is_no_proof(heard: str) -> None:
-    """After a failover the replica has it, too, though not all locks; whichever server greeted last."""
-    greeting = Greeting("node", QuorumView(b"{meta}", 1, 0))
-    greeting.take(answer(incarnation(ONE), ONE), 0.0, 0.0)
-    expected = greeting.eligibility.expected
-    assert expected.incarnation
-    assert greeting.still_matches(expected, answer(incarnation(ONE), ONE))
-    after_failover = answer(incarnation(ONE), OTHER)
-    if heard == "the other server":
-        greeting.take(after_failover, 0.0, 0.0)
-    assert not greeting.still_matches(expected, after_failover)
-
-
-def test_without_an_expected_incarnation_there_is_no_proof() -> None:
-    """A node that was flushed since the call was asked for has no record, as the client expects none."""
-    greeting = Greeting("node", QuorumView(b"{meta}", 1, 0))
-    flushed = answer(b"", ONE)
-    greeting.take(flushed, 0.0, 0.0)
-    assert greeting.eligibility.expected is NO_INCARNATION
-    assert not greeting.still_matches(NO_INCARNATION, flushed)
-
-
-@pytest.mark.parametrize(
-    ("first", "then", "proven"), [(b"-", b"-", True), (b"-", ONE, True), (ONE, b"-", False)]
-)
-def test_a_server_that_does_not_tell_its_identity(first: bytes, then: bytes, proven: bool) -> None:
-    """Then the incarnation record alone has to do; but not where it told a moment ago."""
-    assert UNKNOWN_IDENTITY == b"-"
-    greeting = Greeting("node", QuorumView(b"{meta}", 1, 0))
-    greeting.take(answer(incarnation(ONE), first), 0.0, 0.0)
-    assert greeting.still_matches(greeting.eligibility.expected, answer(incarnation(ONE), then)) is proven
-
-
-def test_a_newer_versions_incarnation_can_be_expected() -> None:
-    """As far as it can be read it counts."""
-    newer, greeting = b"2:%b:1:0:1:0:and:more" % ONE, Greeting("node", QuorumView(b"{meta}", 1, 0))
-    greeting.take(answer(newer, ONE), 0.0, 0.0)
-    expected = greeting.eligibility.expected
-    assert expected.incarnation == newer
-    assert [greeting.still_matches(expected, answer(newer, one)) for one in (ONE, OTHER)] == [True, False]
 
 
 def test_a_process_that_stood_still_says_when_it_last_used_its_servers() -> None:

@@ -6,9 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from random import Random
-from typing import Any
 
-import fakeredis
 import pytest
 
 from aioredlock_ng._core.command import Reply
@@ -16,7 +14,6 @@ from aioredlock_ng._core.quorum_view import HEARTBEAT, QuorumView
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node import Node, NodeEnv, NodeState
-from aioredlock_ng._node.client_node import ClientNode
 from aioredlock_ng._node.pipe import MAX_IN_FLIGHT
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.tasks import sim
@@ -164,12 +161,3 @@ async def test_a_closed_node_hears_nothing() -> None:
         await asyncio.sleep(1)
         assert it.notices == []
         assert listeners(server) == 0
-
-
-async def test_a_users_own_client_hears_nothing() -> None:
-    """There are no pushes to be had from its pool (R17): nothing is asked, and nothing fails."""
-    node: Any = ClientNode(fakeredis.FakeAsyncRedis())
-    node.subscribe(KEY)
-    assert not node.is_subscribed(KEY)
-    node.unsubscribe(KEY)
-    assert not node.is_subscribed(KEY)

@@ -45,6 +45,8 @@ class Awaited(Recorder):
 class Door:
     """An endpoint that notes every attempt to connect, and may be told what to do."""
 
+    clustered, prefix = False, b""
+
     def __init__(self, server: MemoryNode, *, role: str = "master") -> None:
         self._inner = memory_node._MemoryEndpoint(server, server.wires[0])
         self.name, self.address = self._inner.name, self._inner.address
@@ -553,3 +555,19 @@ async def test_a_node_that_is_down_for_ever_new_reasons_does_not_fill_memory() -
         for number in range(10 * base.MAX_LOGGED_REASONS):
             it.node._become(NodeState.DOWN, f"reason {number}")
         assert len(it.node._logged) == base.MAX_LOGGED_REASONS
+
+
+@pytest.mark.parametrize(("clustered", "attempts"), [(True, 2), (False, 1)])
+@pytest.mark.parametrize("error", ["MOVED 7 10.0.0.2:6379", "CLUSTERDOWN The cluster is down"])
+async def test_a_slot_that_is_elsewhere_is_looked_for(error: str, clustered: bool, attempts: int) -> None:
+    """This server does not have it any more, or is cut off; by URL there is no other one (R17)."""
+    server = MemoryNode(latency=LATENCY)
+    door = Door(server)
+    door.clustered = clustered
+    async with running(server, door=door) as (it, _):
+        server.refuse(error)
+        await it.send(NAME.acquire(owner(1), 10)).wait()
+        server.refuse("")
+        await it.reach(NodeState.UP)
+        await asyncio.sleep(1.0)
+        assert len(door.attempts) == attempts

@@ -1,4 +1,4 @@
-"""Fences and records over the user's own clients: what a pool hides, the scripts see (R10, R12, R17)."""
+"""Fences and incarnation records of real servers: what makes them doubtful (R10, R12)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,12 @@ import logging
 from typing import Any
 
 import pytest
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
-from aioredlock_ng import Lease, LockManager, NodeState, QuorumUnavailableError
+from aioredlock_ng import Lease, LockManager, NodeState
 from aioredlock_ng._core.quarantine import UNKNOWN_IDENTITY, parse
 from aioredlock_ng._core.rights import ACL_RIGHTS
-from aioredlock_ng._kinds.answers import NO_VOTE
-from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import all_up
-from tests.nodes.tools import becomes, denied_because, each_kind, node_of, running, server_of, state
+from tests.nodes.tools import becomes, denied_because, running, server_of, state
 from tests.servers import ask, eventually, lock_keys, with_rights
 
 QUARANTINE = 1.0
@@ -42,24 +37,6 @@ async def granted(manager: LockManager) -> Lease:
     return lease
 
 
-async def swap(client: Redis[bytes], port: int) -> None:
-    """Let a client's connections lead to another server from now on, as after a failover."""
-    pool = client.connection_pool
-    pool.connection_kwargs["port"] = port
-    for connection in (*pool._available_connections, *pool._in_use_connections):
-        connection.port = port  # where it connects to the next time
-    await pool.disconnect()
-
-
-async def replicate(master: LocalNodes, replica: LocalNodes) -> None:
-    """Make an exact copy of a server, its incarnation record included, and promote it."""
-    (source,), (copy,) = master.urls, replica.urls
-    ask(source, "CONFIG SET", "repl-diskless-sync-delay", "0")  # else it waits 5 s for more replicas
-    ask(copy, "REPLICAOF", "127.0.0.1", master.ports[0])
-    await eventually(lambda: ask(copy, "GET", SENTINEL) == ask(source, "GET", SENTINEL), what="it is copied")
-    ask(copy, "REPLICAOF", "NO", "ONE")
-
-
 @pytest.fixture
 def url(make_nodes):
     """Give the URL of one server for this test alone."""
@@ -68,49 +45,9 @@ def url(make_nodes):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("fencing", [FENCED, PLAIN])
-async def test_a_promoted_replica_behind_a_client_has_no_vote(make_nodes, client, fencing):
-    """It has the same record, and perhaps not the last locks: the script asks for its identity."""
-    first, second = make_nodes(1), make_nodes(1)
-    async with over([made := client(first.urls[0])], fencing=fencing) as manager:
-        await all_up(manager)
-        await granted(manager)
-        await replicate(first, second)
-        await swap(made, second.ports[0])
-        with pytest.raises(QuorumUnavailableError) as caught:
-            await manager.lock("res", blocking=False).acquire()
-        reason = caught.value.votes[0].reason
-        assert reason == NO_VOTE.reason or "quarantine" in reason
-        await eventually(lambda: not lock_keys(second.urls[0]), what="a plain SET is undone")
-        await becomes(manager, NodeState.QUARANTINED)
-        await becomes(manager, NodeState.UP)
-        await granted(manager)
-    assert (
-        parse(ask(second.urls[0], "GET", SENTINEL)).identity[:40]
-        == ask(second.urls[0], "INFO", "server")["run_id"].encode()
-    )
-
-
-@pytest.mark.heavy
-async def test_a_lease_is_not_extended_by_a_promoted_replica(make_nodes, client):
-    """Its copy of the key is extended, but that is no vote: the lease ends with its ttl."""
-    first, second = make_nodes(1), make_nodes(1)
-    async with over([made := client(first.urls[0])], ttl=2.0, restart_quarantine=3.0) as manager:
-        await all_up(manager)
-        lease = await manager.lock("res").acquire()
-        await replicate(first, second)
-        await swap(made, second.ports[0])
-        extensions = lease.extensions
-        await eventually(lambda: not lease.held, what="it expires")
-        assert lease.extensions <= extensions + 1, "one may have been under way"
-        await lease.release()
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("fencing", [FENCED, PLAIN])
-@each_kind
-async def test_a_flushed_server_has_no_vote(url, client, kind, fencing):
+async def test_a_flushed_server_has_no_vote(url, fencing):
     """The first acquire after it notices: in the script, or by the look behind the SET."""
-    async with over([node_of(kind, url, client)], fencing=fencing) as manager:
+    async with over([url], fencing=fencing) as manager:
         await all_up(manager)
         await granted(manager)
         ask(url, "FLUSHALL")
@@ -122,13 +59,12 @@ async def test_a_flushed_server_has_no_vote(url, client, kind, fencing):
 
 
 @pytest.mark.heavy
-@each_kind
-async def test_a_user_without_info_gets_an_incarnation_without_identity(url, client, caplog, kind):
+async def test_a_user_without_info_gets_an_incarnation_without_identity(url, caplog):
     """One warning says what goes unnoticed then; locks and fences work, and a flush is still noticed."""
     ask(url, "FLUSHALL")
     caplog.set_level(logging.WARNING, logger="aioredlock_ng")
     login = with_rights(url, " ".join([*RIGHTS, "-info"]))
-    async with over([node_of(kind, login, client)]) as manager:
+    async with over([login]) as manager:
         await all_up(manager)
         first = await granted(manager)
         assert parse(ask(url, "GET", SENTINEL)).identity == UNKNOWN_IDENTITY
@@ -152,10 +88,9 @@ async def test_a_server_whose_info_has_another_name_is_fine(make_nodes, caplog):
 
 
 @pytest.mark.heavy
-@each_kind
-async def test_a_master_that_was_a_replica_is_quarantined(url, client, kind):
+async def test_a_master_that_was_a_replica_is_quarantined(url):
     """READONLY is no vote; promoted again it has another replication id, so its data may be another's."""
-    async with over([node_of(kind, url, client, retry=Retry(NoBackoff(), 0))]) as manager:
+    async with over([url]) as manager:
         await all_up(manager)
         before = (await granted(manager)).fence
         ask(url, "REPLICAOF", "127.0.0.1", "1")
@@ -170,14 +105,13 @@ async def test_a_master_that_was_a_replica_is_quarantined(url, client, kind):
         await lease.release()
 
 
-@each_kind
-async def test_a_loading_server_has_no_vote(make_nodes, client, kind):
+async def test_a_loading_server_has_no_vote(make_nodes):
     """It says so itself; afterwards it votes as before, for it is the same server with the same data."""
     (url,) = make_nodes(1, options={"enable-debug-command": "yes"}).urls
     ask(url, "CONFIG SET", "loading-process-events-interval-bytes", "1024")
     ask(url, "DEBUG", "POPULATE", "400", "key", "100")
     ask(url, "CONFIG SET", "key-load-delay", "2000")  # microseconds per key
-    async with over([node_of(kind, url, client, retry=Retry(NoBackoff(), 0))]) as manager:
+    async with over([url]) as manager:
         await all_up(manager)
         loading = asyncio.create_task(asyncio.to_thread(ask, url, "DEBUG", "RELOAD"))
         await eventually(lambda: ask(url, "INFO", "persistence")["loading"] == 1)
@@ -187,10 +121,9 @@ async def test_a_loading_server_has_no_vote(make_nodes, client, kind):
         await granted(manager)
 
 
-@each_kind
-async def test_a_server_without_memory_still_releases(url, client, kind):
+async def test_a_server_without_memory_still_releases(url):
     """With noeviction an acquire is an error; a release deletes first, and raises what it can."""
-    async with over([node_of(kind, url, client)], ttl=30, restart_quarantine=60) as manager:
+    async with over([url], ttl=30, restart_quarantine=60) as manager:
         await all_up(manager)
         lease = await manager.lock("held").acquire()
         ask(url, "DEL", "redlock:fence:{redlock:held}")  # so that the release has something to raise
@@ -210,12 +143,9 @@ async def test_a_server_without_memory_still_releases(url, client, kind):
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-@each_kind
-async def test_a_forgotten_script_is_sent_with_its_stamp(url, client, kind, protocol):
+async def test_a_forgotten_script_is_sent_with_its_stamp(url, protocol):
     """EVAL carries the record as EVALSHA does: the only node grants, extends and raises at once."""
-    async with over(
-        [node_of(kind, url, client, protocol=protocol)], ttl=30, restart_quarantine=60
-    ) as manager:
+    async with over([f"{url}?protocol={protocol}"], ttl=30, restart_quarantine=60) as manager:
         await all_up(manager)
         fences = []
         for _ in range(3):
