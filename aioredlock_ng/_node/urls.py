@@ -30,6 +30,9 @@ DEFAULT_REDIS_SENTINEL_PORT: Final = 26379
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
+_DATABASE: Final = re.compile("[0-9]{0,9}")
+"""A database's number, or nothing: redis-py reads ``/locks`` as 0, and ``/3/4`` as 34."""
+
 _PORT: Final = re.compile(r"^[^:]*(:[0-9]{1,5})?$|\](:[0-9]{1,5})?$")
 
 OURS: Final[Mapping[object, type[Any]]] = {
@@ -120,6 +123,8 @@ class NodeUrl:
                 self.service, url = _service(url)
                 scheme = scheme.removesuffix(REDIS_SENTINEL_MARK)
             self._read(scheme, url)
+        except ConfigurationError:
+            raise
         except (ValueError, TypeError, RedisError):
             # The parser's own message may quote the part of the URL that holds the password.
             raise self._invalid() from None
@@ -128,13 +133,6 @@ class NodeUrl:
             make_connection(self.connection_class, self.options, 1.0, self.protocol)
         except (ValueError, TypeError, RedisError):
             raise self._invalid() from None
-        if not all(self.address):
-            what = "path" if scheme == "unix" else "host"
-            raise ConfigurationError(f"node {self.name}: the URL names no {what}{self._example}")
-        if self.service is None and scheme != "unix" and "," in str(self.address[0]):
-            raise ConfigurationError(
-                f"node {self.name}: the URL of a node names one server; give several as a list of URLs"
-            )
 
     def _read(self, scheme: str, url: str) -> None:
         parts = urlsplit(url)
@@ -147,6 +145,22 @@ class NodeUrl:
             self.address = (parts.path,)
         else:
             self.address = (parts.hostname, parts.port or DEFAULT_PORT)
+        if not all(self.address):
+            what = "path" if scheme == "unix" else "host"
+            raise ConfigurationError(f"node {self.name}: the URL names no {what}{self._example}")
+        if self.service is None and scheme != "unix" and "," in str(self.address[0]):
+            raise ConfigurationError(
+                f"node {self.name}: the URL of a node names one server; give several as a list of URLs"
+            )
+        databases = [value for option, value in parse_qsl(parts.query) if option == "db"]
+        if scheme != "unix":  # there the path is the socket's
+            databases.append(unquote(parts.path).removeprefix("/"))
+        if not all(map(_DATABASE.fullmatch, databases)):
+            if "<" in self.name:  # the path is rather the rest of a password
+                raise self._invalid()
+            raise ConfigurationError(
+                f"node {self.name}: the database is not a number; write it as in redis://host:6379/3 or ?db=3"
+            )
         options = dict(parse_url(scheme.replace("valkey", "redis") + url[len(scheme) :]))
         if scheme in TLS_SCHEMES and options.get("ssl_cert_reqs") != "none":
             options.setdefault("ssl_check_hostname", True)  # redis-py 5 does not unless told

@@ -64,3 +64,46 @@ def test_several_servers_in_one_url_are_refused(url: str) -> None:
 def test_known_options_are_taken(url: str) -> None:
     """Those of redis-py, also what it means for a pool, which there is not."""
     assert "max_connections" not in NodeUrl(url).options
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(
+            f"{scheme}://h/{path}"
+            for scheme in ("redis", "valkeys")
+            for path in ("locks", "3/4", "1x", "-1", "3/")
+        ),
+        "redis://h//",
+        "redis://h/%C2%B2",
+        "redis://h/1_0",
+        "redis://h/" + "9" * 5000,
+        "redis+sentinel://h,i/service/x",
+        "valkey+sentinel://h/service/3/4",
+        "redis://h?db=x",
+        "redis://h/3?db=+3",
+        "unix:///s?db=1_0",
+    ],
+)
+def test_a_database_is_a_number(url: str) -> None:
+    """Anything else would be database 0 without a word, or the digits that are in it."""
+    with pytest.raises(ConfigurationError, match="the database is not a number"):
+        LockManager([url])
+
+
+@pytest.mark.parametrize(
+    ("url", "database"),
+    [
+        ("redis://h", 0),
+        ("redis://h/", 0),
+        ("valkeys://h/3", 3),
+        ("redis://h/3?db=4", 4),
+        ("redis+sentinel://h/service", 0),
+        ("redis+sentinel://h/service/3", 3),
+        ("unix:///3/x", 0),
+        ("unix:///3/x?db=4", 4),
+    ],
+)
+def test_a_database_is_in_the_path_or_an_option(url: str, database: int) -> None:
+    """As redis-py has it; the path of a Unix socket is no database."""
+    assert NodeUrl(url).options.get("db", 0) == database
