@@ -47,7 +47,7 @@ def report(
     stacklevel: int = 2,
 ) -> None:
     """Log with `LOG_FIELDS`, whatever a user's filter or handler does: a failing one must not cost a lock."""
-    names = ", ".join(map(_one_line, lock)) or None
+    names = ", ".join(map(one_line, lock)) or None
     extra = dict(zip(LOG_FIELDS, (names, kind, node, fence or None), strict=True))
     with suppress(*CONTAINED):
         log.log(level, message, *args, extra=extra, exc_info=exc_info, stacklevel=stacklevel)
@@ -70,6 +70,6 @@ class Once:
         return True
 
 
-def _one_line(name: str) -> str:
-    """Return a lock's name as it is, unless it could end a line or disguise it."""
-    return name if name.isprintable() else ascii(name)[1:-1]
+def one_line(text: str) -> str:
+    """Return a text of others as it is, unless it could end a line or disguise it."""
+    return text if text.isprintable() else ascii(text)[1:-1]

@@ -16,7 +16,7 @@ from .._core.validity import free_after
 from .._kinds.primitive import Primitive
 from .._local.local_queue import Held, LocalQueue, NameQueue
 from .._local.runner import current_runners
-from .._log import Once, report
+from .._log import Once, one_line, report
 from .._node import Node
 from .._round.outbox import Outbox
 from .._round.round import Round, all_answered, keep
@@ -137,8 +137,7 @@ def _holder(acquire_round: Round, undo: Round) -> str | None:
     if not isinstance(label, bytes) or count < acquire_round.quorum:
         return None
     # Any client may have written it: show control characters as escapes.
-    text = label.decode(errors="replace")
-    return text if text.isprintable() else ascii(text)[1:-1]
+    return one_line(label.decode(errors="replace"))
 
 
 def not_asked(names: tuple[str, ...], nodes: Sequence[Node], most: int) -> QuorumUnavailableError:

@@ -25,9 +25,9 @@ from .._log import report
 from .addresses import Addresses
 from .failures import why
 from .handshake import (
-    FULL,
     RESP2,
     RESP3,
+    HungUpError,
     Identity,
     LoginError,
     discard,
@@ -42,6 +42,8 @@ from .urls import NodeUrl
 
 RESP3_AGAIN: Final = 0.25
 """The share of a `connect_timeout` in which a peer that hung up at ``HELLO 3`` is asked once more."""
+
+_TIMED_OUT: Final = (TimeoutError, RedisTimeoutError)
 
 _ABOUT_HELLO: Final = re.compile(
     r"hello|proto|permission|unknown|un(?:supported|recogni[sz]ed)", re.IGNORECASE
@@ -152,10 +154,14 @@ class ServerEndpoint:
             return await self._connect(timeout, on_failure, RESP3)
         except LoginError as error:
             refusal = error.reason
-            # At its `maxclients`, or without credentials: RESP2 would fail, too, perhaps without this reason.
-            if FULL in str(refusal) or self._at_provider:
+            # Without credentials RESP2 would fail, too.
+            if self._at_provider:
                 raise refusal from error
-        link, identity = await self._connect(timeout, on_failure, RESP2)
+        try:
+            link, identity = await self._connect(timeout, on_failure, RESP2)
+        except HungUpError as error:
+            # It may refuse any connection, and this time its reason was not heard.
+            raise refusal if _may_pass(refusal) else error from None
         if _may_pass(refusal):
             # It answers now.  It may only have been away at that moment: try RESP3 once more, or this
             # connection has no notifications for as long as it lives.
@@ -180,8 +186,8 @@ class ServerEndpoint:
 
     def _is_given_away_by(self, error: Exception) -> bool:
         """Whether the server repeats the password: HELLO and AUTH have it among their arguments."""
-        if type(error) in (RedisConnectionError, RedisTimeoutError):
-            return False  # redis-py's own text, about a host or a timeout
+        if type(error) in (RedisConnectionError, RedisTimeoutError, HungUpError):
+            return False  # redis-py's own text, about a host or a timeout, or ours
         return any(secret and secret in why(error) for secret in self._secrets)
 
     async def _connect(self, timeout: float, on_failure: Fail, protocol: int) -> tuple[Link, Identity]:
@@ -206,19 +212,24 @@ class ServerEndpoint:
         return link, identity
 
     def _fall_back(self, refusal: Exception) -> None:
-        """Note that the server understands RESP2 and not RESP3, and log that once."""
+        """Note that the connection has RESP2 and not RESP3, and log that once."""
         # It said so itself.  A server that only hung up is asked again at the next connection.
         if isinstance(refusal, ResponseError) and not _may_pass(refusal):
             self._protocol = RESP2
         if not self._told:
             self._told = True
             reason = type(refusal).__name__ if self._is_given_away_by(refusal) else why(refusal)
+            if isinstance(refusal, _TIMED_OUT):
+                told = "is slow: no answer to HELLO 3 in time"
+            elif _may_pass(refusal):
+                told = f"did not log in by RESP3 ({reason})"
+            else:
+                told = f"does not speak RESP3 ({reason})"
             report(
                 logging.WARNING,
-                "node %s does not speak RESP3 (%s), so it cannot push release notifications: waiters "
-                "will poll",
+                "node %s %s, so it cannot push release notifications: waiters will poll",
                 self.name,
-                reason,
+                told,
                 node=self.name,
             )
 
@@ -252,10 +263,10 @@ def _drop(connecting: asyncio.Task[tuple[Link, Identity]]) -> None:
 
 
 def _may_pass(refusal: Exception) -> bool:
-    """Whether the refusal may be temporary: a hang-up, or an error of a proxy that has lost its server."""
+    """Whether it may be temporary: slowness, a hang-up, an error of a proxy that has lost its server."""
     if isinstance(refusal, ResponseError):
         return _ABOUT_HELLO.search(str(refusal)) is None
-    return isinstance(refusal, (RedisConnectionError, OSError))
+    return isinstance(refusal, (RedisConnectionError, OSError, *_TIMED_OUT))
 
 
 async def run_ids_behind(endpoint: Endpoint, timeout: float, count: int) -> frozenset[str]:

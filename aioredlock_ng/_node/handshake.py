@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import re
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,10 +14,11 @@ from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocket
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 
 from .. import _scripts
 from .._core.rights import unknown
+from .._log import one_line
 from ..errors import ConfigurationError
 from .addresses import Addresses, UnreachableError, is_address
 from .failures import withheld
@@ -32,10 +32,11 @@ RESP2: Final = 2
 RESP3: Final = 3
 """The protocol in which a server can push messages: notifications of releases (R13)."""
 
-_HUNG_UP: Final = re.compile("closed|reset|broken pipe|lost", re.IGNORECASE)
+MAX_LAST_WORDS: Final = 300
+"""Characters that are told of an error with which a peer hung up."""
 
-FULL: Final = "max number of clients reached"
-"""The error of a server at its `maxclients`."""
+_KEPT: Final = 4096
+"""Bytes at the end of what a peer has sent that are kept for its last words."""
 
 INSTEAD: Final = (
     "a node has a connection of its own; give the URL of the server or a plain client of redis.asyncio, and "
@@ -112,8 +113,9 @@ async def ask_once(
     connection = make_connection(connection_class, options, timeout, RESP2, addresses)
     try:
         await connection.connect()  # type: ignore[no-untyped-call]
-        await connection.send_command(*words)
-        return await connection.read_response(disconnect_on_error=False)
+        with asking(connection, words[0]):
+            await connection.send_command(*words)
+            return await connection.read_response(disconnect_on_error=False)
     finally:
         discard(connection)
 
@@ -167,18 +169,49 @@ class UnixConnection(UnixDomainSocketConnection):
         self._reader, self._writer = await asyncio.open_unix_connection(path=self.path)
 
 
+class HungUpError(RedisConnectionError):
+    """The peer ended the connection, and did not say why."""
+
+
+class LastWordsError(RedisConnectionError):
+    """The peer ended the connection with this error: it may repeat anything that it was sent."""
+
+
 @contextlib.contextmanager
-def _asking(command: str) -> Iterator[None]:
-    """Name the command in the error of a peer that hangs up: proxies may do so at an unknown command."""
+def asking(connection: Connection, command: str) -> Iterator[None]:
+    """Give the reason of a peer that hangs up: its last words if they are an error, else the command."""
+    reader = connection._reader  # noqa: SLF001
+    assert reader is not None, "connected"
     try:
         yield
-    except RedisConnectionError as error:
-        if type(error) is RedisConnectionError and _HUNG_UP.search(str(error)):
-            error.add_note(
-                f"it hung up at {command}: it is a proxy that does not know the command, or a server that "
-                "is shutting down"
-            )
-        raise
+    except Exception as error:
+        ended = reader.exception() or reader._eof  # type: ignore[attr-defined]  # noqa: SLF001
+        # It is there, or we end the connection.  Libraries raise various errors for one that is lost.
+        if (
+            not ended
+            or ended is error
+            or (isinstance(error, RedisError) and type(error) is not RedisConnectionError)
+        ):
+            raise
+        # A server that is full, or may not be used from here, says so before it is asked.  redis-py does
+        # not read that where writing fails first, and passes over it where it awaits an answer of no account.
+        if words := _last_words(connection):
+            raise LastWordsError(words) from error
+        # Proxies may do so at an unknown command.
+        raise HungUpError(
+            f"it hung up at {command}: it is a proxy that does not know the command, or a server that is "
+            "shutting down"
+        ) from error
+
+
+def _last_words(connection: Connection) -> str:
+    """Return the last line that the peer has sent, if it is an error; else an empty string."""
+    heard: bytes = getattr(connection, "heard", b"")
+    line = heard.rstrip(b"\r\n").rpartition(b"\n")[2]
+    words = line[1:].decode(errors="replace").strip().removeprefix("ERR ")
+    if not line.startswith(b"-"):
+        return ""
+    return one_line(words if len(words) <= MAX_LAST_WORDS else f"{words[:MAX_LAST_WORDS]}…")
 
 
 class LoginError(Exception):
@@ -192,44 +225,43 @@ class LoginError(Exception):
 async def log_in_by_resp3(connection: Connection, users: OnConnect | None) -> None:
     """Log in and check for RESP3; a failure here is a `LoginError`, unlike those before and after it."""
     try:
-        with _asking("HELLO"):
-            await log_in(connection, users)
+        await log_in(connection, users, "HELLO")
+        with asking(connection, "HELLO"):
             await _expect_resp3(connection)
     except Exception as error:
         raise LoginError(error) from error
 
 
-async def log_in(connection: Connection, users: OnConnect | None) -> None:
+async def log_in(connection: Connection, users: OnConnect | None, command: str = "login") -> None:
     """Do what redis-py does when connected, or what a user has it do instead, within bounds."""
     _expect_end(connection)
-    _bound(connection)
-    reader = connection._reader  # noqa: SLF001
-    try:
+    _listen(connection)
+    with asking(connection, command):
         done = connection.on_connect() if users is None else users(connection)
         if done is not None:
             await done
-    except RedisConnectionError as error:
-        # A server at its limit says so and hangs up.  After a failed write no reader is given what it said.
-        if FULL.encode() in getattr(reader, "_buffer", b""):
-            raise RedisConnectionError(FULL) from error
-        raise
 
 
-def _bound(connection: Connection) -> None:
-    """Limit the bytes that are read in the handshake to what a Redis server can send."""
+def _listen(connection: Connection) -> None:
+    """Limit what comes in the handshake to what a Redis server can send, and keep the end of it."""
     reader, left = connection._reader, MAX_HANDSHAKE  # noqa: SLF001
     assert reader is not None, "connected"
-    read = reader.read
+    feed = reader.feed_data
+    heard = bytearray(getattr(reader, "_buffer", b""))
+    connection.heard = heard  # type: ignore[attr-defined]
 
-    async def bounded(n: int = -1) -> bytes:
+    def bounded(data: bytes) -> None:
         nonlocal left
-        data = await read(n)
         left -= len(data)
         if left < 0:
-            raise RedisConnectionError(f"it sent more than {MAX_HANDSHAKE} bytes in the handshake")
-        return data
+            error = RedisConnectionError(f"it sent more than {MAX_HANDSHAKE} bytes in the handshake")
+            reader.set_exception(error)
+            return
+        heard.extend(data)
+        del heard[:-_KEPT]
+        feed(data)
 
-    reader.read = bounded  # type: ignore[method-assign]
+    reader.feed_data = bounded  # type: ignore[method-assign]
 
 
 def _expect_end(connection: Connection) -> None:
@@ -266,7 +298,7 @@ def discard(connection: Connection) -> None:
 async def identify(connection: Connection) -> Identity:
     """Ask the server for its identity; less is known where `INFO` is denied or renamed away."""
     facts: dict[bytes, bytes] = {}
-    with _asking("INFO"):
+    with asking(connection, "INFO"):
         for section in _SECTIONS:
             await connection.send_command("INFO", section)
         for _ in _SECTIONS:
@@ -288,7 +320,7 @@ async def load_scripts(connection: Connection) -> None:
     A server that does not know SCRIPT gets each script by its first EVAL (`Pipe`).
     """
     refusal: ResponseError | None = None
-    with _asking("SCRIPT LOAD"):
+    with asking(connection, "SCRIPT LOAD"):
         for script in _scripts.ALL:
             await connection.send_command("SCRIPT LOAD", script.source)
         for _ in _scripts.ALL:

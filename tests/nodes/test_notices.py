@@ -16,6 +16,7 @@ from aioredlock_ng._core.rights import ACL_RIGHTS
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node import NodeState
+from aioredlock_ng._node.handshake import MAX_LAST_WORDS
 from tests.conformance.tools import Asked, connected
 from tests.servers import ask, eventually, skip_unless_available, with_rights
 
@@ -162,6 +163,8 @@ class Proxy:
         hanging up."""
         self.hang_ups = math.inf
         """How often it hangs up, before the server answers to that command as well."""
+        self.unanswered = 0
+        """Which HELLO gets no answer, counted from 1."""
         self.words: list[list[bytes]] = []
         self.writers: list[asyncio.StreamWriter] = []
 
@@ -181,6 +184,8 @@ class Proxy:
                 requests.feed(data)
                 while (words := requests.gets()) is not False:
                     self.words.append(words)
+                    if words[0] == b"HELLO" and self.hellos == self.unanswered:
+                        continue
                     answer = self.answers.get(tuple(words), self.answers.get(words[0]))
                     if answer is None or (not answer and self.hang_ups <= 0):
                         back.write(hiredis.pack_command(tuple(words)))  # type: ignore[arg-type]
@@ -229,15 +234,69 @@ async def test_one_hang_up_at_login_does_not_cost_the_notices(make_nodes, caplog
     assert warnings(caplog) == []
 
 
-async def test_a_server_without_room_is_not_asked_by_resp2(make_nodes):
-    """It would not let that in either, and might hang up before it has said why."""
+async def test_words_that_were_heard_once_are_the_reason(make_nodes):
+    """A server that is full says so, or hangs up before it has said why, by chance."""
     (url,) = make_nodes(1).urls
+    async with proxied(url, b"-ERR max number of clients reached\r\n") as (proxy, through):
+        proxy.answers[b"CLIENT"] = b""
+        async with LockManager([through]) as manager:
+            assert manager.statistics().nodes[0].reason == "max number of clients reached"
+
+
+@contextlib.asynccontextmanager
+async def hanging_up(line: bytes, asked: int) -> AsyncIterator[str]:
+    """Run a peer that answers some commands, and hangs up with its last words; gives its URL."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(asked):
+            await reader.read(4096)
+            writer.write(b"+OK\r\n")
+        writer.write(line)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1") as server:
+        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.parametrize("options", ["", "?protocol=2"])
+@pytest.mark.parametrize("asked", [0, 1, 3])
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"-DENIED in protected mode\r\n", "DENIED in protected mode"),
+        (b"-LATER we are closed\n", "LATER we are closed"),
+    ],
+)
+async def test_the_last_words_of_a_peer_are_the_reason(line, words, asked, options):
+    """Whenever it hangs up: at once, at the first command, in the middle of the login."""
+    async with hanging_up(line, asked) as url, LockManager([url + options]) as manager:
+        await eventually(lambda: words in manager.statistics().nodes[0].reason)
+
+
+@pytest.mark.parametrize("asked", [0, 1, 3])
+async def test_the_last_words_of_a_peer_do_no_harm(asked, caplog):
+    """They repeat no password, and are of one line of bounded length."""
     async with (
-        proxied(url, b"-ERR max number of clients reached\r\n") as (proxy, through),
-        LockManager([through]) as manager,
+        hanging_up(b"-no login with secret\r\n", asked) as telling,
+        hanging_up(b"-\x1b[2J\xff%b\r\n" % (b"x" * 3000), 3) as long,
+        LockManager([telling + "?password=secret", long + "?protocol=2"], connect_timeout=5) as manager,
     ):
-        assert "max number of clients reached" in manager.statistics().nodes[0].reason
-        assert {words[0] for words in proxy.words} == {b"HELLO"}
+        await eventually(lambda: "\\x1b[2J" in manager.statistics().nodes[1].reason)
+        assert len(manager.statistics().nodes[1].reason) < 2 * MAX_LAST_WORDS
+    assert caplog.text
+    assert "secret" not in caplog.text
+
+
+async def test_a_slow_node_is_not_taken_for_one_without_resp3(make_nodes, caplog):
+    """It hung up once, and then does not answer a second HELLO in time."""
+    (url,) = make_nodes(1).urls
+    async with proxied(url, b"") as (proxy, through):
+        proxy.hang_ups, proxy.unanswered = 1, 2
+        async with hearing(through) as it:
+            assert await it.ask(NAME.acquire(OWNER, 10.0)) == b"OK"
+    (told,) = warnings(caplog)
+    assert "is slow" in told
+    assert "does not speak" not in told
 
 
 @pytest.mark.parametrize("verb", ["SCRIPT", "INFO"])
