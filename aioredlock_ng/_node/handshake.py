@@ -261,7 +261,7 @@ def _listen(connection: Connection) -> None:
         del heard[:-_KEPT]
         feed(data)
 
-    reader.feed_data = bounded  # type: ignore[method-assign]
+    reader.feed_data = bounded  # type: ignore[method-assign, assignment]
 
 
 def _expect_end(connection: Connection) -> None:

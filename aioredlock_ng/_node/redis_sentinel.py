@@ -101,7 +101,8 @@ class RedisSentinels:
         link.lost.add_done_callback(lambda _: task.cancel())
 
     async def _follow(self, link: Link, address: Address, timeout: float) -> None:
-        while True:
+        # redis-py may swallow the one cancellation, with the `asyncio.wait_for` of Python 3.11.
+        while not link.lost.done():
             await asyncio.sleep(LOOK_AFTER)
             try:
                 now = await self.master(timeout)

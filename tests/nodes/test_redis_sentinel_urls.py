@@ -16,6 +16,7 @@ from redis.exceptions import ResponseError
 from aioredlock_ng import ConfigurationError, LockManager, NodeStatistics, QuorumUnavailableError
 from aioredlock_ng._node import NodeState, redis_sentinel
 from aioredlock_ng._node.redis_node import RedisNode
+from aioredlock_ng._node.redis_sentinel import RedisSentinels
 from aioredlock_ng._settings.specs import split_urls
 from tests.nodes.tools import listening, run_id, running, server_of, up
 from tests.redis_sentinels import running_sentinel, watching
@@ -167,6 +168,26 @@ async def test_a_master_that_its_sentinels_have_given_up_is_left(run, nodes3, mo
         await eventually(lambda: server_of(manager) == run_id(nodes3.urls[1]))
         assert "the Redis Sentinels name another master" in caplog.text
     await eventually(lambda: len(asyncio.all_tasks()) == 1, what="a closed connection is not followed")
+
+
+async def test_a_closed_connection_is_not_followed_though_a_cancellation_is_swallowed(
+    monkeypatch, make_nodes
+):
+    """The `asyncio.wait_for` of Python 3.11, which redis-py uses, swallows one that comes with its answer."""
+    monkeypatch.setattr(redis_sentinel, "LOOK_AFTER", 0.01)
+    asked: list[bool] = []
+
+    async def master(*_: object) -> tuple[str, int]:
+        asked.append(True)
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.2 if len(asked) > 1 else 0)
+        return "127.0.0.1", port
+
+    monkeypatch.setattr(RedisSentinels, "master", master)
+    (port,) = make_nodes(1).ports
+    async with LockManager(["redis+sentinel://127.0.0.1:1/main"], node_timeout=PATIENT):
+        await eventually(lambda: len(asked) > 1)
+    await eventually(lambda: len(asyncio.all_tasks()) == 1, within=5)
 
 
 @contextlib.asynccontextmanager
