@@ -40,6 +40,13 @@ HEADERS: Final[dict[str, str]] = {
 }
 """Of every answer: nothing but the page's own files is loaded or run, and nothing of it is kept."""
 
+STREAM_HEADERS: Final[dict[str, str]] = {
+    **HEADERS,
+    "Content-Type": "text/event-stream",
+    "X-Accel-Buffering": "no",  # nginx, and proxies that do as it does, buffer answers unless asked not to
+}
+"""Of the stream of events."""
+
 _TYPES: Final = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -216,7 +223,7 @@ class Site:
             events = Events(self._feed.open(name, request.query.get("heard", "")), allowed)
         except TooManyError as error:
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
-        return Answer(headers={**HEADERS, "Content-Type": "text/event-stream"}, events=events)
+        return Answer(headers=STREAM_HEADERS, events=events)
 
     # -- POST ----------------------------------------------------------------------------------------
 

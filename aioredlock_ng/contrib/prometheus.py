@@ -110,10 +110,10 @@ class PrometheusHooks(Hooks):
         self._labels, self._managers = Labels(), Managers()
 
         def counter(name: str, what: str, *labels: str) -> Counter:
-            return Counter(name, what, labels, namespace=namespace, registry=registry)
+            return Counter(name, what, labels, namespace=namespace, registry=None)
 
         def histogram(name: str, what: str, *labels: str) -> Histogram:
-            return Histogram(name, what, labels, namespace=namespace, registry=registry, buckets=buckets)
+            return Histogram(name, what, labels, namespace=namespace, registry=None, buckets=buckets)
 
         of = ("label", "kind")
         self._acquires = histogram(
@@ -129,7 +129,7 @@ class PrometheusHooks(Hooks):
             "Calls ahead of the last refused call in the queue of a fair lock",
             ("label",),
             namespace=namespace,
-            registry=registry,
+            registry=None,
             multiprocess_mode="livemax",
         )
         self._holds = histogram("hold_duration_seconds", "Leases that ended", *of)
@@ -138,11 +138,15 @@ class PrometheusHooks(Hooks):
         self._steps = counter("clock_steps", "Jumps of clocks", "node")
         self._stalls = counter("loop_stalls", "Stalls of the event loop")
         self._of: dict[tuple[object, ...], Counter | Gauge | Histogram] = {}
+        metrics: list[Collector] = [
+            each for each in vars(self).values() if isinstance(each, (Counter, Gauge, Histogram))
+        ]
         now = _Now(namespace, self._managers, self._labels)
         if MULTIPROCESS_VARIABLE in os.environ:
             self._kept = Kept(now, namespace, registry)
         else:
-            registry.register(now)
+            metrics.append(now)
+        _register(registry, metrics)
 
     def _at(self, metric: _M, label: str, *rest: str) -> _M:
         """Return the series of a metric; to look it up by its labels takes longer than to count."""
@@ -211,6 +215,22 @@ class PrometheusHooks(Hooks):
     def on_loop_stalled(self, event: LoopStalled) -> None:
         """Count a loop that stood still."""
         self._stalls.inc()
+
+
+def _register(registry: CollectorRegistry, metrics: list[Collector]) -> None:
+    """Put all metrics into a registry, or none."""
+    there: list[Collector] = []
+    try:
+        for metric in metrics:
+            registry.register(metric)
+            there.append(metric)
+    except ValueError as error:
+        for metric in there:
+            registry.unregister(metric)
+        raise ValueError(
+            "one PrometheusHooks serves all managers of a process; another one needs a registry, or a "
+            f"namespace, of its own: {error}"
+        ) from error
 
 
 @final

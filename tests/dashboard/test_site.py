@@ -80,6 +80,7 @@ async def listen(client: aiohttp.ClientSession, looks: int, lock: str | None = N
     async with client.get("/locks/events", params=params) as response:
         assert response.status == 200, await response.text()
         assert response.content_type == "text/event-stream"
+        assert response.headers["X-Accel-Buffering"] == "no"
         while looks:
             text = (await response.content.readuntil(b"\n\n")).decode()
             page.hear(text)

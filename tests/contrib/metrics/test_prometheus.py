@@ -7,7 +7,7 @@ import contextlib
 import gc
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from aioredlock_ng import ConfigurationError, LockTakenError, QuorumUnavailableError
@@ -182,12 +182,22 @@ async def test_a_flood_of_labels_and_names_stays_small() -> None:
 
 
 def test_a_registry_has_the_names_once() -> None:
-    """A second object says what is there already; with another namespace it has its own."""
+    """A second object says what is there already, and what to do; with another namespace it has its own."""
     registry = CollectorRegistry()
     PrometheusHooks(registry)
-    with pytest.raises(ValueError, match="redlock_acquire_duration_seconds"):
+    with pytest.raises(ValueError, match=r"one PrometheusHooks.*redlock_acquire_duration_seconds"):
         PrometheusHooks(registry)
     PrometheusHooks(registry, namespace="jobs")
+
+
+def test_a_registry_gets_all_metrics_or_none() -> None:
+    """One name that is in use leaves nothing behind: the next try is not refused because of the first."""
+    registry = CollectorRegistry()
+    theirs = Gauge("redlock_held", "Their own", registry=registry)
+    with pytest.raises(ValueError, match="redlock_held"):
+        PrometheusHooks(registry)
+    registry.unregister(theirs)
+    PrometheusHooks(registry)
 
 
 @virtual
