@@ -13,7 +13,8 @@ from .._kinds import KINDS
 from .._kinds.answers import seconds
 from .._kinds.kind import Holder, Kind
 from .._kinds.read_write import READ
-from .look import Told, ask_all, look
+from ..errors import ConfigurationError
+from .look import Told, ask_all, look, only_records
 
 if TYPE_CHECKING:
     from .._session.session import Session
@@ -116,6 +117,10 @@ class NodeInspection:
 async def inspect(session: Session, key: bytes) -> tuple[NodeInspection, ...]:
     """Ask every node what is under `key`."""
     (row,) = await look(session, (key,))
+    return _inspections(session, row)
+
+
+def _inspections(session: Session, row: Sequence[Told]) -> tuple[NodeInspection, ...]:
     owners = owners_of(session)
     return tuple(
         inspection_of(node.name, told, holders_in(told), owners)
@@ -124,8 +129,18 @@ async def inspect(session: Session, key: bytes) -> tuple[NodeInspection, ...]:
 
 
 async def force_release(session: Session, key: bytes) -> tuple[NodeInspection, ...]:
-    """Delete `key` on every node and return what was there before."""
-    before = await inspect(session, key)
+    """Delete `key` on every node and return what was there before.
+
+    Raises:
+        ConfigurationError: it is no lock, but the record of clients with a longer prefix.
+    """
+    (row,) = await look(session, (key,))
+    if only_records(key, row):
+        raise ConfigurationError(
+            f"the key {ascii(key)[1:]} is a record of clients with a longer prefix, and no lock: nothing was "
+            "deleted"
+        )
+    before = _inspections(session, row)
     command = Command(Purpose.OTHER, owner=b"", fits=_fits_deletion, keys=(key,), verb=b"DEL")
     return tuple(
         entry

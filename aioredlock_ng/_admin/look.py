@@ -18,7 +18,7 @@ import anyio
 
 from .. import _scripts
 from .._core.command import Answer, Command, Purpose, Reply, Silence
-from .._core.keyspace import COUNTER, locks_among, mark_key
+from .._core.keyspace import COUNTER, is_record, locks_among, mark_key
 from .._core.quorum import Vote
 from .._core.rights import denied, glob_escaped
 from .._kinds.semaphore import is_slots
@@ -109,6 +109,12 @@ async def _one_by_one(session: Session, node: Node, keys: Sequence[bytes]) -> li
         for reply in replies:
             found += told(reply, reply.reason if isinstance(reply, Silence) else "", 1)
     return found
+
+
+def only_records(key: bytes, row: Sequence[Told]) -> bool:
+    """Whether all that nodes have under a key are the records of a longer prefix (R16)."""
+    values = [told[0] for told in row if not isinstance(told, str) and told[0] is not None]
+    return bool(values) and all(is_record(key, value) for value in values)
 
 
 def _may_be_of_one_key(reason: str) -> bool:

@@ -30,7 +30,7 @@ from .inspection import (
     kind_of,
     owners_of,
 )
-from .look import Search, Told, ask_all, look
+from .look import Search, Told, ask_all, look, only_records
 
 if TYPE_CHECKING:
     from .._node import Node
@@ -165,7 +165,7 @@ async def survey(
     if not keys:
         await search.run_on_all(session)
     at = session.wall()
-    locks = await _inspect(session, prefix, keys or sorted(search.found), kinds)
+    locks = await _inspect(session, prefix, keys, sorted(search.found), kinds)
     return Survey(
         locks=tuple(lock for lock in locks if keys or lock.state != "free"),  # some have ended meanwhile
         truncated=search.truncated,
@@ -175,15 +175,18 @@ async def survey(
 
 
 async def _inspect(
-    session: Session, prefix: bytes, keys: Sequence[bytes], kinds: Sequence[Kind]
+    session: Session, prefix: bytes, named: Sequence[bytes], found: Sequence[bytes], kinds: Sequence[Kind]
 ) -> list[LockInspection]:
-    """Ask all nodes for all `keys`, many at a time."""
+    """Ask all nodes for all keys that were named, or else found; many at a time."""
     reader = _Reader([node.name for node in session.nodes], kinds, owners_of(session))
     locks: list[LockInspection] = []
-    while len(locks) < len(keys):
-        first = len(locks)
-        for key, row in zip(keys[first:], await look(session, keys[first:]), strict=False):
-            locks.append(reader.lock(key[len(prefix) :].decode(errors="surrogateescape"), row))
+    keys = named or found
+    while keys:
+        rows = await look(session, keys)
+        for key, row in zip(keys, rows, strict=False):
+            if named or not only_records(key, row):
+                locks.append(reader.lock(key[len(prefix) :].decode(errors="surrogateescape"), row))
+        keys = keys[len(rows) :]
     return locks
 
 

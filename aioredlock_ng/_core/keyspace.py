@@ -12,10 +12,14 @@
 
 A mark in front, and the key in braces behind it: on a Redis Cluster a lock and all that goes with it are in
 one slot, and no lock's name may begin as one of the package's own keys does.
+
+A prefix may begin with another one.  What goes with a lock has its prefix twice, so that it is recognised
+under any.  The locks, and the two records, have keys that a lock under the shorter prefix may have, too.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
@@ -52,12 +56,23 @@ MAX_BEGINNINGS: Final = 64
 RESERVED_NAMES: Final = (*(f"{mark}:{{" for mark in MARKS), _INCARNATION, _MEMBERS)
 """How this package's own keys begin behind the prefix, and no name of a lock may."""
 
-_OWN: Final = tuple(begin.encode() for begin in RESERVED_NAMES)
+_BESIDE: Final = re.compile(rb"(.*)(?:%b):\{\1.*\}" % "|".join(MARKS).encode(), re.DOTALL)
+"""The whole form of `mark_key`, under whatever prefix."""
+
+_RECORD: Final = re.compile(rb"\d{1,17}:|\Z")
+"""How the value of a record begins, and no owner value."""
 
 
 def lock_key(prefix: bytes, name: str) -> bytes:
-    """Return the key of the lock `name`, which is also the channel of its releases."""
-    return prefix + name.encode()
+    """Return the key of the lock `name`, which is also the channel of its releases.
+
+    Raises:
+        ValueError: something is kept there for a lock under a longer prefix.
+    """
+    key = prefix + name.encode()
+    if b":{" in key and is_beside(key):
+        raise ValueError(f"lock names that end like a counter's key are reserved, got {name!r}")
+    return key
 
 
 def mark_key(prefix: bytes, mark: str, key: bytes) -> bytes:
@@ -83,10 +98,24 @@ def members_key(prefix: bytes) -> bytes:
     return prefix + _MEMBERS.encode()
 
 
+def is_beside(key: bytes) -> bool:
+    """Whether something is kept there for a lock, under whatever prefix."""
+    return _BESIDE.fullmatch(key) is not None
+
+
+def is_record(key: bytes, value: object) -> bool:
+    """Whether it is a node's incarnation record, or its members, under whatever prefix."""
+    named = key.endswith((_INCARNATION.encode(), _MEMBERS.encode()))
+    return named and isinstance(value, bytes) and _RECORD.match(value) is not None
+
+
 def locks_among(prefix: bytes, keys: Iterable[bytes]) -> set[bytes]:
-    """Return which of `keys` can be locks': under the prefix, and none of the package's own."""
-    own = tuple(prefix + begin for begin in _OWN)
-    return {key for key in keys if key.startswith(prefix) and not key.startswith(own)}
+    """Return which of `keys` can be locks': under the prefix, and none of the package's own.
+
+    Those that end like a record may be one under a longer prefix: `is_record` tells.
+    """
+    records = incarnation_key(prefix), members_key(prefix)
+    return {key for key in keys if key.startswith(prefix) and key not in records and not is_beside(key)}
 
 
 def hash_tag(key: bytes) -> bytes | None:

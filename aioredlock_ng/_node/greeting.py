@@ -12,7 +12,7 @@ from typing import Final, cast, final
 
 from .. import _scripts
 from .._core.command import Command, Purpose, Reply, Script, Silence
-from .._core.keyspace import MARKS, marks_begin, members_key
+from .._core.keyspace import MARKS, members_key
 from .._core.members import read_members
 from .._core.quarantine import (
     NO_INCARNATION,
@@ -207,9 +207,8 @@ class Greeting:
         # Take the node back from a younger quorum.
         if self._answered and view.may_take_back(self):
             self._taken_from = self._eligibility.reason
-            no_locks = [*(marks_begin(view.prefix, mark) for mark in MARKS), members_key(view.prefix)]
-            pattern = glob_escaped(view.prefix) + b"*"
-            args = (nonce, size, quarantine, self._incarnation, bytes(view.claim()), pattern, *no_locks)
+            pattern, marks = glob_escaped(view.prefix) + b"*", (mark.encode() for mark in MARKS)
+            args = (nonce, size, quarantine, self._incarnation, bytes(view.claim()), pattern, *marks)
             return self._built(_scripts.TAKE_BACK, args)
         # Too few nodes have been read to write anything, or the manager only reads.
         if not view.may_write:

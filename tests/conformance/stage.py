@@ -8,7 +8,7 @@ from typing import Any, Final
 from aioredlock_ng import _scripts
 from aioredlock_ng._core.command import Command, Purpose, Script
 from aioredlock_ng._core.fencing import at
-from aioredlock_ng._core.keyspace import MARKS, marks_begin
+from aioredlock_ng._core.keyspace import MARKS
 from aioredlock_ng._core.quarantine import Claim
 from tests.conformance.masters import Master, Value
 from tests.conformance.tools import OURS, Asked, alike
@@ -23,7 +23,7 @@ KEEP: Final = 600.0
 """Seconds that a lock and a counter live."""
 FAR: Final = 60.0
 """Seconds: beyond what a node lets itself be raised."""
-UNDER: Final = (b"redlock:*", *(marks_begin(b"redlock:", mark) for mark in MARKS))
+UNDER: Final = (b"redlock:*", *(mark.encode() for mark in MARKS))
 """What is under the prefix, and what of it is no lock."""
 AWAITED_MS: Final = lua_number("parts/queue.lua", "AWAITED")
 TURN_MS: Final = lua_number("parts/queue.lua", "TURN")

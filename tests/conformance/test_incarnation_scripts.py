@@ -254,8 +254,9 @@ async def test_the_longest_lock_is_waited_for(stage, left, waited):
     stage.put(a, b"theirs", 20)
     stage.put(b, b"theirs", left)
     stage.put(b"other:c", b"not under the prefix", 10**5)
-    for mark in MARKS:
-        stage.put(mark_key(b"redlock:", mark, b"redlock:a"), b"1", 10**5)
+    for prefix in (b"redlock:", b"redlock:fence:{x}:"):  # what goes with locks under a longer prefix, too
+        for mark in MARKS:
+            stage.put(mark_key(prefix, mark, prefix + b"a"), b"1", 10**5)
     incarnation, time_us, _, _ = await stage.take_back(before, quarantine_ms=QUARANTINE)
     closed_ms = read(incarnation).closed_ms - time_us // 1000
     assert closed_ms == pytest.approx(wait_ms(waited) + TAKING_BACK_MS, abs=5000)

@@ -12,7 +12,7 @@ from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing.sim_loop import EPOCH
 from tests.unit.tasks import in_task, sim
 from tests.unit.traces import PREFIX, count, locks
-from tests.unit.worlds import LATENCY, TTL, make, world
+from tests.unit.worlds import LATENCY, TTL, make, opened, world
 
 OWNER = b"0123456789abcdef0123456789abcdef01234567"
 
@@ -27,6 +27,37 @@ async def test_a_client_that_has_read_can_lock_at_once(look, number):
     for lease in await asyncio.gather(*(manager.lock(name).try_acquire() for name in "ab")):
         await lease.release()
     await manager.aclose()
+
+
+async def test_a_prefix_inside_another_one_is_left_alone():
+    """Its counters, records, queues and announcements are no locks of the shorter one, which changes none."""
+    nodes = [MemoryNode(latency=LATENCY) for _ in range(3)]
+    async with opened(nodes, prefix="p:q:") as inner, opened(nodes, prefix="p:") as outer:
+        await inner.init()
+        async with (
+            inner.lock("a"),
+            inner.semaphore("b", permits=2),
+            inner.rwlock("c").read(),
+            inner.election("d").campaign(),
+            inner.lock("e", fair=True),
+        ):
+            held = {lock.name for lock in (await outer.survey()).locks}
+            assert held == {f"q:{name}" for name in "abcde"}, "they may be its own"
+        for node in nodes:
+            node.set(b"p:q:{members}", b"3:server 1 2 client\n", 60.0)  # as clients with a quarantine do
+        before = [set(node.keys) for node in nodes]
+        assert not (await outer.survey()).locks
+        assert all(node.done for node in await outer.init())
+        for name in ("q:{meta}", "q:{members}"):
+            with pytest.raises(ConfigurationError, match="a record of clients with a longer prefix"):
+                await outer.force_release(name)
+        for node, keys in zip(nodes, before, strict=True):
+            assert keys <= set(node.keys)
+        # A lock that is named like a record is one.
+        async with outer.lock("x{meta}"):
+            assert [lock.name for lock in (await outer.survey()).locks] == ["x{meta}"]
+            await outer.force_release("x{meta}")
+        assert not (await outer.survey()).locks
 
 
 # -- one value ---------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from aioredlock_ng import _scripts
 from aioredlock_ng._admin.inspection import holders_in
 from aioredlock_ng._core.command import Answer, Proof, Silence
-from aioredlock_ng._core.keyspace import RESERVED_NAMES, locks_among, mark_key
+from aioredlock_ng._core.keyspace import RESERVED_NAMES, lock_key, locks_among, mark_key
 from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._kinds import KINDS
 from aioredlock_ng._kinds.mutex import MUTEX
@@ -261,4 +261,9 @@ def test_no_lock_can_be_named_like_what_a_kind_keeps_beside_it(kind):
     """Every mark is reserved, and a search for locks passes its keys over (R16)."""
     for mark in ("fence", *kind.beside):
         assert f"{mark}:{{" in RESERVED_NAMES
-        assert not locks_among(b"p:", [mark_key(b"p:", mark, b"p:a")])
+        for prefix in (b"p:", b"p:fence:{x}:", b"p:{q}"):  # under any that begins with it
+            assert not locks_among(b"p:", [mark_key(prefix, mark, prefix + b"a")])
+            with pytest.raises(ValueError, match="reserved"):
+                lock_key(b"p:", mark_key(prefix, mark, prefix + b"a").decode()[2:])
+        for other in (b"p:%b:{a}", b"p:q:%b:{p:a}", b"p:q:%b:{p:q:a", b"p:q:%b:{p:q:a}b"):
+            assert locks_among(b"p:", [other % mark.encode()])
