@@ -241,6 +241,27 @@ class Misconfigured:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumChanged:
+    """No lock can be acquired any more, since fewer than a majority of the nodes are up; or one can again.
+
+    Of a change that has lasted for more than a heartbeat, once a majority was up for the first time.
+    `LockManager.available` tells how it is now.
+    """
+
+    available: bool
+    """Whether a majority is up, so that locks can be acquired."""
+    up: int
+    """Nodes that are up: that may vote, and accept writes."""
+    needed: int
+    """The majority."""
+    reason: str
+    """The other nodes, and why each of them is not up; empty when all are."""
+    lasted: float
+    """Seconds for which it was the other way before."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClockStepped:
     """A clock jumped: a node's, or the one that this process goes by (R14)."""
 
@@ -273,6 +294,7 @@ Event = (
     | Released
     | NodeChanged
     | Misconfigured
+    | QuorumChanged
     | ClockStepped
     | LoopStalled
 )
@@ -332,6 +354,9 @@ class Hooks:
 
     def on_misconfigured(self, event: Misconfigured) -> None:
         """Called when nodes cannot be one quorum."""
+
+    def on_quorum_changed(self, event: QuorumChanged) -> None:
+        """Called when no lock can be acquired any more, and when one can again."""
 
     def on_clock_stepped(self, event: ClockStepped) -> None:
         """Called when a clock jumped."""

@@ -24,6 +24,7 @@ from ..events import (
     Misconfigured,
     NodeChanged,
     NotExtended,
+    QuorumChanged,
     Refused,
     Released,
     Waiting,
@@ -42,6 +43,7 @@ METHODS: Final[dict[type[Event], str]] = {
     Released: "on_released",
     NodeChanged: "on_node_changed",
     Misconfigured: "on_misconfigured",
+    QuorumChanged: "on_quorum_changed",
     ClockStepped: "on_clock_stepped",
     LoopStalled: "on_loop_stalled",
 }

@@ -24,6 +24,7 @@ from .._node.failures import why
 from ..errors import LossReason
 from ..events import ClockStepped, Misconfigured, NodeChanged
 from .quarantine_log import QuarantineLog
+from .quorum_log import QuorumLog
 from .session import Session
 
 RESTART: Final = RetryPolicy(base=0.05, cap=0.5)
@@ -58,6 +59,7 @@ class Background:
         self._quarantined: set[Node] = set()
         self._strangers: set[bytes] = set()  # the servers of other lists that were reported
         self._quarantine_log = QuarantineLog(session.nodes, session.availability.seconds)
+        self._quorum_log = QuorumLog(session)
         self._takes_part = not read_only
         self._joining = anyio.Lock()
         self._news = asyncio.Event()  # set when a node's incarnation record was answered
@@ -290,6 +292,7 @@ class Background:
         self._find_conflict()
         if not self._session.availability.closing:
             self._quarantine_log.check()
+            self._quorum_log.check()
 
     def _taken_back(self, node: Node, taken_from: str) -> None:
         reason = (
@@ -345,6 +348,7 @@ class Background:
             return
         session.close()
         self._quarantine_log.close()
+        self._quorum_log.close()
         try:
             await self._end_bodies(reason)
         finally:

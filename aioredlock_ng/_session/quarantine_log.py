@@ -80,7 +80,7 @@ def told(nodes: Sequence[Node], waiting: Collection[Node], unavailable_for: floa
     elif math.isfinite(unavailable_for):
         locks = f"no lock can be acquired for another {unavailable_for:.1f} s"
     else:
-        locks = "no lock can be acquired, because too few of the others are up"
+        locks = "too few of the others are up"  # `QuorumLog` says what that means
     if any(status.belongs_elsewhere for status in statuses):
         why = "a node of this quorum was in use by clients with another list of nodes"
     else:

@@ -13,11 +13,12 @@ a lease that was lost is an error.  Both are children of the span that called `a
 
 **Metrics.** Their meaning is that of `contrib.prometheus`: ``redlock.acquire.duration``,
 ``redlock.hold.duration`` (seconds), ``redlock.tries.refused``, ``redlock.waits``, ``redlock.handed_off``,
-``redlock.extensions``, ``redlock.losses``, ``redlock.clock.steps``, ``redlock.loop.stalls`` (counters),
-``redlock.held``, ``redlock.waiting``, ``redlock.quorum.margin``, ``redlock.conflict``,
-``redlock.strangers``, ``redlock.node.up``, ``redlock.node.quarantined``, ``redlock.node.round_trip``,
-``redlock.node.clock_offset`` (as they are when they are read).  Attributes: ``redlock.label``,
-``redlock.kind``, ``redlock.outcome``, ``redlock.reason``, ``redlock.behind``, ``redlock.node``.
+``redlock.extensions``, ``redlock.losses``, ``redlock.quorum.lost``, ``redlock.clock.steps``,
+``redlock.loop.stalls`` (counters), ``redlock.held``, ``redlock.waiting``, ``redlock.quorum.margin``,
+``redlock.conflict``, ``redlock.strangers``, ``redlock.node.up``, ``redlock.node.quarantined``,
+``redlock.node.round_trip``, ``redlock.node.clock_offset`` (as they are when they are read).  Attributes:
+``redlock.label``, ``redlock.kind``, ``redlock.outcome``, ``redlock.reason``, ``redlock.behind``,
+``redlock.node``.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from ..events import (
     LoopStalled,
     Lost,
     NotExtended,
+    QuorumChanged,
     Refused,
     Released,
     Waiting,
@@ -95,6 +97,9 @@ class OpenTelemetryHooks(Hooks):
         )
         self._extensions = meter.create_counter("redlock.extensions", "{extension}", "Extensions of leases")
         self._losses = meter.create_counter("redlock.losses", "{lease}", "Leases that were lost")
+        self._quorum_lost = meter.create_counter(
+            "redlock.quorum.lost", "{time}", "Times that no lock could be acquired any more"
+        )
         self._steps = meter.create_counter("redlock.clock.steps", "{step}", "Jumps of clocks")
         self._stalls = meter.create_counter("redlock.loop.stalls", "{stall}", "Stalls of the event loop")
         for name, unit, what, read in (
@@ -212,6 +217,11 @@ class OpenTelemetryHooks(Hooks):
             span.end()
 
     # -- the rest --------------------------------------------------------------------------------
+
+    def on_quorum_changed(self, event: QuorumChanged) -> None:
+        """Count a time from which on no lock can be acquired."""
+        if not event.available:
+            self._quorum_lost.add(1)
 
     def on_clock_stepped(self, event: ClockStepped) -> None:
         """Count a jump of a clock."""

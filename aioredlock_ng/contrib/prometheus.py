@@ -29,6 +29,7 @@ metric, each with the namespace        labels     what it counts
 `clock_steps_total`                    n          jumps of its clock; ``""``: of our own
 `quorum_margin`                        –          nodes that may fail until nothing can be locked; less
                                                   than 0: so many are missing; of several managers the least
+`quorum_lost_total`                    –          times that no lock could be acquired any more
 `conflict`                             –          1 while nothing can be locked, whatever the nodes answer:
                                                   `ManagerStatistics.conflict` says why
 `strangers`                            –          servers that other clients use and the list of nodes
@@ -67,6 +68,7 @@ from ..events import (
     Lost,
     NodeChanged,
     NotExtended,
+    QuorumChanged,
     Refused,
     Released,
     Waiting,
@@ -135,6 +137,7 @@ class PrometheusHooks(Hooks):
         self._holds = histogram("hold_duration_seconds", "Leases that ended", *of)
         self._extensions = counter("extensions", "Extensions of leases", *of, "outcome")
         self._losses = counter("losses", "Leases that were lost", *of, "reason")
+        self._quorum_lost = counter("quorum_lost", "Times that no lock could be acquired any more")
         self._steps = counter("clock_steps", "Jumps of clocks", "node")
         self._stalls = counter("loop_stalls", "Stalls of the event loop")
         self._of: dict[tuple[object, ...], Counter | Gauge | Histogram] = {}
@@ -207,6 +210,11 @@ class PrometheusHooks(Hooks):
         """Count a release, and for how long the lease was held, unless its loss has been."""
         if not event.lost:
             self._at(self._holds, event.label, event.kind).observe(event.held_for)
+
+    def on_quorum_changed(self, event: QuorumChanged) -> None:
+        """Count a time from which on no lock can be acquired."""
+        if not event.available:
+            self._quorum_lost.inc()
 
     def on_clock_stepped(self, event: ClockStepped) -> None:
         """Count a jump of a clock."""

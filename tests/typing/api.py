@@ -414,6 +414,11 @@ class Metrics:
         """Likewise."""
         assert_type(event.reason, str)
 
+    def on_quorum_changed(self, event: events.QuorumChanged) -> None:
+        """Likewise."""
+        assert_type((event.available, event.up, event.needed), tuple[bool, int, int])
+        assert_type((event.reason, event.lasted), tuple[str, float])
+
     def on_clock_stepped(self, event: events.ClockStepped) -> None:
         """Likewise."""
         assert_type((event.node, event.seconds), tuple[str | None, float])
