@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import socket
+import ssl
 import struct
 from collections import deque
 from contextlib import suppress
@@ -198,6 +199,16 @@ def notice_dead_peers(transport: asyncio.BaseTransport) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _ACKNOWLEDGED_WITHIN_MS)
+
+
+def unverified(transport: asyncio.BaseTransport) -> str | None:
+    """Return what TLS does not verify of the server; empty: nothing, None: there is no TLS."""
+    context: ssl.SSLContext | None = transport.get_extra_info("sslcontext")
+    if context is None:
+        return None
+    if context.verify_mode is ssl.CERT_NONE:
+        return "its certificate is not verified"
+    return "" if context.check_hostname else "its certificate may be for another host name"
 
 
 def heartbeat(nonce: bytes) -> Command:

@@ -21,7 +21,7 @@ from .channels import Channels, is_refusal
 from .connection import Endpoint, run_ids_behind
 from .failures import CLUSTERDOWN, MOVED, notes_of, why
 from .handshake import Identity
-from .link import Link, heartbeat
+from .link import Link, heartbeat, unverified
 from .pipe import Parcel, Question, limit_for, pack_precondition, takes_none
 from .probe import Probe, WriteProbe, write_probe
 
@@ -80,6 +80,11 @@ class RedisNode(BaseNode):
     def in_flight(self) -> int:
         """Commands that were sent and are not answered."""
         return len(self._link.pipe) if self._link else 0
+
+    @property
+    def unverified(self) -> str | None:
+        """What TLS does not verify of the server; empty: nothing, None: there is no TLS, or no connection."""
+        return None if self._link is None else unverified(self._link.transport)
 
     # -- commands ----------------------------------------------------------------------------
 

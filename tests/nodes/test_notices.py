@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import ssl
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
@@ -209,10 +210,12 @@ class Proxy:
 
 
 @contextlib.asynccontextmanager
-async def proxied(url: str, hello: bytes | None = None) -> AsyncIterator[tuple[Proxy, str]]:
+async def proxied(
+    url: str, hello: bytes | None = None, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[tuple[Proxy, str]]:
     """Run a proxy before a server; gives it and the URL through it."""
     proxy = Proxy(url, hello)
-    server = await asyncio.start_server(proxy.serve, "127.0.0.1")
+    server = await asyncio.start_server(proxy.serve, "127.0.0.1", ssl=tls)
     through = url.replace(f":{proxy.target.port}", f":{server.sockets[0].getsockname()[1]}")
     try:
         yield proxy, through

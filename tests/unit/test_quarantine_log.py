@@ -86,7 +86,10 @@ async def test_one_node_alone(lines):
             node.crash()
         await asyncio.sleep(FOUND)
     words = "and too few of the others are up: "
-    assert [words in line for line in lines(logging.WARNING) if line.startswith("quarantine: ")] == [False, True]
+    assert [words in line for line in lines(logging.WARNING) if line.startswith("quarantine: ")] == [
+        False,
+        True,
+    ]
 
 
 async def test_a_stray_use_is_not_answered_by_an_init(lines):

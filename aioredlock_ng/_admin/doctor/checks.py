@@ -252,6 +252,21 @@ def _loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def check_tls(node: NodeFacts) -> Finding | None:
+    """Report TLS that protects against no one who can redirect the connection; None without TLS."""
+    if node.unverified is None:
+        return None
+    if not node.unverified:
+        return ok(node, "tls", "the server's certificate is verified")
+    return bad(
+        node,
+        "tls",
+        "warning",
+        f"{node.unverified}: another server can pose as this one, and see the password",
+        "remove ssl_cert_reqs=none and ssl_check_hostname=false, and name the issuer with ssl_ca_certs=…",
+    )
+
+
 def check_latency(node: NodeFacts, node_timeout: float) -> Finding:
     """Report a node whose answers are likely to come too late."""
     if node.round_trip is None:

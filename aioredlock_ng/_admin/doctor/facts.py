@@ -68,6 +68,8 @@ class NodeFacts:
     """Where it is reached; None when not by a network address."""
     down: str = ""
     """Why it cannot be asked anything; empty when it can."""
+    unverified: str | None = None
+    """What TLS does not verify of the server; empty: nothing, None: there is no TLS."""
     run_id: str | None = None
     other_run_ids: frozenset[str] = frozenset()
     """What servers called themselves on further connections, where that was not `run_id`."""

@@ -77,6 +77,7 @@ async def _gather(session: Session, number: int) -> NodeFacts:
     gathered = NodeFacts(
         name=node.name,
         host=_host(node),
+        unverified=node.unverified if isinstance(node, RedisNode) else None,
         run_id=run_id,
         other_run_ids=others - {run_id} if run_id else frozenset(),
         round_trip=statistics.median(round_trips) if round_trips else status.round_trip,

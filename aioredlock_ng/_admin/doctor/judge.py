@@ -12,7 +12,7 @@ from ..._core.members import COMPARE, COMPARE_FIRST, not_in_list
 from ..._core.quarantine import UNKNOWN_IDENTITY
 from ..._core.quorum import majority
 from ..._core.quorum_view import ONE_SERVER_EACH, SEVERAL_SERVERS
-from .checks import check_access, check_info, check_latency, check_locking, check_notices
+from .checks import check_access, check_info, check_latency, check_locking, check_notices, check_tls
 from .facts import NOT_ASKED, ClockReading, Facts, NodeFacts
 from .findings import Finding, Level, allow, bad, explained, ok, unchecked
 
@@ -45,12 +45,14 @@ def judge(facts: Facts) -> tuple[Finding, ...]:
             findings.append(bad(node, check, "error", node.down, advice))
             continue
         incarnation, notices = _incarnation(node, facts), check_notices(node, facts.prefix)
+        tls = check_tls(node)
         findings += [
             ok(node, "reachable", "connected and logged in"),
             *check_locking(node, facts.prefix),
             *([incarnation] if incarnation else ()),
             *check_info(node, facts.prefix),
             check_access(node),
+            *([tls] if tls else ()),
             check_latency(node, facts.node_timeout),
             *([notices] if notices else ()),
             _clock(node, middle, fencing=facts.fencing),
