@@ -270,7 +270,8 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        await self.aclose()
+        if not self._life.inherited:  # else a forked child leaves its parent's block
+            await self.aclose()
 
     @property
     def available(self) -> bool:

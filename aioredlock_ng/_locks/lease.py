@@ -344,6 +344,9 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
         # It was released, or its loop is closed; or the interpreter ends, and nothing can be done.
         if holding.released or holding.loss is LossReason.LOOP_CLOSED or sys.is_finalizing():
             return
+        # A forked child has dropped a copy: the lease is its parent's.
+        if self._session.inherited:
+            return
         # Collection may run in any thread and at any moment: the release is the loop's business.
         # It comes before the warning, which may be turned into an error.
         self._session.call_in_loop(_drop, holding)

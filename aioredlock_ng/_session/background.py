@@ -100,7 +100,10 @@ class Background:
         except BaseException as error:
             # The process is about to exit, or this is a bug of ours.
             self._session.availability.failure = error
-            report(logging.CRITICAL, "the lock manager has failed; every lease is given up", exc_info=error)
+            if not self._session.inherited:  # else a forked child unwinds its parent's tasks
+                report(
+                    logging.CRITICAL, "the lock manager has failed; every lease is given up", exc_info=error
+                )
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
         finally:

@@ -467,6 +467,25 @@ async def test_a_forked_child_has_none_of_its_parents_leases(reentrant):
         assert lease.held
 
 
+async def test_a_forked_child_drops_its_parents_objects_silently():
+    """Neither a lease nor a manager is its own: it has nothing to release, and nothing to close."""
+    async with world() as w, LockManager(masters()) as manager:
+        leases = [await w.manager.lock(name).acquire() for name in "ab"]
+
+        def check() -> None:
+            with warnings.catch_warnings(record=True, action="always") as told:
+                leases.clear()
+                gc.collect()
+                with pytest.raises(StopIteration):  # it awaits nothing
+                    manager.__aexit__(None, None, None).send(None)
+            assert told == []
+
+        in_child(check)
+        for lease in leases:
+            assert lease.held
+            await lease.release()
+
+
 def test_a_forked_child_that_goes_on_with_its_parents_loop_is_refused():
     """A loop that does not run at the fork can be run in the child: there, too, the error says what to do."""
     manager = LockManager(masters())
