@@ -355,7 +355,8 @@ class GuardedRun:
                 return LOST
             self._hear(words)
         if command.pid is None:
-            say("the guard process ended before it could start the command")
+            if not self._killed:  # else that has been told
+                say("the guard process ended before it could start the command")
             return LOST if lease.lost.is_set() else OS_ERROR
         await command.killed()
         if not self._killed:
@@ -414,7 +415,10 @@ class GuardedRun:
             wait = lease.valid_until - self._plan.margin / 2 - clock.now()
         if not self._killed and command.kill():
             self._killed = True
-            say("the guard process does not answer: killing it and the command")
+            if command.pid is None:
+                say(f"lock {self._shown} was lost before the guard process could start the command")
+            else:
+                say("the guard process does not answer: killing it and the command")
 
 
 FORWARDED: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1,

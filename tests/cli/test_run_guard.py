@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import LockManager, NodeInspection
+from aioredlock_ng._cli import run_job
 from aioredlock_ng._cli._guard.group import group_lives, now
+from aioredlock_ng._cli.common import LOST
 from aioredlock_ng._cli.run_job import GUARD, GuardedCommand, Job
 from aioredlock_ng.testing import MemoryNode
 from tests.cli.test_ended_runs import plan_of
@@ -231,3 +233,27 @@ async def test_a_signal_at_the_very_win_is_not_lost(tmp_path: Path) -> None:
     async with LockManager(nodes) as manager:
         inspections: tuple[NodeInspection, ...] = await manager.inspect("job")
     assert [node.held for node in inspections] == [False] * 3
+
+
+async def test_a_guard_that_is_too_slow_kills_no_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The lock is lost before it is up, as on a very slow machine: there is no command, and none is named."""
+    slow = tmp_path / "slow.py"
+    slow.write_text("import time; time.sleep(600)")
+    monkeypatch.setattr(run_job, "GUARD", slow)
+    job, nodes = Job(plan_of(ttl=1.0, kill_after=0.2)), [MemoryNode() for _ in range(3)]
+
+    class ThenDown:
+        def on_acquired(self, _: object) -> None:
+            for node in nodes:
+                node.freeze()
+
+    def make(**options: Any) -> LockManager:
+        options["hooks"] = [*options["hooks"], ThenDown()]
+        return LockManager(nodes, **options)
+
+    assert await job.run(make) == LOST
+    told = capfd.readouterr().err
+    assert "lock 'job' was lost before the guard process could start the command" in told
+    assert "kill" not in told

@@ -51,11 +51,12 @@ class Guard:
 
     def run(self, command: list[str], home: int, dispositions: Dispositions) -> None:
         """Run the command; `home` is the process group that the terminal comes from and goes back to."""
+        adopt_orphans()
+        # After all that takes time: what is started would have to be ended at once.
         self._hear()
         if self._told or now() >= self._term_at:
             self._report("late")
             return
-        adopt_orphans()
         dispositions.hold()
         try:
             child = Child(command, dispositions)
