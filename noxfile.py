@@ -24,7 +24,7 @@ def run(session: nox.Session, *arguments: str) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the quick tier, or what is named behind ``--``; under three minutes on two idle cores."""
+    """Run the quick tier, in a minute on two idle cores; or what is named behind ``--``."""
     run(session, "pytest", *session.posargs)
 
 

@@ -25,9 +25,10 @@ import hypothesis
 import pytest
 
 from aioredlock_ng.testing.local_nodes import LocalNodes
+from tests import leftovers
 from tests.postgres import postgres_server
-from tests.servers import EACH_ARM, Nodes, fastest_arm, make_fresh, open_nodes
-from tests.tiers import Share, tier_of
+from tests.servers import EACH_ARM, Nodes, SharedSets, fastest_arm
+from tests.tiers import QUICK, WHOLE, Share, tier_of, tier_of_file
 
 TESTS: Final = Path(__file__).parent
 
@@ -49,6 +50,7 @@ def is_named(config: pytest.Config) -> bool:
     return last_failed or not any(Path(argument).is_dir() for argument in config.args)
 
 
+UNSAID: Final = "(quick)"  # the addopts in pyproject.toml have it; -m on the command line takes its place
 WORKERS_PER_CPU: Final = 2  # tests wait for servers and processes about half of their time
 
 
@@ -56,21 +58,32 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Share the suite or a folder of it among several processes; for less, these start too slowly."""
     if config.option.keyword or is_named(config):
         return 0
-    return WORKERS_PER_CPU * (os.cpu_count() or 1)
+    # The quick tier is so short that it would begin with importing everything once more.
+    each = 1 if config.option.markexpr == QUICK else WORKERS_PER_CPU
+    return each * (os.cpu_count() or 1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Take the share of the tiers, but for the quick one, that is to run."""
-    parser.addoption(
-        "--share", metavar="K/N", type=Share.parse, help="of all tiers but quick run the K-th of N parts"
-    )
+    """Take the share of the long tiers that is to run."""
+    parser.addoption("--share", metavar="K/N", type=Share.parse, help="of long tiers run the K-th of N parts")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Run whatever is named: tiers choose from folders only."""
-    addopts = config.getini("addopts")
-    if is_named(config) and config.option.markexpr == addopts[addopts.index("-m") + 1]:
-        config.option.markexpr = ""
+    """Choose tiers by what is named: all of a file or a test, the full one of a folder, else the quick one.
+
+    End what failed tests leave.
+    """
+    config.pluginmanager.register(leftovers)
+    if config.option.markexpr == UNSAID:
+        with_folder = config.args_source is pytest.Config.ArgsSource.ARGS
+        config.option.markexpr = "" if is_named(config) else WHOLE if with_folder else QUICK
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file that has no quick tests when only these are asked for: each worker would import all."""
+    if config.option.markexpr == QUICK and collection_path.match("test_*.py"):
+        return tier_of_file(collection_path.relative_to(TESTS).as_posix()) != QUICK or None
+    return None
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
@@ -132,33 +145,22 @@ def no_ignored_signals() -> None:
 
 
 @pytest.fixture(scope="session")
-def shared_sets() -> Iterator[Callable[[str], Nodes]]:
-    """Return a function that gives an arm's shared set of 5 servers, started when first asked for."""
-    with contextlib.ExitStack() as stack:
-        started: dict[str, Nodes] = {}
-
-        def shared(arm: str) -> Nodes:
-            if arm not in started:
-                started[arm] = stack.enter_context(open_nodes(arm, 5))
-            return started[arm]
-
+def shared_sets() -> Iterator[SharedSets]:
+    """Return what gives an arm's shared set of 5 servers, whole and empty, and starts it when first asked."""
+    with contextlib.closing(SharedSets()) as shared:
         yield shared
 
 
 @pytest.fixture(params=EACH_ARM)
-def any_nodes(request: pytest.FixtureRequest, shared_sets: Callable[[str], Nodes]) -> Nodes:
+def any_nodes(request: pytest.FixtureRequest, shared_sets: SharedSets) -> Nodes:
     """Give 5 servers, once per arm; a test may break them, the next one finds them whole and empty."""
-    nodes = shared_sets(request.param)
-    make_fresh(nodes)
-    return nodes
+    return shared_sets(request.param)
 
 
 @pytest.fixture
-def shared_nodes(shared_sets: Callable[[str], Nodes]) -> Nodes:
+def shared_nodes(shared_sets: SharedSets) -> Nodes:
     """Give 5 servers that other tests use too, whole and empty."""
-    nodes = shared_sets(fastest_arm())
-    make_fresh(nodes)
-    return nodes
+    return shared_sets(fastest_arm())
 
 
 @pytest.fixture

@@ -42,6 +42,7 @@ DOCKER_IMAGE: Final = os.environ.get("REDLOCK_DOCKER_IMAGE", "redis:7-alpine")
 DOCKER_TIMEOUT: Final = 60.0  # seconds for a container to start and answer
 
 _POLL: Final = 0.01
+_FAREWELL: Final = 1.0  # seconds for a server to notice that connections have ended
 
 
 class Nodes(Protocol):
@@ -111,15 +112,56 @@ def open_nodes(arm: str, n: int) -> Iterator[Nodes]:
         yield nodes
 
 
-def make_fresh(nodes: Nodes) -> None:
-    """Undo what an earlier test did to shared servers: all run, all are empty, nothing is configured."""
+class SharedSets:
+    """Sets of 5 servers that tests share, one of each arm; whenever asked for they are as they were started.
+
+    What a test did to them is undone.  If that does not do, since it has configured them or something still
+    uses them, they are replaced.
+    """
+
+    def __init__(self) -> None:
+        """Start nothing before it is asked for."""
+        self._stack = contextlib.ExitStack()
+        self._sets: dict[str, tuple[Nodes, list[object]]] = {}
+
+    def __call__(self, arm: str) -> Nodes:
+        """Return the set of an arm: all run, all are empty, nothing is configured, nobody is connected."""
+        if arm in self._sets:
+            nodes, as_started = self._sets[arm]
+            # A server that cannot be asked is as odd as one that says what it should not.
+            with contextlib.suppress(redis.RedisError, OSError, RuntimeError):
+                if emptied(nodes) == as_started:
+                    initialise(nodes.urls)
+                    return nodes
+            # Closed later: what still uses them must not find the servers of another test on their ports.
+            for i in range(len(nodes.urls)):
+                nodes.kill(i)
+        nodes = self._stack.enter_context(open_nodes(arm, 5))
+        self._sets[arm] = nodes, emptied(nodes)
+        initialise(nodes.urls)
+        return nodes
+
+    def close(self) -> None:
+        """End them all."""
+        self._stack.close()
+
+
+def emptied(nodes: Nodes) -> list[object]:
+    """Start, resume and empty servers; return what they say of their configuration and their clients."""
     for i in range(len(nodes.urls)):
         nodes.resume(i)
     nodes.start()
-    for url in nodes.urls:
-        with redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), socket_timeout=5.0) as client:
-            client.pipeline(transaction=False).flushall().script_flush().execute()
-    initialise(nodes.urls)
+    farewell = time.monotonic() + _FAREWELL
+    return [_emptied(url, farewell) for url in nodes.urls]
+
+
+def _emptied(url: str, farewell: float) -> object:
+    with redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), socket_timeout=5.0) as client:
+        client.pipeline(transaction=False).flushall().script_flush().execute()
+        # A connection that was closed just now may still be listed.
+        while (connected := len(client.client_list())) > 1 and time.monotonic() < farewell:
+            time.sleep(_POLL)
+        return client.config_get("*"), client.acl_list(), connected
 
 
 def free_port() -> int:

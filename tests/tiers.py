@@ -1,7 +1,7 @@
-"""Which tests a plain ``pytest`` leaves to CI: the tiers, by folder and file.
+"""Which tests a plain ``pytest`` runs, and which it leaves to CI: the tiers, by folder and file.
 
-A test is in the quick tier unless this table or a mark of its own says otherwise. The table is for what a
-folder or a file is about; a single function that costs too much carries ``@pytest.mark.heavy`` itself.
+A test is in the tier of its file in the table below, and in `FULL` if the table does not name that. A single
+function that costs too much for its file's tier carries ``@pytest.mark.heavy`` or another tier's mark itself.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import Final, NamedTuple
 
-QUICK: Final = "quick"  # says that a test belongs to the quick tier although its file does not
+QUICK: Final = "quick"
+FULL: Final = "full"  # as a mark: CI runs this test with each commit, although its file is of another tier
 
-# Files, as patterns below ``tests/``, of every tier but the quick one.
+# Files, as patterns below ``tests/``, of every tier but the full one.
 TIERS: Final[Mapping[str, tuple[str, ...]]] = {
     "campaign": (
         "faults/test_fences_grow.py",
@@ -51,12 +52,73 @@ TIERS: Final[Mapping[str, tuple[str, ...]]] = {
         "security/test_amounts.py",
         "unit/test_read_write_cancellation.py",
     ),
+    # Whether it works here, what a newcomer wants to know: what users call, each kind of lock and each part
+    # around the library once, on real servers where users have these; and the rules of the core.
+    QUICK: (
+        # The library over real servers, where load breaks no lease; and its own connections.
+        "behaviour/test_cancellation.py",
+        "behaviour/test_endings.py",
+        "behaviour/test_fresh_prefix.py",
+        "behaviour/test_loops.py",
+        "behaviour/test_release.py",
+        "behaviour/test_secrets.py",
+        "behaviour/test_sync.py",
+        "behaviour/test_sync_blocks.py",
+        "behaviour/test_sync_election.py",
+        "behaviour/test_uvloop.py",
+        "behaviour/test_waiting.py",
+        "nodes/test_connection_real.py",
+        # Each kind of lock: its scripts, on real servers and in memory.
+        "conformance/test_election.py",
+        "conformance/test_fair.py",
+        "conformance/test_fenced.py",
+        "conformance/test_read_write.py",
+        "conformance/test_scripts.py",
+        "conformance/test_semaphore.py",
+        # The core's decisions.
+        "unit/core/test_clock_watch.py",
+        "unit/core/test_command.py",
+        "unit/core/test_cooldown.py",
+        "unit/core/test_election.py",
+        "unit/core/test_members.py",
+        "unit/core/test_policy.py",
+        "unit/core/test_quorum*.py",
+        "unit/core/test_slots.py",
+        "unit/core/test_validity.py",
+        # What users call.
+        "unit/test_decorator.py",
+        "unit/test_errors.py",
+        "unit/test_exports.py",
+        "unit/test_kinds.py",
+        "unit/test_lease.py",
+        "unit/test_manager.py",
+        "unit/test_read_write.py",
+        "unit/test_wrong_use.py",
+        # The parts around the library.
+        "cli/test_commands.py",
+        "cli/test_usage.py",
+        "contrib/aiohttp/test_locked.py",
+        "contrib/fastapi/test_locked.py",
+        "contrib/metrics/test_*.py",
+        "contrib/redis/test_*.py",
+        "dashboard/test_site.py",
+        "plugin/test_bypass.py",
+        "unit/test_local_nodes.py",
+        # What users read.
+        "docs/test_*.py",
+        "examples/test_*.py",
+        # What the tests rest on.
+        "unit/test_leftovers.py",
+        "unit/test_servers.py",
+        "unit/test_tiers.py",
+    ),
 }
-
 
 # The tiers of which CI runs a share only: it has 25 minutes. It runs each heavy test: what it tests, no other
 # does.
-SHARED: Final = frozenset(TIERS) - {"heavy"}
+SHARED: Final = frozenset(TIERS) - {"heavy", QUICK}
+
+WHOLE: Final = f"{QUICK} or {FULL}"  # for ``-m``: all that needs no long campaign, process or wait
 
 
 class Share(NamedTuple):
@@ -82,15 +144,12 @@ class Share(NamedTuple):
 def tier_of(file: str, marks: Iterable[str]) -> str:
     """Return the tier of a test in ``file``, a path below ``tests/``, that has ``marks``."""
     marks = set(marks)
-    if own := next((tier for tier in TIERS if tier in marks), None):
-        return own
-    if QUICK in marks:
-        return QUICK
-    return _tier_of_file(file)
+    return next((tier for tier in (*TIERS, FULL) if tier in marks), None) or tier_of_file(file)
 
 
 @cache
-def _tier_of_file(file: str) -> str:
+def tier_of_file(file: str) -> str:
+    """Return the tier of the tests in a file that have no mark of a tier."""
     return next(
-        (tier for tier, patterns in TIERS.items() if any(fnmatchcase(file, each) for each in patterns)), QUICK
+        (tier for tier, patterns in TIERS.items() if any(fnmatchcase(file, each) for each in patterns)), FULL
     )

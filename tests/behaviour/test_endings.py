@@ -14,7 +14,7 @@ import pytest
 from aioredlock_ng import Lease, LockManager
 from aioredlock_ng.events import NodeChanged
 from aioredlock_ng.testing import LocalNodes
-from tests.behaviour.tools import ALLOWANCE, boot_time, keys, no_key_left, quiet, worker
+from tests.behaviour.tools import ALLOWANCE, PATIENCE, boot_time, keys, no_key_left, quiet, worker
 from tests.servers import Nodes, ask
 
 TTL: Final = 60  # seconds: a key that is left behind outlives the test
@@ -103,7 +103,7 @@ async def test_another_loop(shared_nodes: Nodes) -> None:
         async def misuse() -> list[object]:
             uses = (manager.start, lock.acquire, lock.try_acquire, lambda: manager.inspect("here"))
             ends = (lease.extend, lease.release, manager.aclose)
-            calls = [asyncio.wait_for(use(), 1) for use in (*uses, *ends)]
+            calls = [asyncio.wait_for(use(), PATIENCE) for use in (*uses, *ends)]
             return await asyncio.gather(*calls, return_exceptions=True)
 
         errors = await asyncio.to_thread(asyncio.run, misuse())

@@ -172,7 +172,7 @@ def test_a_lease_whose_loop_was_closed_is_lost(
         await manager.aclose()
 
     asyncio.run(next_loop())
-    assert set(keys(shared_nodes.urls)) == set(shared_nodes.urls)
+    assert len(keys(shared_nodes.urls)) >= 3, "a majority"
 
 
 def test_a_block_or_a_manager_may_end_in_another_loop(broken_off: tuple[LockManager, Lease, Losses]) -> None:

@@ -308,6 +308,7 @@ def test_closing_does_not_wait_for_a_block_that_is_being_left(
         return manager._thread.call(*arguments)  # type: ignore[arg-type]
 
     manager = SyncLockManager(shared_nodes.urls, ttl=20)
+    manager._thread.call(manager.manager.start)
     block = manager.election("x").try_campaign() if kind == "leadership" else KINDS[kind](manager)
     with monkeypatch.context() as patch, pytest.raises(LockLostError), block as lease:
         patch.setattr(manager._thread, "call", interrupt)

@@ -49,7 +49,7 @@ def fill(nodes: Nodes, number: int) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.quick
+@pytest.mark.full
 async def test_in_a_pipe_it_shows_one_picture_after_the_other(
     shared_nodes: Nodes, start: Callable[..., Shown]
 ) -> None:

@@ -11,7 +11,7 @@ from aioredlock_ng.testing.local_nodes import initialise
 from tests.conformance.masters import MemoryMaster, RealMaster
 from tests.conformance.stage import EXPECTED, SENTINEL, Stage
 from tests.conformance.tools import connected
-from tests.servers import EACH_ARM, make_fresh
+from tests.servers import EACH_ARM
 
 
 @pytest.fixture(params=("memory", *EACH_ARM))
@@ -20,7 +20,7 @@ def masters(request, shared_sets):
     if request.param == "memory":
         yield [MemoryMaster() for _ in range(5)]
         return
-    make_fresh(nodes := shared_sets(request.param))
+    nodes = shared_sets(request.param)
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(contextlib.closing(RealMaster(nodes, i))) for i in range(5)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from random import Random
 from typing import Any, Final
@@ -14,7 +14,7 @@ from aioredlock_ng._core.fencing import FLOOR_AHEAD_MS, MAX_BLOCK, RAISE_AHEAD_M
 from aioredlock_ng._node.pipe import without_request_id
 from tests.conformance.masters import Master, MemoryMaster, RealMaster
 from tests.conformance.tools import kind_of
-from tests.servers import Nodes, make_fresh
+from tests.servers import SharedSets
 
 TAG: Final = b"123"
 """What the scripts are told to begin their answers with."""
@@ -26,13 +26,12 @@ LAST_MS: Final = 2**43 - 20_000
 
 
 @contextmanager
-def one_of(arm: str, shared_sets: Callable[[str], Nodes]) -> Iterator[Master]:
+def one_of(arm: str, shared_sets: SharedSets) -> Iterator[Master]:
     """Give one empty master: in memory, or of an arm of real servers."""
     if arm == "memory":
         yield MemoryMaster()
         return
-    make_fresh(nodes := shared_sets(arm))
-    with closing(RealMaster(nodes, 0)) as master:
+    with closing(RealMaster(shared_sets(arm), 0)) as master:
         yield master
 
 

@@ -15,7 +15,7 @@ import redis
 
 from tests.conformance.masters import WRONG, Master, MemoryMaster, RealMaster, Value
 from tests.conformance.tools import close, kind_of
-from tests.servers import EACH_ARM, make_fresh
+from tests.servers import EACH_ARM
 from tests.unit.tasks import virtual
 
 STEPS: Final = 3000
@@ -91,8 +91,7 @@ def some_command(random: Random) -> list[bytes]:
 @pytest.fixture(params=EACH_ARM)
 def real(request, shared_sets):
     """Give one empty real server."""
-    make_fresh(nodes := shared_sets(request.param))
-    with contextlib.closing(RealMaster(nodes, 0)) as master:
+    with contextlib.closing(RealMaster(shared_sets(request.param), 0)) as master:
         yield master
 
 

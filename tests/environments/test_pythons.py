@@ -69,7 +69,7 @@ def environments(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.quick
+@pytest.mark.full
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_suite_names_files_that_are_there(case: Case) -> None:
     """A file that moved is noticed at once, not by the share of CI that makes the environment."""
@@ -77,7 +77,7 @@ def test_a_suite_names_files_that_are_there(case: Case) -> None:
     assert [file for file in case.suite if not (root / file).exists()] == []
 
 
-@pytest.mark.quick
+@pytest.mark.full
 def test_the_oldest_version_of_each_dependency_is_tried() -> None:
     """What pyproject.toml allows, down to the lowest version, is what these environments have."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -71,7 +71,7 @@ async def test_only_the_guard_stops_it(on_lost: str, guarded: bool, place: str, 
     assert await account.read(by_b.fence) == (110 if guarded else 130)
 
 
-@pytest.mark.quick
+@pytest.mark.full
 async def test_a_guard_compares(account: Any) -> None:
     """The same fence may write again, a greater one takes over, a smaller one neither writes nor reads.
 

@@ -172,7 +172,7 @@ Death = Callable[[ChaosProxy], None]
 DEATHS: Final = (in_the_request, before_the_reply)
 
 
-@pytest.mark.quick
+@pytest.mark.full
 @pytest.mark.parametrize("die", DEATHS)
 async def test_connections_that_die_while_a_lock_is_asked_for(
     die: Death, proxies: list[ChaosProxy], shared_nodes: Nodes

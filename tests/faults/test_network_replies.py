@@ -56,7 +56,7 @@ async def test_requests_and_replies_may_be_split(
         assert all(way.pieces == way.passed for way in ways) or size is any_size
 
 
-@pytest.mark.quick
+@pytest.mark.full
 @pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "plain"])
 async def test_replies_may_be_merged(fencing: bool, proxies: list[ChaosProxy], shared_nodes: Nodes) -> None:
     """A hundred of them in one piece; each reaches the caller that asked, be it granted or refused.

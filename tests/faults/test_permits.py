@@ -49,7 +49,7 @@ async def test_never_more_hold_it_than_may(nodes5: LocalNodes) -> None:
             await lease.release()
 
 
-@pytest.mark.quick
+@pytest.mark.full
 @pytest.mark.timeout(60)
 async def test_a_holder_that_is_killed_leaves_its_permit(nodes5: LocalNodes) -> None:
     """When its ttl has passed, and no other one is missing (R26)."""

@@ -76,7 +76,7 @@ class Mutation:
     name: str
     edits: tuple[Edit | TextEdit, ...]
     test: str
-    """Pytest's name of a test that fails then, under ``tests/``: a quick one."""
+    """Pytest's name of a test that fails then, under ``tests/``: one that takes little time."""
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.name}"

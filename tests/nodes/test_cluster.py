@@ -79,7 +79,7 @@ def test_the_hash_tag_is_that_of_the_server(six, prefix, tag, better):
         assert hash_tag(better.encode()) is not None
 
 
-@pytest.mark.quick
+@pytest.mark.full
 def test_a_cluster_client_needs_a_hash_tag():
     """The error shows the prefix to write."""
     cluster = RedisCluster(host="127.0.0.1", port=1)
@@ -237,7 +237,7 @@ def alone(make_nodes):
 
 
 @pytest.mark.heavy
-@pytest.mark.quick
+@pytest.mark.full
 async def test_a_server_with_all_slots_is_a_node_by_url(alone):
     """With notices; the doctor only warns of what a failover may forget."""
     prefix = "{locks}:"
@@ -311,7 +311,7 @@ async def test_the_masters_of_one_cluster_are_no_n_nodes(six):
 
 
 @pytest.mark.heavy
-@pytest.mark.quick
+@pytest.mark.full
 async def test_names_in_different_slots_are_asked_for_one_by_one(alone):
     """Two keys without a common hash tag cannot be in one script there; each lock alone is one key (R42)."""
     async with LockManager(alone.urls, fencing=False, restart_quarantine=0, node_timeout=2.0) as manager:

@@ -138,7 +138,7 @@ def test_it_is_closed_before_a_loop_that_is_dropped(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.quick
+@pytest.mark.full
 def test_trio_is_skipped_with_the_reason(tmp_path: Path) -> None:
     """A test that anyio runs on each of its backends is skipped on the one that has no asyncio."""
     source = """
@@ -183,7 +183,7 @@ def test_without_any_plugin(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.quick
+@pytest.mark.full
 def test_on_virtual_time(tmp_path: Path) -> None:
     """On a `SimLoop` the manager keeps its time: a minute and ten extensions pass at once."""
     source = """

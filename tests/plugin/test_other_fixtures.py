@@ -46,7 +46,7 @@ def test_real_nodes_can_be_broken(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.quick
+@pytest.mark.full
 def test_without_a_server_the_reason_is_told(tmp_path: Path) -> None:
     """Where no server can be found, the test is skipped, and the summary says how to get one."""
     (tmp_path / "conftest.py").write_text(
@@ -127,7 +127,7 @@ def test_pytest_lists_them(tmp_path: Path) -> None:
         assert first_line in shown
 
 
-@pytest.mark.quick
+@pytest.mark.full
 def test_pytest_finds_the_plugin() -> None:
     """The package declares the entry point that pytest looks for, and it leads to the plugin."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

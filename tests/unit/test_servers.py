@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import redis
 
 from tests import servers
-from tests.servers import Nodes, ask
+from tests.servers import Nodes, SharedSets, ask
 
 ON_REAL_TIME = True
 
@@ -37,14 +38,41 @@ async def test_every_arm_can_kill_pause_resume_and_restart(any_nodes: Nodes) -> 
     assert (ask(urls[0], "GET", "key"), ask(urls[1], "GET", "key")) == (None, b"value")
 
 
-def test_shared_servers_are_whole_and_empty_again(any_nodes: Nodes) -> None:
+def test_shared_servers_are_whole_and_empty_again(shared_sets: SharedSets) -> None:
     """Whatever an earlier test did: killed, paused, filled."""
-    for url in any_nodes.urls[2:]:
+    nodes = shared_sets(arm := servers.fastest_arm())
+    for url in nodes.urls[2:]:
         ask(url, "SET", "key", "value")
-    any_nodes.kill(0)
-    any_nodes.pause(1)
-    servers.make_fresh(any_nodes)
-    assert [ask(url, "KEYS", "*") for url in any_nodes.urls] == [[b"redlock:{meta}"]] * 5
+    nodes.kill(0)
+    nodes.pause(1)
+    assert shared_sets(arm) is nodes
+    assert [ask(url, "KEYS", "*") for url in nodes.urls] == [[b"redlock:{meta}"]] * 5
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("CONFIG SET", "maxmemory", "2mb"),
+        ("ACL SETUSER", "another", "on"),
+        pytest.param(("CLIENT PAUSE", 3_600_000), marks=pytest.mark.heavy),
+    ],
+    ids=str,
+)
+def test_servers_that_were_configured_are_replaced(
+    shared_sets: SharedSets, words: tuple[str | int, ...]
+) -> None:
+    """The next test gets others."""
+    nodes = shared_sets(arm := servers.fastest_arm())
+    ask(nodes.urls[0], *words)
+    assert set(shared_sets(arm).urls).isdisjoint(nodes.urls)
+
+
+def test_servers_that_are_still_in_use_are_replaced(shared_sets: SharedSets) -> None:
+    """A client that is left may come back and write, whatever is done to its connection."""
+    nodes = shared_sets(arm := servers.fastest_arm())
+    with redis.Redis.from_url(nodes.urls[4]) as client:
+        client.ping()
+        assert set(shared_sets(arm).urls).isdisjoint(nodes.urls)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
-"""A plain ``pytest`` runs the quick tier: something of every folder; what is named runs whatever it costs."""
+"""A plain ``pytest`` runs the quick tier, which is small; CI runs the full one, too; shares are a whole."""
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiers import QUICK, SHARED, TIERS, Share, tier_of
+from tests.tiers import FULL, QUICK, SHARED, TIERS, Share, tier_of
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
@@ -20,13 +21,14 @@ TESTS = ROOT / "tests"
     [
         ("unit/test_tiers.py", (), QUICK),
         ("unit/test_tiers.py", ("heavy", "process"), "process"),
+        ("unit/test_no_such.py", ("asyncio",), FULL),
         ("environments/test_pythons.py", (), "process"),
-        ("environments/test_pythons.py", ("asyncio", QUICK), QUICK),
-        ("environments/test_pythons.py", (QUICK, "campaign"), "campaign"),
+        ("environments/test_pythons.py", ("asyncio", FULL), FULL),
+        ("environments/test_pythons.py", (FULL, "campaign"), "campaign"),
     ],
 )
 def test_a_mark_of_its_own_wins(file: str, marks: tuple[str, ...], tier: str) -> None:
-    """A test is quick unless its file or a mark says otherwise."""
+    """A test is of its file's tier unless a mark says otherwise."""
     assert tier_of(file, marks) == tier
 
 
@@ -36,7 +38,7 @@ def test_every_pattern_names_files(pattern: str) -> None:
     assert [path for path in TESTS.glob(pattern) if path.name.startswith("test_")]
 
 
-@pytest.mark.parametrize("tier", [*TIERS, QUICK])
+@pytest.mark.parametrize("tier", [*TIERS, FULL])
 def test_shares_are_a_whole(tier: str) -> None:
     """Each test of a long tier is in one of the shares, and all others are in each."""
     shares = [Share.parse(f"{number}/3") for number in (1, 2, 3)]
@@ -45,12 +47,29 @@ def test_shares_are_a_whole(tier: str) -> None:
     assert all(any(share.has(str(test), tier) for test in range(100)) for share in shares)
 
 
-@pytest.mark.process
-def test_every_folder_has_quick_tests() -> None:
-    """The README's command runs something of each folder that has tests."""
+def collected(*arguments: str) -> list[str]:
+    """Return the file of each test that pytest collects when called with these arguments."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n0", "-p", "no:cacheprovider"]
-    done = subprocess.run(command, cwd=ROOT, env=ours, capture_output=True, text=True, check=True)
-    folders = {path.parent.relative_to(ROOT).as_posix() for path in TESTS.rglob("test_*.py")}
-    collected = [line for line in done.stdout.splitlines() if "::" in line]
-    assert {name.partition("::")[0].rpartition("/")[0] for name in collected} == folders
+    done = subprocess.run(
+        [*command, *arguments], cwd=ROOT, env=ours, capture_output=True, text=True, check=True
+    )
+    return [line.partition("::")[0] for line in done.stdout.splitlines() if "::" in line]
+
+
+@pytest.mark.heavy
+def test_the_quick_tier_is_small() -> None:
+    """It has 2,500 tests at most, and some for each pattern of its row."""
+    files = collected()
+    assert len(files) <= 2_500
+    empty = [each for each in TIERS[QUICK] if not fnmatch.filter(set(files), f"tests/{each}")]
+    assert empty == []
+
+
+@pytest.mark.heavy
+def test_what_is_named_is_more_than_quick() -> None:
+    """A folder is run in full, and a file whatever its tier."""
+    folder = collected("tests/nodes")
+    assert 0 < len(collected("-m", "quick", "tests/nodes")) < len(folder)
+    file = "tests/nodes/test_client_node.py"
+    assert len(collected(file)) > folder.count(file) > 0
