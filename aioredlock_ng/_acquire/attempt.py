@@ -220,6 +220,8 @@ class Attempt:
         # stand at 10: the fence is 8.
         fences = map(attrgetter("fence"), self._grants().values())
         self.fence = certified(fences, self.round.quorum) or 0
+        if self._batched is not None:
+            self._batched.fence = self.fence
         return self.fence > 0
 
     def _grants(self) -> dict[int, Answer]:

@@ -236,9 +236,9 @@ class AcquireRound(Asked, Granting):
         # No fences; or every grant came in a batch with the proposed fences, the usual case.
         if not self.ballot or self.agreed == self.granted:
             return False
-        # Some grants were not counted as agreed: nodes that got a command for this lock alone may still
-        # stand at the proposed fence, so compare each.
-        return self._differs_from(self.proposed)
+        # Some grants were not counted as agreed: their nodes may all stand at another fence than the proposed
+        # one, which they were above, or got a command for this lock alone.  So compare each.
+        return self._differs_from(self.fence or self.proposed)
 
     def parcel(self) -> Asked | Batch:
         """As in `Asked`."""

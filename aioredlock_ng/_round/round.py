@@ -285,6 +285,9 @@ def grant(rounds: Sequence[Round], node: int, answer: Answer) -> None:
 class Granting(Round):
     """A round that acquires, in a batch or as a command of its own."""
 
+    fence = 0
+    """The fence of the win, once there is a certificate for it; of a batched acquire only where it is not the
+    proposed one."""
     # The value of `fences_may_differ` from the moment at which `thin_out` has removed the fences.
     _fences_differed: bool | None = None
 
@@ -301,9 +304,6 @@ class Granting(Round):
 
 class GrantRound(Granting):
     """The acquire of a lock that is not batched."""
-
-    fence = 0
-    """The fence of the win, once there is a certificate for it."""
 
     @property
     def fences_may_differ(self) -> bool:  # type: ignore[override]

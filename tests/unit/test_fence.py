@@ -48,6 +48,19 @@ async def fence_of(manager: LockManager, *names: str, **options: Any) -> int:
 # -- agreement -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("number", [1, 3])
+async def test_nodes_that_agree_above_the_ballot_are_asked_for_all_locks_at_once(number: int) -> None:
+    """After `init` all counters begin at one floor, above every ballot: releases need raise no counter."""
+    async with world(number) as w:
+        await w.manager.init()
+        for node in w.nodes:
+            node.executed.clear()
+        leases = await asyncio.gather(*(w.manager.lock(f"{i}").acquire() for i in range(20)))
+        assert all(lease.fence and lease.fence > ago(0) for lease in leases)
+        await asyncio.gather(*(lease.release() for lease in leases))
+        assert [len(node.executed) for node in w.nodes] == [2] * number
+
+
 @pytest.mark.parametrize("number", [1, 2, 3, 5])
 async def test_nodes_that_agree_make_a_fence_in_one_round(number: int) -> None:
     """The answers to the acquire are the certificate: every counter equals the fence, after one round trip
