@@ -21,8 +21,8 @@ LINE_RIGHTS: Final = "+zrange +zrank"
 """What fair locks need beside those of read-write locks."""
 
 ACL_RIGHTS: Final = (
-    "-@all +evalsha +eval +script|load +get +set +del +pttl +pexpire +type +time +info +ping +hello +auth"
-    f" +client|setname {NOTICE_RIGHTS} {READER_RIGHTS} {SLOT_RIGHTS} {LINE_RIGHTS}"
+    "-@all +evalsha +eval +script|exists +script|load +get +set +del +pttl +pexpire +type +time +info +ping"
+    f" +hello +auth +client|setname {NOTICE_RIGHTS} {READER_RIGHTS} {SLOT_RIGHTS} {LINE_RIGHTS}"
 )
 """What locking needs, found by leaving out one command after the other."""
 

@@ -8,6 +8,7 @@ that; uvloop does not, and neither of them reports which address did not answer.
 from __future__ import annotations
 
 import asyncio
+import encodings.idna  # noqa: F401 (the first name that is looked up imports it, in the event loop)
 import ipaddress
 import os
 import socket

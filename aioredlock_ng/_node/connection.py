@@ -31,8 +31,7 @@ from .handshake import (
     Identity,
     LoginError,
     discard,
-    identify,
-    load_scripts,
+    introduce,
     make_connection,
 )
 from .link import Link, notice_dead_peers
@@ -202,8 +201,7 @@ class ServerEndpoint:
                 await connection.connect_to((connection.host, connection.port))  # type: ignore[no-untyped-call]
             else:
                 await connection.connect()  # type: ignore[no-untyped-call]
-            identity = await identify(connection)
-            await load_scripts(connection)
+            identity = await introduce(connection, resp3=protocol == RESP3)
             link = _take_over(connection, on_failure, resp3=protocol == RESP3)
         finally:
             discard(connection)

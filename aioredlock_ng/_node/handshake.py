@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import functools
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, compress
 from typing import Any, Final, TypeAlias, final
 
+import redis
 from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -26,6 +28,9 @@ from .plain import facts_in, text
 
 _SECTIONS: Final = (b"server", b"replication", b"memory")
 """The sections of ``INFO`` that identify the server, and show its eviction policy."""
+
+Words: TypeAlias = tuple[bytes | str | int, ...]
+"""A command."""
 
 RESP2: Final = 2
 
@@ -48,6 +53,12 @@ MAX_HANDSHAKE: Final = 2**20
 """Bytes that a server may send until its connection is ours: some ten kilobytes of `INFO`, and digests."""
 
 
+_NAMELESS: Final[Mapping[str, Any]] = (
+    {"driver_info": None} if hasattr(redis, "driver_info") else {"lib_name": None, "lib_version": None}
+)
+"""redis-py does not tell the server its name, which takes a round trip: `introduce` does."""
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Identity:
@@ -59,16 +70,6 @@ class Identity:
     """Its ``maxmemory-policy``."""
     clustered: bool = False
     """Whether it is a server of a Redis Cluster, as far as it says."""
-
-
-@functools.cache
-def _driver() -> dict[str, Any]:
-    """Return redis-py's name and version, which it would read from the disk for each connection, in 3 ms."""
-    try:
-        from redis.driver_info import DriverInfo
-    except ImportError:  # an older one reads them once
-        return {}
-    return {"driver_info": DriverInfo()}
 
 
 def make_connection(
@@ -91,8 +92,9 @@ def make_connection(
         "redis_connect_func": functools.partial(log, users=options.get("redis_connect_func")),
         "decode_responses": False,
     }
-    driver = {} if {"lib_name", "lib_version"} & options.keys() else _driver()
-    connection = connection_class(**{**driver, **options, **ours})
+    # A name from the URL is redis-py's business.
+    named = {} if {"lib_name", "lib_version"} & options.keys() else _NAMELESS
+    connection = connection_class(**{**named, **options, **ours})
     if addresses is not None and isinstance(connection, ByName):
         connection.addresses = addresses
     return connection
@@ -223,11 +225,9 @@ class LoginError(Exception):
 
 
 async def log_in_by_resp3(connection: Connection, users: OnConnect | None) -> None:
-    """Log in and check for RESP3; a failure here is a `LoginError`, unlike those before and after it."""
+    """Log in by RESP3; a failure here is a `LoginError`, unlike those before and after it."""
     try:
         await log_in(connection, users, "HELLO")
-        with asking(connection, "HELLO"):
-            await _expect_resp3(connection)
     except Exception as error:
         raise LoginError(error) from error
 
@@ -276,17 +276,6 @@ def _expect_end(connection: Connection) -> None:
     closed.add_done_callback(lambda closed: closed.cancelled() or closed.exception())
 
 
-async def _expect_resp3(connection: Connection) -> None:
-    """Check that the server speaks RESP3: redis-py takes almost any answer to ``HELLO 3`` for consent.
-
-    Redis 6.0 and 6.1 know no ``HELLO`` without a version.
-    """
-    await connection.send_command("HELLO", RESP3)
-    facts = await connection.read_response(disconnect_on_error=False)
-    if not isinstance(facts, dict) or facts.get(b"proto") != RESP3:
-        raise ResponseError("it accepts HELLO 3 but continues in RESP2")
-
-
 def discard(connection: Connection) -> None:
     """Close a connection that was not taken over, without waiting."""
     writer = connection._writer  # noqa: SLF001
@@ -295,39 +284,67 @@ def discard(connection: Connection) -> None:
         writer.transport.abort()
 
 
-async def identify(connection: Connection) -> Identity:
-    """Ask the server for its identity; less is known where `INFO` is denied or renamed away."""
-    facts: dict[bytes, bytes] = {}
-    with asking(connection, "INFO"):
-        for section in _SECTIONS:
-            await connection.send_command("INFO", section)
-        for _ in _SECTIONS:
+async def introduce(connection: Connection, *, resp3: bool) -> Identity:
+    """Do what remains between the login and the first greeting: in one round trip, if the scripts are there.
+
+    Raises the server's `ResponseError` when it refuses one of our scripts.  A server that does not know
+    SCRIPT gets each script by its first EVAL (`Pipe`).
+    """
+    named = getattr(connection, "driver_info", None) or getattr(connection, "lib_name", None)
+    names = () if named else ((b"LIB-NAME", b"redis-py"), (b"LIB-VER", redis.__version__.encode()))
+    groups: tuple[list[Words], ...] = (
+        [("INFO", section) for section in _SECTIONS],
+        # The scripts are 200 kB, which takes several round trips by itself, and nearly always there.
+        [("SCRIPT EXISTS", *(script.digest for script in _scripts.ALL))],
+        [("CLIENT SETINFO", *name) for name in names],
+    )
+    if resp3:
+        # redis-py takes almost any answer to ``HELLO 3`` for consent.  Redis 6.0 and 6.1 know no ``HELLO``
+        # without a version.
+        try:
+            hello, *answers = await _ask(connection, ("HELLO", RESP3), *chain(*groups))
+        except RedisConnectionError as error:
+            raise LoginError(error) from error
+        if isinstance(hello, ResponseError):
+            raise LoginError(hello)
+        if not isinstance(hello, dict) or hello.get(b"proto") != RESP3:
+            raise LoginError(ResponseError("it accepts HELLO 3 but continues in RESP2"))
+    else:
+        # One after the other: this may be a proxy, and the command at which it hangs up is worth knowing.
+        answers = [answer for group in groups for answer in await _ask(connection, *group)]
+    identity = _identity(answers[: len(_SECTIONS)])
+    found = answers[len(_SECTIONS)]
+    # An error: not allowed, or not known.  Loading them tells which.
+    there = set(compress(_scripts.ALL, found)) if isinstance(found, list) else ()
+    missing = [("SCRIPT LOAD", script.source) for script in _scripts.ALL if script not in there]
+    for answer in await _ask(connection, *missing):
+        if isinstance(answer, ResponseError) and not unknown(str(answer)):
+            raise answer
+    return identity
+
+
+async def _ask(connection: Connection, *commands: Words) -> list[Any]:
+    """Send commands in one write, and return the answers; a server's error is an answer."""
+    answers: list[Any] = []
+    for command in commands:
+        with asking(connection, str(command[0])):
+            if not answers:
+                await connection.send_packed_command(connection.pack_commands(commands))
             try:
-                answer = await connection.read_response(disconnect_on_error=False)
+                answers.append(await connection.read_response(disconnect_on_error=False))
             except ResponseError as error:
-                if not withheld(error, "INFO"):
-                    raise
-                continue
+                answers.append(error)
+    return answers
+
+
+def _identity(answers: Sequence[Any]) -> Identity:
+    """Read who the server is; less is known where `INFO` is denied or renamed away."""
+    facts: dict[bytes, bytes] = {}
+    for answer in answers:
+        if not isinstance(answer, ResponseError):
             facts |= facts_in(answer)
+        elif not withheld(answer, "INFO"):
+            raise answer
     mode = facts.get(b"redis_mode") or facts.get(b"server_mode")
     run_id, role, eviction = map(text, map(facts.get, (b"run_id", b"role", b"maxmemory_policy")))
     return Identity(run_id, role, eviction, mode == b"cluster")
-
-
-async def load_scripts(connection: Connection) -> None:
-    """Load our scripts; raises the server's `ResponseError` when it refuses one.
-
-    A server that does not know SCRIPT gets each script by its first EVAL (`Pipe`).
-    """
-    refusal: ResponseError | None = None
-    with asking(connection, "SCRIPT LOAD"):
-        for script in _scripts.ALL:
-            await connection.send_command("SCRIPT LOAD", script.source)
-        for _ in _scripts.ALL:
-            try:
-                await connection.read_response(disconnect_on_error=False)
-            except ResponseError as error:
-                # Read on: a refusal is raised when all answers are read.
-                refusal = error
-    if refusal is not None and not unknown(str(refusal)):
-        raise refusal

@@ -1,15 +1,19 @@
-"""The first use of a manager: in a forked child, or while a node is frozen."""
+"""The first use of a manager: in a forked child, or while a node is frozen; what it sends and imports."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
 from typing import Final
+from urllib.parse import urlsplit
 
 import pytest
 
 from aioredlock_ng import LockManager
 from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import no_key_left, python
+from tests.nodes.tools import listening
 
 FIRST_USED_IN_A_CHILD: Final = """
 import asyncio, os, sys
@@ -69,3 +73,83 @@ async def test_the_first_use_does_not_need_every_server(nodes3: LocalNodes, how:
         assert time.monotonic() - began < 20.0
         nodes3.resume(2)  # the release waits for every node
         await lease.release()
+
+
+async def test_the_way_to_the_first_lock_is_short(nodes3: LocalNodes) -> None:
+    """A client speaks five times: login; questions and scripts; two greetings; the acquire.
+
+    That is counted, not timed.  The scripts are there: another client was before it.
+    """
+    async with LockManager(nodes3.urls) as manager, manager.lock("before"):
+        pass
+    spoken: list[int] = []
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", port)
+        me, silent = len(spoken), True
+        spoken.append(0)
+
+        async def answers() -> None:
+            nonlocal silent
+            while data := await there.read(65536):
+                silent = True
+                writer.write(data)
+
+        answering = asyncio.create_task(answers())
+        while data := await reader.read(65536):
+            spoken[me] += silent
+            silent = False
+            back.write(data)
+        answering.cancel()
+        back.close()
+
+    async with contextlib.AsyncExitStack() as stack:
+        urls = []
+        for url in nodes3.urls:
+            port = urlsplit(url).port
+            urls.append(await stack.enter_async_context(listening(lambda r, w, port=port: relay(r, w, port))))
+        manager = await stack.enter_async_context(contextlib.aclosing(LockManager(urls)))
+        async with manager.lock("first"):
+            assert len(spoken) == len(urls)
+            assert max(spoken) <= 5
+
+
+IMPORTS: Final = """
+import asyncio, os, sys
+from aioredlock_ng import LockManager
+
+async def main():
+    before = set(sys.modules)
+    manager = LockManager(sys.argv[2].replace("127.0.0.1", "localhost").split(","), connect_timeout=30)
+    async with manager.lock("a", blocking_timeout=30) as lease:
+        await lease.extend()
+    async with manager.rwlock("b").read(), manager.semaphore("c", permits=2), manager.lock("d", fair=True):
+        pass
+    async with manager.rwlock("b").write():
+        pass
+    await (await manager.election("e").try_campaign()).resign()
+    lease = await manager.lock("f").acquire()
+    await manager.force_release("f")
+    try:
+        await lease.extend()
+    except Exception:
+        pass
+    await manager.aclose()
+    print(*sorted(set(sys.modules) - before))
+
+if sys.argv[1] == "uvloop":
+    import uvloop
+    uvloop.run(main())
+else:
+    asyncio.run(main())
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+async def test_the_first_use_imports_nothing(nodes3: LocalNodes, loop: str) -> None:
+    """An import would keep the event loop waiting, in somebody's first request."""
+    async with python("-c", IMPORTS, loop, ",".join(nodes3.urls), development=False) as child:
+        said, _ = await child.ended()
+    assert child.process.returncode == 0
+    assert said.split() == []
