@@ -92,7 +92,8 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
         ttl: seconds a lock lives unless it is extended; 5 ms to 24 hours.
         node_timeout: seconds one node's answer is waited for.  It only costs time when a majority is
             silent; raise it when nodes are far away.  Shorter than the ttl.
-        connect_timeout: seconds one attempt to connect and log in may take.
+        connect_timeout: seconds one attempt to connect and log in may take, and for which the first call
+            waits for a majority, whatever its own limits are.
         prefix: begins every key; the lock ``name`` lives under ``prefix + name``.  On a Redis Cluster it
             needs a hash tag, as in ``"{locks}:"``.
         fencing: whether leases carry a fence (`Lease.fence`).  False sends the plain ``SET NX PX`` of the
@@ -275,7 +276,10 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
 
     @property
     def available(self) -> bool:
-        """Whether a majority of the nodes may vote now, as far as is known without asking them."""
+        """Whether a majority of the nodes may vote now, as far as is known without asking them.
+
+        It starts the manager, as `unavailable_for` does.
+        """
         return self.unavailable_for == 0
 
     @property
@@ -284,7 +288,11 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
 
         0 when it may now; more than 0 during a restart quarantine; `math.inf` when no moment is known: the
         manager is not started or is closed, too few nodes are up, or they cannot be one quorum.
+
+        Asked in a running loop, of a manager that was neither used nor closed, it starts it in the
+        background: a readiness probe needs no other code that does.  Without I/O.
         """
+        self._life.probed()
         return self._life.unavailable_for
 
     @property

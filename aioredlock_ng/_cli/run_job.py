@@ -503,13 +503,8 @@ class Job:
         return None
 
     async def _acquire(self, manager: LockManager) -> Lease:
-        began = manager.clock.now()
-        await manager.start()  # connecting takes the time it takes: no wait means none for the lock
-        patience = self._plan.patience
-        if patience is not None:
-            patience = max(0.0, began + patience - manager.clock.now())
         try:
-            return await self._plan.lock(manager, patience).acquire()
+            return await self._plan.lock(manager, self._plan.patience).acquire()
         except LockTakenError as error:
             if self._plan.taken_code != 0:  # a zero says that this is as good as any end
                 say(await self._describe_holder(manager, error.retry_after))

@@ -383,7 +383,7 @@ class QuorumView:
     @property
     def _sees_all(self) -> bool:
         """Whether this client may look but once, and all servers of its list have answered."""
-        return self.read_only and sum(1 for _ in self._reached()) == self.size
+        return self.read_only and self.reached == self.size
 
     def _settled(self, now: float) -> list[bytes]:
         """Return the servers of the list that had been met before those others came that are in use now."""
@@ -455,6 +455,11 @@ class QuorumView:
         may_date_back = self.quarantine_ms and all(view.remembers_ms for view in self._reached())
         return self.size if self._claim is None and self.starting and may_date_back else majority(self.size)
 
+    @property
+    def reached(self) -> int:
+        """How many nodes have answered on their present connections."""
+        return sum(1 for _ in self._reached())
+
     def _reached(self) -> Iterator[_NodeView]:
         return (view for view in self._views.values() if view.reached)
 
@@ -504,7 +509,7 @@ class QuorumView:
     @property
     def undecided(self) -> bool:
         """Whether incarnation records will be written as soon as enough nodes have answered."""
-        few = sum(1 for _ in self._reached()) < self._needed
+        few = self.reached < self._needed
         return few and not (self.read_only or self.belongs_elsewhere)
 
     def closed_for(self, now: float) -> float:

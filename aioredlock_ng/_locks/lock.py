@@ -131,22 +131,15 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
             return again
         if (override := lifecycle.override) is not None:
             given = override.blocking_timeout(given, self._primitive.kind)
-        began = life.clock.now()
-        session = life.at_hand
-        # The first use connects, within the caller's time limits.
-        if session is None:
-            limit, quorum_timeout = given, request.quorum_timeout
-            if quorum_timeout is not None:
-                limit = quorum_timeout if given is None else min(given, quorum_timeout)
-            session = await life.ready(limit)
+        # The first use connects: that takes none of the caller's time.
+        session = life.at_hand or await life.ready()
+        began = session.clock.now()
         attempt_limiter, place = session.attempt_limiter, None
         # A burst: too many attempts are in flight.  Queue for a place before there is any other object, since
         # thousands of calls may wait here.  Non-blocking ones first look into the queues of their names.
         if attempt_limiter.in_flight >= attempt_limiter.most and given != 0:
             try:
-                # Connecting may have taken some of the time.
-                left = None if given is None else max(0.0, began + given - life.clock.now())
-                place = await attempt_limiter.wait(left, single_try=False)
+                place = await attempt_limiter.wait(given, single_try=False)
             except BaseException as error:
                 Acquisition(session, self._primitive, request, given, began).fail(error)
                 raise

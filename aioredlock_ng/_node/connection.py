@@ -159,8 +159,9 @@ class ServerEndpoint:
         try:
             link, identity = await self._connect(timeout, on_failure, RESP2)
         except HungUpError as error:
-            # It may refuse any connection, and this time its reason was not heard.
-            raise refusal if _may_pass(refusal) else error from None
+            # It may refuse any connection, and has said why only the first time.
+            heard = _may_pass(refusal) and not isinstance(refusal, HungUpError)
+            raise refusal if heard else error from None
         if _may_pass(refusal):
             # It answers now.  It may only have been away at that moment: try RESP3 once more, or this
             # connection has no notifications for as long as it lives.

@@ -66,7 +66,7 @@ class Background:
         self.settled = asyncio.Event()
         """Set when the manager has started: see `LockManager.start`."""
         self.usable = asyncio.Event()
-        """Set a moment after a majority is connected, or at the latest with `settled`."""
+        """Set when calls may ask the nodes (`_judge_start`); at the latest with `settled`."""
         env = NodeEnv(
             clock=session.clock,
             random=session.random,
@@ -181,13 +181,31 @@ class Background:
 
     async def _wait_for(self, node: Node, others: anyio.CancelScope) -> None:
         await node.settled.wait()
-        up = sum(node.status.state is NodeState.UP for node in self._nodes)
-        if up >= majority(len(self._nodes)):
-            # The other nodes are likely to follow in a moment.  A single attempt does not wait for them all:
-            # it needs most of its time to ask.
-            self._session.loop.call_later(self._session.node_timeout / 4, self.usable.set)
+        if self._judge_start():
             deadline = anyio.current_time() + self._session.node_timeout
             others.deadline = min(others.deadline, deadline)
+
+    def _judge_start(self) -> bool:
+        """Let calls ask the nodes as soon as a majority is up, or cannot be; return whether it is up."""
+        nodes, size, quorum = self._nodes, len(self._nodes), majority(len(self._nodes))
+        # A greeting that is due may change the record on which a node's votes rest; calls leave behind it.
+        pending = [node.greeting_pending for node in nodes]
+        states = [node.status.state for node in nodes]
+        up = sum(state is NodeState.UP and not due for state, due in zip(states, pending, strict=True))
+        if up >= quorum:
+            # The other nodes are likely to follow in a moment; a call does not wait for them all.
+            moment = self._session.node_timeout / 4 if up < size else 0.0
+            self._session.loop.call_later(moment, self.usable.set)
+            return True
+        untried = sum(due or not node.settled.is_set() for node, due in zip(nodes, pending, strict=True))
+        # All have answered or failed.  At a first use those that have answered wait for the others (R12b);
+        # a call does not.
+        view = self._view
+        if view is not None and view.undecided and view.reached + states.count(NodeState.DOWN) >= size:
+            untried = 0
+        if up + untried < quorum:
+            self.usable.set()
+        return False
 
     def _told_time(self, node: Node, sample: TimeSample) -> None:
         """Watch the clocks (R14): a node whose clock jumps ahead has ended keys before their time."""
@@ -284,6 +302,10 @@ class Background:
     def _greeted(self, _node: Node) -> None:
         self._reconsider()
         self._news.set()
+        # A turn after the greetings that this has made due.
+        if not self.usable.is_set():
+            loop = self._session.loop
+            loop.call_later(0, loop.call_soon, self._judge_start)
 
     def _reconsider(self) -> None:
         """Judge all nodes again: the answer of one may concern the whole quorum (R12a)."""
@@ -316,6 +338,8 @@ class Background:
         self._session.counters.quarantined += quarantined and node not in self._quarantined
         (self._quarantined.add if quarantined else self._quarantined.discard)(node)
         self._session.hooks.tell(NodeChanged(node=node.name, state=status.state, reason=status.reason))
+        if not self.usable.is_set():
+            self._judge_start()
 
     @property
     def ended(self) -> bool:

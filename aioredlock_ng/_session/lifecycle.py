@@ -10,6 +10,7 @@ import threading
 import warnings
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from importlib import import_module
 from random import Random
 from typing import Final, Protocol, final
 from weakref import WeakSet
@@ -28,6 +29,10 @@ from .._statistics import Counters
 from ..errors import ConfigurationError, ManagerClosedError
 from .background import Background
 from .session import Session
+
+# anyio imports its backend at the first use of it: in an event loop, which stands still meanwhile.
+with suppress(ImportError):
+    import_module("anyio._backends._asyncio")
 
 MANY: Final = 10
 """How many managers run over the same nodes when a warning is logged."""
@@ -186,10 +191,11 @@ class Lifecycle:
 
     async def start(self, *, read_only: bool = False) -> Session:
         """Start; a caller that is `read_only` leaves the nodes' incarnation records as they are."""
-        await self.ready(read_only=read_only)
+        # A conflict that the first nodes show may not be all that there is to say.
+        with suppress(ConfigurationError):
+            await self.ready(read_only=read_only)
         if self._background is not None:
             await self._background.settled.wait()
-        # Checked again, by what the nodes have said by now.
         return await self.ready(read_only=read_only)
 
     async def start_and_hear_all(self) -> Session:
@@ -211,11 +217,11 @@ class Lifecycle:
                 await node.settled.wait()
         return session
 
-    async def ready(self, within: float | None = None, *, read_only: bool = False) -> Session:
+    async def ready(self, *, read_only: bool = False) -> Session:
         """Return the session of a manager that can be used here and now; start it if need be.
 
-        Waits for a majority to be connected: at most a `node_timeout` longer than `within` seconds,
-        and not longer than `start` anyway.  `read_only` as in `start`.
+        Waits until a majority is connected, or too many nodes have failed to connect for that; not longer
+        than `start`.  `read_only` as in `start`.
         """
         if (instead := override) is not None:
             return await instead.ready(self)
@@ -225,25 +231,44 @@ class Lifecycle:
         availability = session.availability
         if availability.closing:
             raise availability.closed_error()
-        background = self._background
-        # The first use in this loop: start.
-        if background is None:
-            background = self._background = Background(session, read_only=read_only)
-            count_in(background, session.nodes)
+        background = self._begin(session, read_only=read_only)
         # The first caller that locks writes the records that callers before it only read.
         if not read_only:
             await background.take_part()
-        # Still connecting: wait for a majority; the manager may be closed meanwhile.
-        if not background.usable.is_set():
-            with anyio.move_on_after(None if within is None else within + self.options.node_timeout):
-                await background.usable.wait()
-            if availability.closing:
-                raise availability.closed_error()
+        # Still connecting: the manager may be closed meanwhile.
+        await background.usable.wait()
+        if availability.closing:
+            raise availability.closed_error()
         availability.check()
         # From now on calls take the short way (`at_hand`).
-        if not read_only and background.usable.is_set():
+        if not read_only:
             self._ready_session = session
         return session
+
+    def _begin(self, session: Session, *, read_only: bool) -> Background:
+        """Start in this loop, unless that was done."""
+        if self._background is None:
+            self._background = Background(session, read_only=read_only)
+            count_in(self._background, session.nodes)
+        return self._background
+
+    @property
+    def unused(self) -> bool:
+        """Whether no call has started it, nor closed it; and its calls are its own."""
+        return self.session is None and self._closed_in is None and override is None
+
+    def probed(self) -> None:
+        """Start in the running loop, if there is one and the manager was neither used there nor closed.
+
+        A service without traffic uses no lock, and may get no traffic before its readiness probe succeeds.
+        Nothing is sent before the loop's next turn.
+        """
+        if asyncio._get_running_loop() is None:  # noqa: SLF001 (as above)
+            return
+        with suppress(RuntimeError):  # its nodes cannot be used in a second loop
+            self._forget_what_ended()
+        if self.unused:
+            self._begin(self._first_session(), read_only=False)
 
     def _first_session(self) -> Session:
         """Bind to this loop, or return the session of a thread whose loop was first at the same moment."""

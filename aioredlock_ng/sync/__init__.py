@@ -276,13 +276,19 @@ class SyncLockManager(Renamed, Uncopied, Generic[Fence_co]):
 
     @property
     def available(self) -> bool:
-        """Whether a majority of the nodes may vote now, as far as is known without asking them."""
-        return self.manager.available
+        """Whether a majority of the nodes may vote now; as `LockManager.available`, it starts the manager."""
+        return self.unavailable_for == 0
 
     @property
     def unavailable_for(self) -> float:
-        """Seconds until a majority may vote; 0: now, `math.inf`: unknown.  No I/O."""
-        return self.manager.unavailable_for
+        """Seconds until a majority may vote; 0: now, `math.inf`: unknown.  No I/O.
+
+        As `LockManager.unavailable_for`, it starts a manager that was neither used nor closed.
+        """
+        life = self.manager._life  # noqa: SLF001 (the public property would start it in this thread's loop)
+        if life.unused:
+            self._thread.begin(self.manager.start)
+        return life.unavailable_for
 
     # -- its thread ----------------------------------------------------------------------------
 
@@ -300,6 +306,12 @@ class SyncLockManager(Renamed, Uncopied, Generic[Fence_co]):
             self._thread.stop(self.manager._aclose_for, own)  # noqa: SLF001
 
     def __enter__(self) -> SyncLockManager[Fence_co]:
+        """Start, as `LockManager.start` does."""
+        try:
+            self._thread.call(self.manager.start)
+        except BaseException:  # without an enter there is no exit that would close it
+            self.close()
+            raise
         return self
 
     def __exit__(self, *exc_info: object) -> None:

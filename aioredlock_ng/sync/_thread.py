@@ -273,6 +273,15 @@ class LoopThread:
             raise ManagerClosedError("the lock manager is closed: the interpreter ends")
         if asyncio._get_running_loop() is not None:  # noqa: SLF001 (asyncio exports it)
             raise RuntimeError("a SyncLockManager would block this event loop: use a LockManager here")
+        return self._submit(function, *args)
+
+    def begin(self, function: Callable[..., Any]) -> None:
+        """Make a function the thread's first use, without waiting for it; nothing if there was a use."""
+        if not (self._started or self._stopped or self.ended):
+            with suppress(ConfigurationError):  # green threads: the next call says so
+                self._submit(function)
+
+    def _submit(self, function: Callable[..., Any], *args: object) -> Call:
         if not self._started:
             if self._stopped:
                 raise ManagerClosedError("the lock manager is closed")

@@ -637,10 +637,36 @@ def test_interrupted_while_the_thread_begins(*, begun: bool, monkeypatch: pytest
 
     start = threading.Thread.start
     monkeypatch.setattr(threading.Thread, "start", interrupted)
-    with SyncLockManager(["redis://127.0.0.1:1"]) as manager:
+    with contextlib.closing(SyncLockManager(["redis://127.0.0.1:1"])) as manager:
         with pytest.raises(KeyboardInterrupt):
             manager._thread.submit(int)
         assert manager._thread.submit(int).result(PATIENCE) == 0
+
+
+def test_entering_starts(shared_nodes: Nodes) -> None:
+    """As `async with` does: no call is needed for that."""
+    with SyncLockManager(shared_nodes.urls, connect_timeout=10.0) as manager:
+        assert manager.available
+    with pytest.raises(ConfigurationError), SyncLockManager([shared_nodes.urls[0]] * 2):
+        pass
+
+
+@pytest.mark.parametrize("in_a_loop", [False, True])
+def test_a_probe_alone_becomes_ready(*, in_a_loop: bool, shared_nodes: Nodes) -> None:
+    """In the manager's own thread, also when a loop's code asks; a closed one is not started."""
+
+    async def asked() -> bool:
+        return manager.available
+
+    def probe() -> bool:
+        return asyncio.run(asked()) if in_a_loop else manager.available
+
+    with contextlib.closing(SyncLockManager(shared_nodes.urls)) as manager:
+        assert not probe()
+        until(probe, "it is ready")
+        with manager.lock("probed", blocking_timeout=0):
+            pass
+    assert not probe()
 
 
 INTERRUPTED = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -51,6 +52,18 @@ async def test_an_acquire_takes_one_round_trip(fencing: bool, shared_nodes: Node
         ours = [words for by_script, words in lines if not by_script and "redlock:far" in words]
         assert len(ours) == 2 * turns
     await no_key_left(urls)
+
+
+async def test_the_first_try_has_its_own_time_behind_the_start(shared_nodes: Nodes) -> None:
+    """Connecting takes longer than the try may take, login, questions and greeting each a round trip."""
+    trip = 0.5
+    async with proxied(shared_nodes.urls) as proxies:
+        for way in (way for proxy in proxies for way in proxy.ways):
+            way.delay = trip / 2
+        urls = [proxy.url for proxy in proxies]
+        manager = LockManager(urls, node_timeout=2 * trip, connect_timeout=60)
+        async with contextlib.aclosing(manager), manager.lock("far", blocking=False):
+            pass
 
 
 async def too_late(manager: LockManager) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import re
 import ssl
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
@@ -251,9 +252,11 @@ async def hanging_up(line: bytes, asked: int) -> AsyncIterator[str]:
     """Run a peer that answers some commands, and hangs up with its last words; gives its URL."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        for _ in range(asked):
-            await reader.read(4096)
-            writer.write(b"+OK\r\n")
+        left = asked
+        while left and (data := await reader.read(4096)):
+            commands = re.findall(rb"(?m)^\*\d+\r$", data)
+            writer.write(b"+OK\r\n" * min(left, len(commands)))
+            left -= min(left, len(commands))
         writer.write(line)
         writer.close()
 

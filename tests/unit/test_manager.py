@@ -563,23 +563,6 @@ def left(node: MemoryNode) -> list[bytes]:
     return [key for key in node._server.data if not is_ours_to_stay(key)]
 
 
-async def test_a_second_call_waits_for_the_nodes_as_the_first_did():
-    """A call that has waited in vain for the connections says nothing of them to the next one."""
-    nodes = masters()
-    each(nodes).freeze()
-    manager = make(nodes)
-    began = sim().time()
-    with pytest.raises(QuorumUnavailableError, match="not connected yet"):
-        await manager.lock("a").try_acquire()
-    assert sim().time() == pytest.approx(began + TIMEOUT)
-    for node in nodes:
-        sim().call_later(TIMEOUT / 2, node.thaw)
-    lease = await manager.lock("a").try_acquire()
-    assert lease is not None
-    await lease.release()
-    await manager.aclose()
-
-
 # -- hooks -------------------------------------------------------------------------------------------
 
 

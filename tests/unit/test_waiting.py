@@ -15,7 +15,6 @@ import pytest
 from aioredlock_ng import ConfigurationError, Lease, LockManager, RetryPolicy, Vote
 from aioredlock_ng.errors import LockLostError, LockTakenError, QuorumUnavailableError, WouldDeadlockError
 from aioredlock_ng.events import Refused
-from aioredlock_ng.testing import MemoryNode
 from tests.listening import listen_in_memory
 from tests.unit.tasks import End, cycle, ending, in_task, sim, turns, until
 from tests.unit.traces import PREFIX, Heard, count, drawn_backoffs, sent
@@ -30,7 +29,6 @@ from tests.unit.worlds import (
     ago,
     deadline,
     each,
-    make,
     opened,
     put,
     world,
@@ -155,19 +153,6 @@ async def test_none_outlives_a_lost_quorum(fencing, within):
         await asyncio.sleep(within)
         assert task.done(), "soon after the nodes' return"
         assert (await task).error is None
-
-
-@pytest.mark.parametrize("option", ["blocking_timeout", "quorum_timeout"])
-async def test_the_time_to_start_is_part_of_the_wait(option):
-    """At a manager's first use, with nodes that do not answer, the deadline is the same as ever."""
-    nodes = [MemoryNode(latency=LATENCY) for _ in range(3)]
-    each(nodes).freeze()
-    manager = make(nodes, connect_timeout=5.0)
-    end, seconds = await timed(manager.lock("a", **{option: 0.5}).acquire)
-    assert isinstance(end.error, QuorumUnavailableError)
-    assert 0.5 - EPSILON <= seconds <= 0.5 + 2 * TIMEOUT + A_WHILE
-    await manager.aclose()
-    each(nodes).thaw()
 
 
 @pytest.mark.parametrize("stall", [0.25, 5.0])
