@@ -40,6 +40,7 @@ def lint(session: nox.Session) -> None:
     run(session, "ruff", "check")
     run(session, "ruff", "format", "--check")
     run(session, "mypy")
+    run(session, "basedpyright")
 
 
 @nox.session

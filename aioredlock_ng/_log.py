@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, final
 
@@ -33,6 +34,39 @@ record is not about one.
 
 debugging = functools.partial(log.isEnabledFor, logging.DEBUG)
 """Whether lines that only a debugger of locks wants are logged; no function of ours, for the hot path."""
+
+
+_by: Final = threading.local()
+
+
+@final
+class _Elsewhere(logging.Filter):
+    """Takes the records of threads that do not call log handlers, before other filters see them."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        deliver = getattr(_by, "deliver", None)
+        if deliver is not None:
+            deliver(_handle, record)
+        return deliver is None
+
+
+_elsewhere: Final = _Elsewhere()
+
+
+def log_by(deliver: Callable[..., object]) -> None:
+    """Have `deliver` handle the records of this thread, ours and asyncio's: it must not wait for handlers.
+
+    What `deliver` is given is a function, to be called in another thread, and its arguments.
+    """
+    _by.deliver = deliver
+    for logger in (log, logging.getLogger("asyncio")):
+        if _elsewhere not in logger.filters:
+            logger.filters.insert(0, _elsewhere)
+
+
+def _handle(record: logging.LogRecord) -> None:
+    with suppress(Exception):
+        logging.getLogger(record.name).handle(record)
 
 
 def report(

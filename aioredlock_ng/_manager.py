@@ -27,7 +27,7 @@ from ._kinds.mutex import LEADER, MUTEX
 from ._kinds.read_write import READ, WRITE
 from ._kinds.semaphore import semaphore
 from ._local.runner import act_for
-from ._locks import Uncopied
+from ._locks import WITH, Uncopied, instead
 from ._locks.decorator import lock_of, locked, sort_of
 from ._locks.election import Election, subject_of, unbounded
 from ._locks.lock import Lock
@@ -75,13 +75,15 @@ _NOT_REENTRANT: Final = False
 
 
 @final
+@instead("`async with LockManager(…) as manager:`; without asyncio use a `SyncLockManager`", *WITH)
 class LockManager(Renamed, Uncopied, Generic[Fence_co]):
     """A Redlock over N independent Redis or Valkey masters.
 
     It may be made anywhere, also at module level: it binds to the running loop, and connects, at its
     first use.  When that loop is closed, or the manager was, its next use in another loop starts it again;
     leases that were not released before their loop was closed are lost, and their keys end with their ttl.
-    Use it as ``async with LockManager(...) as manager:``, or call `start` and `aclose`.
+    Use it as ``async with LockManager(...) as manager:``, or call `start` and `aclose`.  It may be entered
+    again, also by several tasks: the block that is left last closes it.
 
     Args:
         nodes: URLs (``redis://``, ``rediss://``, ``unix://``, ``valkey://``, ``valkeys://``, with user,
@@ -261,18 +263,18 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
         await self._life.aclose()
 
     async def __aenter__(self) -> Self:
+        self._life.enter()
         try:
             await self.start()
         except BaseException:
-            await self.aclose()  # without an enter there is no exit that would do it
+            await self._life.leave()  # without an enter there is no exit that would do it
             raise
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        if not self._life.inherited:  # else a forked child leaves its parent's block
-            await self.aclose()
+        await self._life.leave()
 
     @property
     def available(self) -> bool:
@@ -500,6 +502,9 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
         ``@manager.locked("report:{customer_id}")``; the options are those of `lock`, and the label is the
         template unless given.  With ``mode="read"`` or ``"write"`` it is the `rwlock` of that name, with
         `permits` the `semaphore`: neither has `at_least` or `fair`.
+
+        A call raises `TypeError` where a value is not of a type whose text is the same in each process: str,
+        int, bool, float, Decimal, UUID, dates and times, bytes, Enum, None, and tuples and lists of these.
 
         Raises:
             ValueError: at decoration, when a field of the template is no parameter of the function, there is

@@ -303,8 +303,13 @@ Event = (
 class Hooks:
     """Base class of hook objects: methods that do nothing, to override those that are of use.
 
-    Each is called in the event loop, and must be quick and not block.  A hook object need not derive from
+    Each is called in the event loop, and must be quick and not block; those of a `SyncLockManager` are called
+    in a thread of their own, and may use it.  A hook object need not derive from
     this class; then it has some of the methods.  One that raises is logged once and never affects a lock.
+
+    Hooks of a call of `acquire`, and of a release by code of the user's, are called in the context of that
+    code (`contextvars`): so the spans of a trace find their parent.  All others are called in an empty
+    context, whichever request has started the manager.
     """
 
     __slots__ = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import Context
 from typing import Final
 
 from .._clock import Clock
@@ -110,7 +111,7 @@ class Deadline:
 
     def _check_quorum_in(self, seconds: float, entry: NameQueue, place: QueueEntry) -> None:
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(seconds, self._check_quorum, entry, place)
+        self._timer = loop.call_later(seconds, self._check_quorum, entry, place, context=Context())
 
     def _check_quorum(self, entry: NameQueue, place: QueueEntry) -> None:
         limit = self.for_quorum

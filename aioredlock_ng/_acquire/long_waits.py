@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from typing import Final, NamedTuple, Protocol, TypeAlias, final
 from weakref import ref
 
@@ -145,7 +145,7 @@ class LongWaits:
         self._waiting[waiter] = self._loop.time()
         # A timer that is set is for an earlier call; it then sets the next one.
         if self._timer is None and not self._closed:
-            self._timer = self._loop.call_later(LONG, self._check_due)
+            self._timer = self._loop.call_later(LONG, self._check_due, context=Context())
 
     def reconsider(self, waiter: Waiter) -> None:
         """Log a call again if it now waits for nodes instead of a holder, or the other way round."""
@@ -176,7 +176,9 @@ class LongWaits:
         for waiter, since in list(self._waiting.items()):
             # The calls are in the order in which they began: none behind this one is due either.
             if now < since + LONG:
-                self._timer = self._loop.call_at(max(since + LONG, now + BETWEEN_LOOKS), self._check_due)
+                self._timer = self._loop.call_at(
+                    max(since + LONG, now + BETWEEN_LOOKS), self._check_due, context=Context()
+                )
                 return
             del self._waiting[waiter]
             waiter.waits_long()

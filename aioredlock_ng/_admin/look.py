@@ -22,6 +22,7 @@ from .._core.keyspace import COUNTER, is_record, locks_among, mark_key
 from .._core.quorum import Vote
 from .._core.rights import denied, glob_escaped
 from .._kinds.semaphore import is_slots
+from .._round.deadlines import move_on_after
 from .._round.round import Round, all_answered, keep
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ class Search:
 
     async def run_on_all(self, session: Session) -> None:
         """Search all nodes at the same time."""
-        with anyio.move_on_after(SCAN_TIME) as time:
+        with move_on_after(SCAN_TIME) as time:
             async with anyio.create_task_group() as tasks:
                 for number, node in enumerate(session.nodes):
                     tasks.start_soon(self._run, session, number, node)

@@ -15,6 +15,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final, cast, final
 
 from .. import ConfigurationError, LockError
@@ -99,7 +100,7 @@ class Feed:
         followed = None if name is None else self._follow(name)
         self._streams += 1
         if self._looking is None and not self._closed:
-            self._looking = loop.create_task(self._look_again_and_again())
+            self._looking = Context().run(loop.create_task, self._look_again_and_again())
         try:
             yield Stream(self, followed, self._numbered(heard))
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import Context
 
 
 class Body:
@@ -32,7 +33,7 @@ class Body:
     def stop(self) -> None:
         """Cancel the body soon; never at once, since it may be the running task."""
         if self._cancels and self._armed:
-            self._loop.call_soon(self._strike)
+            self._loop.call_soon(self._strike, context=Context())
 
     def _strike(self) -> None:
         if self._armed and not self._struck and not self.task.done():

@@ -6,6 +6,7 @@ import difflib
 import inspect
 import logging
 from collections.abc import Callable, Iterable
+from contextvars import Context
 from typing import Any, Final, NamedTuple, Protocol, final
 
 from .._log import Once, debugging, report
@@ -48,6 +49,9 @@ METHODS: Final[dict[type[Event], str]] = {
     LoopStalled: "on_loop_stalled",
 }
 """The method of a hook that is called for each event."""
+
+OF_CALLERS: Final = frozenset({Acquired, Refused, Waiting, GaveUp, Released})
+"""The events of a call, which are told in the context of the code that called."""
 
 _NAMES: Final = frozenset(METHODS.values())
 
@@ -144,7 +148,7 @@ LINES: Final[dict[type[Event], Line]] = {
 class HookList:
     """The hooks of one manager.  A hook that raises is logged once and never affects a lock."""
 
-    __slots__ = ("_attach", "_listeners", "_reported", "votes", "wanted")
+    __slots__ = ("_at_once", "_attach", "_deliver", "_listeners", "_reported", "votes", "wanted")
 
     def __init__(self, hooks: Iterable[object]) -> None:
         self._listeners: dict[type[Event], list[tuple[object, Callable[[Any], object]]]] = {
@@ -159,11 +163,17 @@ class HookList:
                 if (method := _method(hook, name)) is not None:
                     self._listeners[event].append((hook, method))
         self._reported = Once()
+        self._deliver: Callable[..., object] | None = None
+        self._at_once: object = None
         self.wanted = frozenset(event for event, methods in self._listeners.items() if methods)
         """The events that hooks listen for; others need not be made."""
 
         self.votes = any(getattr(hook, "wants_votes", True) for hook, _ in self._listeners[Acquired])
         """Whether a hook wants the votes of the nodes on an acquire."""
+
+    def hand_over(self, deliver: Callable[..., object], *, but: object) -> None:
+        """Have `deliver` call the hooks, all `but` one, where they may block."""
+        self._deliver, self._at_once = deliver, but
 
     def attach(self, statistics: Callable[[], object]) -> None:
         """Attach the hooks that ask for it to their manager (`Hooks.attach`)."""
@@ -201,21 +211,30 @@ class HookList:
 
     def tell(self, event: Event) -> None:
         """Call the hooks that listen for this event."""
-        self._call(self._listeners[type(event)], event)
+        kind = type(event)
+        # No call has brought the others about: the current context is that of some request, by chance.
+        if kind in OF_CALLERS:
+            self._call(self._listeners[kind], event)
+        elif kind in self.wanted:
+            Context().run(self._call, self._listeners[kind], event)
 
     def _call(self, methods: list[tuple[object, Callable[[Any], object]]], what: object) -> None:
         for hook, method in methods:
-            try:
-                method(what)
-            except (KeyboardInterrupt, SystemExit):
-                raise
-            except BaseException as error:  # noqa: BLE001 (nothing else can end a hook that matters to a lock)
-                # A hook must not affect a lock: the log has its first error, and the lock goes on.
-                if self._reported.first(id(hook)):
-                    name = type(hook).__name__
-                    report(
-                        logging.ERROR, "hook %s failed; it will not be reported again", name, exc_info=error
-                    )
+            if self._deliver is None or hook is self._at_once:
+                self._call_one(hook, method, what)
+            else:
+                self._deliver(self._call_one, hook, method, what)
+
+    def _call_one(self, hook: object, method: Callable[[Any], object], what: object) -> None:
+        try:
+            method(what)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 (nothing else can end a hook that matters to a lock)
+            # A hook must not affect a lock: the log has its first error, and the lock goes on.
+            if self._reported.first(id(hook)):
+                name = type(hook).__name__
+                report(logging.ERROR, "hook %s failed; it will not be reported again", name, exc_info=error)
 
 
 def _listed(hooks: Iterable[object]) -> Iterable[object]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from contextvars import Context
 from typing import Final, final
 
 from .local_queue import QueueEntry
@@ -80,7 +81,9 @@ class PatienceInLine:
         self._begin()
 
     def _begin(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._patience.span, self._let_pass)
+        self._timer = asyncio.get_running_loop().call_later(
+            self._patience.span, self._let_pass, context=Context()
+        )
 
     def cancel(self) -> None:
         """Stop letting others pass: the call has been let in, or has stopped waiting."""

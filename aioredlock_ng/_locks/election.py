@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextvars import Context
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -36,9 +37,9 @@ from .._round.releases import Releases
 from .._round.round import Round, all_answered
 from .._session.lifecycle import Lifecycle
 from .._session.session import Session
-from .._settings.options import Options, Request, checked_names, checked_policy
+from .._settings.options import Options, Renamed, Request, checked_names, checked_policy
 from ..errors import ConfigurationError, LockLostError, QuorumUnavailableError, printable
-from . import Uncopied
+from . import ASYNC_WITH, WITH, Uncopied, awaited, instead
 from .lease import Lease, ReleaseReport
 from .lock import Lock
 
@@ -288,7 +289,9 @@ class Observation:
         if self._observers and not self._session.availability.closing:
             chance = self._session.random.random()
             pause = LOOK_AGAIN if found is None else LOOK_SELDOM + chance * (LOOK_EVERY - LOOK_SELDOM)
-            self._timer = self._session.outbox.loop.call_later(0.0 if self._again else pause, self.poll)
+            self._timer = self._session.outbox.loop.call_later(
+                0.0 if self._again else pause, self.poll, context=Context()
+            )
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -434,7 +437,11 @@ def unbounded(extension: ExtensionPolicy | None, default: ExtensionPolicy) -> Ex
     return replace(default if extension is None else extension, max_extensions=None)
 
 
+_WRITE: Final = "`async with manager.election(…).campaign() as leadership:`"
+
+
 @final
+@instead("`async with leadership:`", *WITH)
 class Leadership(Uncopied):
     """One term of a leader, from the win of its campaign to its end.
 
@@ -534,6 +541,7 @@ class Leadership(Uncopied):
 
 
 @final
+@instead(_WRITE, *WITH)
 class Campaign(Uncopied):
     """One campaign of one candidate, made by `Election.campaign`: enter it with ``async with``, or await it.
 
@@ -596,7 +604,8 @@ class Campaign(Uncopied):
 
 
 @final
-class Election(Uncopied):
+@instead(_WRITE, "__await__", *WITH, *ASYNC_WITH)
+class Election(Renamed, Uncopied):
     """An election, made by `LockManager.election`: a description, reusable and shareable as a `Lock` is.
 
     It is decided by a lock of its name, which the leader extends without a limit.  In one process one
@@ -629,6 +638,7 @@ class Election(Uncopied):
         """
         return Campaign(self, Lock(self._life, self._primitive, self._request))
 
+    @awaited(_WRITE)
     async def try_campaign(self) -> Leadership | None:
         """Try once, without waiting; None when another candidate leads.
 

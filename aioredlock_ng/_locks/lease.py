@@ -18,6 +18,7 @@ from .._round.round import all_answered, majority_answered
 from .._session.session import Session
 from .._settings.options import Fence_co, Generic, Renamed, Seconds, Slot_co
 from ..errors import LockLostError, LossReason, NodeVote, QuorumUnavailableError, printable
+from . import WITH, instead
 
 
 class ReleaseOutcome(StrEnum):
@@ -65,6 +66,7 @@ _OUTCOMES = {
 
 
 @final
+@instead("`async with lease:`", *WITH)
 @dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class Lease(Renamed, Generic[Fence_co, Slot_co]):
     """One holding of a lock, from its win to its release.

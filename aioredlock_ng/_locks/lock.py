@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-from collections.abc import Coroutine
 from types import CodeType, FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, final
+from typing import Final, final
 
 from .._acquire.acquisition import Acquisition
 from .._admin.survey import survey, votes_of
@@ -18,11 +17,16 @@ from .._session import lifecycle
 from .._session.lifecycle import Lifecycle
 from .._settings.options import Fence_co, Generic, Renamed, Request, Slot_co
 from ..errors import LockTakenError, QuorumUnavailableError, printable
-from . import Uncopied
+from . import WITH, Uncopied, awaited, instead
 from .lease import Lease
+
+_WRITE: Final = (
+    "`async with manager.lock(…) as lease:`, or `lease = await manager.lock(…).acquire()` and release it"
+)
 
 
 @final
+@instead(_WRITE, "__await__", *WITH)
 class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
     """A description of a lock, made by `LockManager.lock` or a `ReadWriteLock`.
 
@@ -82,15 +86,7 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
             for lock in found
         )
 
-    if not TYPE_CHECKING:  # a type checker says itself that a lock cannot be awaited
-
-        def __await__(self) -> NoReturn:
-            """Raise an error that says what to write instead of ``await manager.lock(…)``."""
-            raise TypeError(
-                "a Lock cannot be awaited: write `async with manager.lock(…) as lease:`, or `lease = "
-                "await manager.lock(…).acquire()` and release it"
-            )
-
+    @awaited(_WRITE)
     async def acquire(self) -> Lease[Fence_co, Slot_co]:
         """Wait for the lock and return its lease; the caller has to release it.
 
@@ -107,6 +103,7 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         """
         return await self._acquire(enters=False)
 
+    @awaited(_WRITE)
     async def try_acquire(self) -> Lease[Fence_co, Slot_co] | None:
         """Try once, without waiting; None when another client holds the lock.
 
@@ -174,14 +171,14 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
             lease._bind_or_release()  # noqa: SLF001 (no await since the win was judged, R7)
         return lease
 
-    def __aexit__(
+    async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> Coroutine[Any, Any, None]:
+    ) -> None:
         """Release the lease of the block that ends here; raises as `Lease.__aexit__` does."""
         entries = self._entries
         # The usual case: one block is inside.
         lease = entries.pop()[2] if len(entries) == 1 else self._pop(sys._getframe(1))  # noqa: SLF001
-        return lease.__aexit__(exc_type, exc, tb)
+        await lease.__aexit__(exc_type, exc, tb)
 
     def _pop(self, frame: FrameType) -> Lease[Fence_co, Slot_co]:
         """Find which block the code of `frame` leaves (R7).

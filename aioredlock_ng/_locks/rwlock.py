@@ -7,15 +7,23 @@ from typing import Generic, final
 
 from .._kinds.primitive import Primitive
 from .._session.lifecycle import Lifecycle
-from .._settings.options import Fence_co, Request, Seconds, checked_blocking, checked_quorum_timeout
+from .._settings.options import (
+    Fence_co,
+    Renamed,
+    Request,
+    Seconds,
+    checked_blocking,
+    checked_quorum_timeout,
+)
 from ..errors import printable
-from . import Uncopied
+from . import ASYNC_WITH, WITH, Uncopied, instead
 from .lease import Lease
 from .lock import Lock
 
 
 @final
-class ReadWriteLock(Uncopied, Generic[Fence_co]):
+@instead("`async with manager.rwlock(…).read() as lease:`, or `.write()`", "__await__", *WITH, *ASYNC_WITH)
+class ReadWriteLock(Renamed, Uncopied, Generic[Fence_co]):
     """Readers together, or a writer alone; made by `LockManager.rwlock`, reusable and shareable as `Lock` is.
 
     A writer excludes `LockManager.lock` of the same names, too, and readers exclude it.

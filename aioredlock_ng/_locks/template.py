@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import re
 import string
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from types import (
-    AsyncGeneratorType,
-    BuiltinFunctionType,
-    CoroutineType,
-    FunctionType,
-    GeneratorType,
-    MethodType,
-    ModuleType,
-)
-from typing import Any, Final, NoReturn
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from enum import Enum, Flag, IntEnum, IntFlag, StrEnum
+from typing import Any, Final
+from uuid import UUID
 
 _ANY_NAME: Final = "any"
 """Stands for the name that a call will fill in."""
@@ -78,20 +71,49 @@ def fill_in(template: str, values: Mapping[str, Any]) -> str:
     return _Filler(template).vformat(template, (), values)
 
 
-_TEXTS: Final = frozenset({str, int, bool, float})
-"""The types of most values, whose text is never checked."""
+_LISTED: Final = (str, int, bool, float, bytes, type(None), Decimal, UUID, date, datetime, time, timedelta)
+"""The types of values that a name may have; tuples, lists and enumerations of them, too.
 
-_ADDRESS: Final = re.compile(r"\bat 0x[0-9a-fA-F]+\b")
+Their text is made of nothing but the value: it is the same in each process.
+"""
 
-_NO_TEXT: Final = (
-    FunctionType, BuiltinFunctionType, MethodType, partial, ModuleType, GeneratorType, AsyncGeneratorType,
-    CoroutineType, set, frozenset, dict,
-)  # fmt: skip
-"""Types whose text differs from process to process, by an address or by its order."""
+_PLAIN: Final = frozenset(_LISTED) - {datetime, time}
+"""Those that hold no object of another type."""
+
+_SHOWN_BY: Final = {"__format__": ("",), "__str__": (), "__repr__": ()}
+"""The methods that make a text, with their further arguments."""
+
+_STANDARD: Final = frozenset(
+    getattr(kind, method)
+    for kind in (*_LISTED, list, tuple, Enum, IntEnum, StrEnum, Flag, IntFlag)
+    for method in _SHOWN_BY
+)
+"""Those of the listed types, and of enumerations."""
+
+
+def _is_listed(value: object, *, by_repr: bool = False) -> bool:
+    """Whether a value is of a listed type, and so is all that it holds; `by_repr`: as its `repr` shows it."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return True
+    # The text of its zone is not in its own, except in its `repr`.
+    if isinstance(value, datetime | time) and by_repr and type(value.tzinfo) not in {type(None), timezone}:
+        return False
+    if isinstance(value, list | tuple) and not all(_is_listed(each, by_repr=True) for each in value):
+        return False
+    if isinstance(value, Enum) and not _is_listed(value._value_, by_repr=True):
+        return False
+    # Of a derived type: its text is made by a listed one's methods, or is the same as these would make.
+    bases = [base for base in (*_LISTED, list, tuple, Enum) if isinstance(value, base)]
+    return bool(bases) and all(
+        (own := getattr(kind, method)) in _STANDARD
+        or any(own(value, *more) == getattr(base, method)(value, *more) for base in bases)
+        for method, more in _SHOWN_BY.items()
+    )
 
 
 class _Filler(string.Formatter):
-    """Fills one template, and refuses values that would give each process a lock of its own."""
+    """Fills one template, and refuses values that might give each process a lock of its own."""
 
     def __init__(self, template: str) -> None:
         self._template = template
@@ -102,31 +124,11 @@ class _Filler(string.Formatter):
         return super().get_field(field_name, args, kwargs)
 
     def convert_field(self, value: Any, conversion: Any) -> Any:
-        if type(value) in _TEXTS:
-            return super().convert_field(value, conversion)
-        if _has_no_text(value):
-            self._refuse(value)
-        converted = super().convert_field(value, conversion)
-        if conversion and not isinstance(value, str) and _ADDRESS.search(converted):
-            self._refuse(value)
-        return converted
-
-    def format_field(self, value: Any, format_spec: str) -> Any:
-        text = super().format_field(value, format_spec)
-        if not isinstance(value, str) and _ADDRESS.search(text):
-            self._refuse(value)
-        return text
-
-    def _refuse(self, value: object) -> NoReturn:
-        raise TypeError(
-            f"template {self._template!r}: {{{self._field}}} is of type {type(value).__qualname__}, whose "
-            "text differs between processes, so each would have its own lock: use a stable attribute of "
-            f"it, such as {{{self._field}.id}}"
-        )
-
-
-def _has_no_text(value: object) -> bool:
-    """Whether the text of a value, or of one inside it, differs from process to process."""
-    if isinstance(value, list | tuple):
-        return any(map(_has_no_text, value))
-    return isinstance(value, _NO_TEXT)
+        if not _is_listed(value, by_repr=conversion in {"r", "a"}):
+            raise TypeError(
+                f"template {self._template!r}: {{{self._field}}} is of type {type(value).__qualname__}, "
+                "whose text may differ between processes, so that each would have its own lock: use an "
+                f"attribute of it, such as {{{self._field}.id}}, that is a str, int, bool, float, Decimal, "
+                "UUID, date, time, bytes, Enum, or a tuple or list of these"
+            )
+        return super().convert_field(value, conversion)

@@ -14,6 +14,7 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Sequence
+from contextvars import Context
 from typing import Any, Final, final
 
 NEXT_ADDRESS: Final = 0.25
@@ -81,7 +82,7 @@ class Addresses:
             while waiting or under_way:
                 if waiting:
                     info = waiting.pop(0)
-                    under_way[loop.create_task(_connect(info))] = info[4]
+                    under_way[Context().run(loop.create_task, _connect(info))] = info[4]
                 self._tried = list(under_way.values())
                 timeout = NEXT_ADDRESS if waiting else None
                 done, _ = await asyncio.wait(under_way, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)

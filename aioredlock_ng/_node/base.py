@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import abstractmethod
+from contextvars import Context
 from typing import Final
 
 from .._core.command import Command, Reply, Silence
@@ -182,7 +183,9 @@ class BaseNode(Node):
         if due_in is not None and due_in <= self.env.node_timeout:
             if self._next_greeting is not None:
                 self._next_greeting.cancel()
-            self._next_greeting = asyncio.get_running_loop().call_later(due_in, self._greet)
+            self._next_greeting = asyncio.get_running_loop().call_later(
+                due_in, self._greet, context=Context()
+            )
         elif not self.greeting_pending:
             self._greeting_done()
 

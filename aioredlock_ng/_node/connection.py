@@ -13,6 +13,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
+from contextvars import Context
 from typing import Any, Final, Protocol, TypeAlias, final
 
 from redis.asyncio.connection import Connection
@@ -126,7 +127,7 @@ class ServerEndpoint:
             connecting.close()
             raise RedisConnectionError("connecting was cancelled before, and has not ended since")
         name = f"aioredlock_ng connects to {self.name}"
-        task = asyncio.get_running_loop().create_task(connecting, name=name)
+        task = Context().run(asyncio.create_task, connecting, name=name)
         try:
             await asyncio.wait((task,), timeout=timeout)
         except asyncio.CancelledError:

@@ -9,6 +9,7 @@ import ssl
 import struct
 from collections import deque
 from contextlib import suppress
+from contextvars import Context
 from typing import Final, Protocol, final
 from weakref import WeakKeyDictionary
 
@@ -164,7 +165,8 @@ class Flusher:
         """Call `flush` at the end of this turn."""
         self._writers.append(writer)
         if not self._scheduled:
-            loop.call_soon(self.flush, loop)  # no loop of its own: it must not keep one alive
+            # Without a loop of its own: it must not keep one alive.
+            loop.call_soon(self.flush, loop, context=Context())
             self._scheduled = True
 
     def flush(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from contextvars import Context
 from typing import Final, final
 
 from .._core.command import Command, Proof, Purpose, Receiver, Reply, Silence
@@ -396,7 +397,7 @@ class RedisNode(BaseNode):
         """Greet again as soon as a wait is over, rather than at the next heartbeat."""
         # What is left may be too little for a clock to show: then each answer would bring the next greeting.
         if (wait := self._votes_in) is not None and wait < HEARTBEAT:
-            asyncio.get_running_loop().call_later(max(wait, LOOK_AGAIN), self._greet)
+            asyncio.get_running_loop().call_later(max(wait, LOOK_AGAIN), self._greet, context=Context())
 
     @property
     def awaited(self) -> bool:

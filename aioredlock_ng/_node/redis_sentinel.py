@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextvars import Context
 from typing import Any, Final
 
 from redis.asyncio.connection import Connection
@@ -96,7 +97,7 @@ class RedisSentinels:
 
     def follow(self, link: Link, address: Address, timeout: float) -> None:
         """Give up `link`, which leads to the master at `address`, when another master is named."""
-        task = asyncio.get_running_loop().create_task(self._follow(link, address, timeout))
+        task = Context().run(asyncio.create_task, self._follow(link, address, timeout))
         self._following = task  # the loop itself keeps no task alive
         link.lost.add_done_callback(lambda _: task.cancel())
 

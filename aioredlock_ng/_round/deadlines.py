@@ -12,7 +12,11 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import Context
 from typing import Final, Generic, Protocol, TypeVar, final
+
+import anyio
 
 SPARE_ENTRIES: Final = 64
 """Entries that a heap may hold in excess of two for each living item, before it drops stale ones."""
@@ -32,12 +36,24 @@ def give_up(future: asyncio.Future[bool]) -> None:
 
 async def wait_for(future: asyncio.Future[bool], seconds: float | None) -> bool:
     """Wait for `future`, at most `seconds` (None: no limit); return its result, or False at the limit."""
-    timer = None if seconds is None else future.get_loop().call_later(seconds, give_up, future)
+    timer = (
+        None if seconds is None else future.get_loop().call_later(seconds, give_up, future, context=Context())
+    )
     try:
         return await future
     finally:
         if timer is not None:
             timer.cancel()
+
+
+@contextmanager
+def move_on_after(seconds: float | None) -> Iterator[anyio.CancelScope]:
+    """As anyio's, for users' tasks: a timer that was cancelled keeps its context until it is due."""
+    scope = anyio.move_on_after(seconds)
+    with ExitStack() as stack:
+        stack.push(scope.__exit__)
+        Context().run(scope.__enter__)
+        yield scope
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
@@ -149,7 +165,7 @@ class Deadlines:
         """
         # The first one of this turn.
         if not self._new:
-            self._loop.call_soon(self._begin)
+            self._loop.call_soon(self._begin, context=Context())
         self._new.append((timeout, limited))
 
     def _begin(self) -> None:
@@ -168,7 +184,7 @@ class Deadlines:
         if self._timer is not None:
             self._timer.cancel()
         self._rings_at = when
-        self._timer = self._loop.call_at(when, self._ring)
+        self._timer = self._loop.call_at(when, self._ring, context=Context())
 
     def _ring(self) -> None:
         """End all items that are due, and set the timer for the next one."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
+from contextvars import Context
 from operator import attrgetter
 from typing import Final, NamedTuple, Protocol, TypeVar, final, runtime_checkable
 
@@ -219,7 +220,7 @@ class Outbox:
                 under_way.append((ends, batch))
             # A timer that is already set rings earlier than these are due; it then sets the next one.
             if self._timer is None:
-                self._timer = self.loop.call_at(under_way[0][0], self._ring)
+                self._timer = self.loop.call_at(under_way[0][0], self._ring, context=Context())
 
     def _batches(self) -> list[Asked | Batch]:
         """Take what waits here, in batches."""
@@ -290,7 +291,7 @@ class Outbox:
         finally:
             # Also when a time-out has raised: the remaining batches must end in time, too.
             if under_way and self._timer is None:
-                self._timer = self.loop.call_at(under_way[0][0], self._ring)
+                self._timer = self.loop.call_at(under_way[0][0], self._ring, context=Context())
 
     def unanswered(self) -> list[Asked]:
         """Return the rounds that are still waiting for the answer of a node."""

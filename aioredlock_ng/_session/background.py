@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextvars import Context
 from typing import Final, Protocol, final
 
 import anyio
@@ -82,7 +83,10 @@ class Background:
         )
         for node in self._nodes:
             node.bind(env)
-        self._supervisor = session.loop.create_task(self._supervise(), name="aioredlock_ng supervisor")
+        # In a context of its own, which everything below inherits: it outlives the call that starts it.
+        self._supervisor = Context().run(
+            session.loop.create_task, self._supervise(), name="aioredlock_ng supervisor"
+        )
 
     async def _supervise(self) -> None:
         """Keep everything alive, until `aclose` or the loop's own end (R44)."""
@@ -195,7 +199,7 @@ class Background:
         if up >= quorum:
             # The other nodes are likely to follow in a moment; a call does not wait for them all.
             moment = self._session.node_timeout / 4 if up < size else 0.0
-            self._session.loop.call_later(moment, self.usable.set)
+            self._session.loop.call_later(moment, self.usable.set, context=Context())
             return True
         untried = sum(due or not node.settled.is_set() for node, due in zip(nodes, pending, strict=True))
         # All have answered or failed.  At a first use those that have answered wait for the others (R12b);
@@ -305,7 +309,7 @@ class Background:
         # A turn after the greetings that this has made due.
         if not self.usable.is_set():
             loop = self._session.loop
-            loop.call_later(0, loop.call_soon, self._judge_start)
+            loop.call_later(0, loop.call_soon, self._judge_start, context=Context())
 
     def _reconsider(self) -> None:
         """Judge all nodes again: the answer of one may concern the whole quorum (R12a)."""

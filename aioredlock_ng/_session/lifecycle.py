@@ -13,9 +13,7 @@ from contextlib import suppress
 from importlib import import_module
 from random import Random
 from typing import Final, Protocol, final
-from weakref import WeakSet
-
-import anyio
+from weakref import WeakKeyDictionary, WeakSet
 
 from .._clock import Clock
 from .._hold.hooks import HookList
@@ -23,7 +21,7 @@ from .._kinds.kind import Kind
 from .._log import report
 from .._node import Node
 from .._node.fork import close_in_children
-from .._round.deadlines import running_loop
+from .._round.deadlines import move_on_after, running_loop
 from .._settings.options import Options
 from .._statistics import Counters
 from ..errors import ConfigurationError, ManagerClosedError
@@ -124,6 +122,7 @@ class Lifecycle:
         "__weakref__",
         "_background",
         "_binding",
+        "_blocks",
         "_closed_in",
         "_earlier",
         "_make_nodes",
@@ -163,6 +162,7 @@ class Lifecycle:
         self._earlier: list[Background] = []  # in this loop, those that other code has cancelled
         self._ready_session: Session | None = None  # the session whose nodes are ready for locks
         self._closed_in: asyncio.AbstractEventLoop | None = None  # in that loop it stays closed
+        self._blocks: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary()
         self._binding = threading.Lock()  # loops of several threads may use it first at the same moment
         close_in_children(self)  # so that `at_hand` need not ask, which every acquire does
 
@@ -212,7 +212,7 @@ class Lifecycle:
         assert session is not None, "start() made it, or has raised something else"
         assert background is not None, "likewise"
         await background.settled.wait()  # of a start that has raised, too
-        with anyio.move_on_after(self.options.connect_timeout):
+        with move_on_after(self.options.connect_timeout):
             for node in session.nodes:
                 await node.settled.wait()
         return session
@@ -356,6 +356,21 @@ class Lifecycle:
             stacklevel=2,
             source=self,
         )
+
+    def enter(self) -> None:
+        """Count a block of this loop that begins, to end by `leave`."""
+        loop = running_loop()
+        self._blocks[loop] = self._blocks.get(loop, 0) + 1
+
+    async def leave(self) -> None:
+        """Close the manager if this loop's other blocks have ended."""
+        # A forked child leaves its parent's block.
+        if self.inherited:
+            return
+        loop = running_loop()
+        self._blocks[loop] -= 1
+        if not self._blocks[loop]:
+            await self.aclose()
 
     async def aclose(self) -> None:
         """See `LockManager.aclose`."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Collection, Sequence
+from contextvars import Context
 from typing import Final, final
 
 from .._core.members import COMPARE_FIRST
@@ -52,7 +53,7 @@ class QuarantineLog:
             report(logging.INFO, "the quarantine is over: %d of %d nodes may vote", up, len(self._nodes))
         # One more node waits.  Others may follow within a moment: one line for all of them.
         if not (self._starting or self._timer) and not waiting <= self._told:
-            self._timer = asyncio.get_running_loop().call_later(GATHER, self._tell)
+            self._timer = asyncio.get_running_loop().call_later(GATHER, self._tell, context=Context())
 
     def close(self) -> None:
         """Log nothing more."""

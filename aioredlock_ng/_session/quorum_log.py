@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from contextvars import Context
 from typing import Final, final
 
 from .._core.quorum import majority
@@ -43,7 +44,7 @@ class QuorumLog:
             self.close()
         elif self._timer is None:
             self._changed_at = now
-            self._timer = self._session.loop.call_later(STANDS, self._tell, available)
+            self._timer = self._session.loop.call_later(STANDS, self._tell, available, context=Context())
 
     def close(self) -> None:
         """Tell nothing of a change that does not count so far."""

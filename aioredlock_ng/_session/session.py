@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from contextvars import Context
 from dataclasses import asdict
 from random import Random
 from typing import Any, Protocol, TypeVar, final
@@ -31,7 +32,7 @@ from .._local.local_queue import AttemptLimiter, LocalQueue
 from .._log import Once, report
 from .._node import Node, fork
 from .._round.availability import Availability
-from .._round.deadlines import Deadlines, running_loop
+from .._round.deadlines import Deadlines, move_on_after, running_loop
 from .._round.outbox import Outbox
 from .._round.releases import Releases
 from .._settings.options import Options
@@ -169,7 +170,7 @@ class Session(AcquireSession):
         if self.inherited:
             return
         with suppress(RuntimeError):  # the loop is closed: nothing can be sent any more
-            self.loop.call_soon_threadsafe(function, *args)
+            self.loop.call_soon_threadsafe(function, *args, context=Context())
 
     def do_in_loop(self, function: Callable[[], object]) -> None:
         """Call `function`: at once if this is the manager's loop, else in its next turn."""
@@ -191,7 +192,7 @@ class Session(AcquireSession):
 
     async def greet(self) -> None:
         """Ask all nodes now whether they may vote; for at most one `node_timeout` (R12)."""
-        with anyio.move_on_after(self.node_timeout):
+        with move_on_after(self.node_timeout):
             async with anyio.create_task_group() as tasks:
                 for node in self.nodes:
                     tasks.start_soon(node.greet)

@@ -469,6 +469,10 @@ def checked_options(
 
 _RELEASE: Final = "leave the lock's block, or call `release()` of its lease"
 _EXTEND: Final = "call `extend()` of the lease; in the background it is extended by itself"
+_ACQUIRE: Final = (
+    "write `manager.lock(name).acquire()`, of a read-write lock `.read().acquire()` or `.write().acquire()`, "
+    "of an election `.campaign()` or `.try_campaign()`"
+)
 _HELD: Final = "`held` of the lease says whether it is held, without I/O"
 
 CALLS: Final = {
@@ -482,9 +486,12 @@ CALLS: Final = {
     "is_locked": "call `locked()` of the lock, or `inspect(name)` of the manager",
     "destroy": "call `aclose()` of the manager, or `close()` of one for threads",
     "get_active_locks": "`statistics().leases` of the manager are its own, `survey()` finds all clients'",
+    "acquire": _ACQUIRE,
+    "try_acquire": _ACQUIRE,
+    "locked": "write `await lock.locked()`, of what `lock(name)` of the manager returns",
     "get_lock": "a lease stays in the process that acquired it; make a lock with `lock(name)` of the manager",
 }
-"""Methods and attributes of aioredlock, pottery, redis-py and redlock-py."""
+"""Methods and attributes of other locks: of aioredlock, pottery, redis-py, redlock-py, asyncio."""
 
 OPTIONS: Final = {
     "timeout": "`ttl` is the seconds until a lock ends by itself, `blocking_timeout` those to wait for it",

@@ -16,7 +16,6 @@ from __future__ import annotations
 import atexit
 import functools
 import inspect
-import queue
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -38,15 +37,16 @@ from .. import (
     SemaphoreOptions,
     Survey,
 )
-from .._locks import Uncopied
+from .._locks import ASYNC_WITH, Uncopied, instead
 from .._locks.decorator import lock_of, sort_of
 from .._locks.template import name_filler, sample_name
 from .._settings.options import ElectionOptions, Fence_co, ManagerOptions, Renamed
 from .._settings.specs import NodeSpec
 from ..events import Hooks
+from ._courier import Courier
 from ._election import SyncCampaign, SyncElection, SyncLeadership
 from ._lock import SyncLease, SyncLock, SyncReadWriteLock
-from ._thread import LoopThread
+from ._thread import Call, LoopThread
 
 __all__ = [
     "SyncCampaign",
@@ -63,7 +63,7 @@ R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., object])
 
 EXIT_LIMIT: Final = 0.5
-"""Seconds for which the interpreter's end waits for the nodes' answers to the releases."""
+"""Seconds for which the interpreter's end waits for the nodes' answers to the releases, and for hooks."""
 
 _MANAGERS: Final[WeakSet[SyncLockManager[Any]]] = WeakSet()
 
@@ -74,18 +74,19 @@ def _end_all() -> None:
 
     A suspended generator, say, leaves its block when the loop's thread stands still already.
     """
-    closing = []
+    closing: list[tuple[Call, Courier]] = []
     for manager in list(_MANAGERS):
         with suppress(ManagerClosedError, RuntimeError):
             if manager._thread.runs:  # noqa: SLF001
                 idle = manager._thread.entries.idle()  # noqa: SLF001
                 call = manager._thread.submit(manager.manager._aclose_for, idle)  # noqa: SLF001
-                closing.append(call)
+                closing.append((call, manager._thread.courier))  # noqa: SLF001
     LoopThread.ended = True
     ends = time.monotonic() + EXIT_LIMIT
-    for each in closing:
-        with suppress(queue.Empty, Exception):
-            each.result(max(0.0, ends - time.monotonic()))
+    for call, courier in closing:
+        call.wait(max(0.0, ends - time.monotonic()))
+        courier.end()
+        courier.wait(max(0.0, ends - time.monotonic()))
 
 
 def _with_options_of(method: Callable[..., object]) -> Callable[[F], F]:
@@ -112,10 +113,16 @@ def _refuse_cancel(options: Mapping[str, Any]) -> None:
 
 
 @final
+@instead("`with SyncLockManager(…) as manager:`; in an event loop use a `LockManager`", *ASYNC_WITH)
 class SyncLockManager(Renamed, Uncopied, Generic[Fence_co]):
     """A `LockManager` for threads, with the same arguments; its thread starts at the first use.
 
-    Close it: one that is dropped keeps its thread and its connections until the process ends.
+    Hooks, and the handlers of its log lines, are called by a further thread, soon after the event.  A call
+    whose time is over returns half a second later at most, even where other code of the user's blocks the
+    manager's thread, in `QuorumUnavailableError`; what it has asked for is undone when that goes on.
+
+    Close it: one that is dropped keeps its thread and its connections until the process ends.  Of several
+    ``with`` blocks, also of several threads, the one that is left last closes it.
     `manager` is the one that it runs.
     """
 
@@ -172,9 +179,14 @@ class SyncLockManager(Renamed, Uncopied, Generic[Fence_co]):
         options["on_lost"] = "raise"
         hooks = options.pop("hooks", ())
         self._thread = LoopThread()
+        self._blocks: list[None] = []  # one for each that is entered: a list, since its methods are atomic
         if isinstance(hooks, Iterable) and not isinstance(hooks, Hooks):  # else `make` says what is wrong
             hooks = (self._thread.losses, *hooks)
         self.manager: LockManager[Fence_co] = make(hooks=hooks, **options)
+        life, thread = self.manager._life, self._thread  # noqa: SLF001 (it is the manager's only user)
+        life.hooks.hand_over(thread.courier.deliver, but=thread.losses)
+        thread.node_timeout = life.options.node_timeout
+        thread.connect_timeout = life.options.connect_timeout
         _MANAGERS.add(self)
 
     def __repr__(self) -> str:
@@ -297,9 +309,9 @@ class SyncLockManager(Renamed, Uncopied, Generic[Fence_co]):
 
         Waits for the blocks of other threads, at most until their deadline; they end in `LockLostError`.
         Leases of blocks that the calling code is inside of, or that this thread has suspended in a generator,
-        are released at once, as are those from `SyncLock.acquire`.  So a signal handler may close it.  If
-        the loop stands still for 3 seconds, as when it logs and the handler interrupted code that does, it
-        is not waited for: it ends later.
+        are released at once, as are those from `SyncLock.acquire`.  So a signal handler may close it.
+        Hooks and log handlers that have calls left get a second.  A loop that stands still for 3 seconds,
+        as when other code of the user's blocks it, is not waited for: it ends later.
         """
         if not self._thread.inherited:
             own = self._thread.entries.of_thread(sys._getframe())  # noqa: SLF001
@@ -307,12 +319,15 @@ class SyncLockManager(Renamed, Uncopied, Generic[Fence_co]):
 
     def __enter__(self) -> SyncLockManager[Fence_co]:
         """Start, as `LockManager.start` does."""
+        self._blocks.append(None)
         try:
             self._thread.call(self.manager.start)
         except BaseException:  # without an enter there is no exit that would close it
-            self.close()
+            self.__exit__()
             raise
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self.close()
+        self._blocks.pop()
+        if not self._blocks:  # the last one of all threads
+            self.close()

@@ -17,18 +17,24 @@ from .. import (
     LeaderUnknown,
     LockLostError,
     ManagerClosedError,
+    QuorumUnavailableError,
     ReleaseReport,
 )
-from .._locks import Uncopied
+from .._locks import ASYNC_WITH, WITH, Uncopied, instead
+from .._settings.options import Renamed
 from ._entries import Entry
-from ._lock import SyncLock
+from ._lock import SyncLock, release_of
 from ._thread import Call, LoopThread
 
 _OVER: Final = object()
 """What stands for the end of what an observer is told: None says that there is no leader."""
 
 
+_WRITE: Final = "`with manager.election(…).campaign() as leadership:`"
+
+
 @final
+@instead("`with leadership:`", *ASYNC_WITH)
 class SyncLeadership(Uncopied):
     """A `Leadership` for threads: a loss raises at `check`, and at the end of the block."""
 
@@ -75,14 +81,14 @@ class SyncLeadership(Uncopied):
 
     def resign(self) -> ReleaseReport:
         """Give it up, so that another candidate wins at once; return what each node said; idempotent."""
-        return self._thread.call(self._leadership.resign)
+        return release_of(self._thread, self._leadership._lease, self._leadership.resign)  # noqa: SLF001
 
     def __enter__(self) -> SyncLeadership:
         """Run a block as the leader; for one from `SyncElection.try_campaign`; raises `LockLostError`."""
         entry = Entry(frame := sys._getframe(1))  # noqa: SLF001
         self._thread.entries.add(entry)
         inside = (entry.mark, *self._thread.entries.around(frame))
-        self._thread.submit(self._leadership._enter_for, inside).result()  # noqa: SLF001
+        self._thread.result(self._thread.submit(self._leadership._enter_for, inside))  # noqa: SLF001
         self._entry = entry
         return self
 
@@ -90,7 +96,7 @@ class SyncLeadership(Uncopied):
         """Resign; raises `LockLostError` when the leadership was lost."""
         try:
             if not self._thread.inherited:
-                self._thread.call(self._leadership.__aexit__, *exc_info)
+                self._thread.leave(self._leadership, *exc_info)
         except ManagerClosedError:  # then it was released with the manager
             if exc_info[1] is None:
                 self.check()
@@ -101,6 +107,7 @@ class SyncLeadership(Uncopied):
 
 
 @final
+@instead(_WRITE, *ASYNC_WITH)
 class SyncCampaign(Uncopied):
     """One campaign of one candidate: ``with election.campaign() as leadership:``, once."""
 
@@ -121,7 +128,7 @@ class SyncCampaign(Uncopied):
         lease = self._lock._enter(frame).lease  # noqa: SLF001
         try:
             inaugurated = campaign._election._inaugurated  # noqa: SLF001
-            self.leadership = self._thread.submit(inaugurated, lease).result()
+            self.leadership = self._thread.result(self._thread.submit(inaugurated, lease))
         except BaseException as error:  # such as a KeyboardInterrupt, at any moment
             self._lock._leave(frame, type(error), error, error.__traceback__)  # noqa: SLF001
             raise
@@ -133,12 +140,13 @@ class SyncCampaign(Uncopied):
             self._lock._leave(sys._getframe(1), *exc_info)  # noqa: SLF001
         finally:
             if self.leadership is not None and not self._thread.inherited:
-                with suppress(ManagerClosedError):
-                    self._thread.submit(self.leadership._say_goodbye).result()  # noqa: SLF001
+                with suppress(ManagerClosedError, QuorumUnavailableError):
+                    self._thread.result(self._thread.submit(self.leadership._say_goodbye))  # noqa: SLF001
 
 
 @final
-class SyncElection(Uncopied):
+@instead(_WRITE, *WITH, *ASYNC_WITH)
+class SyncElection(Renamed, Uncopied):
     """An `Election` for threads."""
 
     def __init__(self, election: Election, thread: LoopThread) -> None:
@@ -160,7 +168,7 @@ class SyncElection(Uncopied):
         """Try once, without waiting; None when another candidate leads: as `Election.try_campaign`."""
         call = self._thread.submit(self._election.try_campaign)
         try:
-            leadership: Leadership | None = call.result()
+            leadership: Leadership | None = self._thread.result(call)
             return None if leadership is None else SyncLeadership(leadership, self._thread)
         except BaseException:  # such as a KeyboardInterrupt, at any moment
             call.give_up()
@@ -204,7 +212,7 @@ class SyncElection(Uncopied):
         try:
             while True:
                 told = self._thread.submit(anext, news, _OVER)
-                if (leader := told.result()) is _OVER:
+                if (leader := self._thread.result(told, None)) is _OVER:
                     return
                 yield leader
         finally:

@@ -5,19 +5,46 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import timedelta
 from types import FrameType
-from typing import Any, Unpack, final
+from typing import Any, Final, Unpack, final
 
-from .. import Lease, Lock, ManagerClosedError, Mode, NodeVote, ReadWriteLock, ReleaseReport
-from .._locks import Uncopied
+from .. import (
+    Lease,
+    Lock,
+    ManagerClosedError,
+    Mode,
+    NodeRelease,
+    NodeVote,
+    QuorumUnavailableError,
+    ReadWriteLock,
+    ReleaseOutcome,
+    ReleaseReport,
+)
+from .._locks import ASYNC_WITH, WITH, Uncopied, instead
 from .._settings.options import Fence_co, Generic, Renamed, Slot_co, TimeLimits
 from ._entries import Entry, leaving
 from ._thread import LoopThread
 
 
+def release_of(
+    thread: LoopThread, lease: Lease[Any, Any], release: Callable[[], Coroutine[Any, Any, ReleaseReport]]
+) -> ReleaseReport:
+    """Release there; a loop that stands still does so when it goes on, and no node has answered by now."""
+    try:
+        return thread.call(release, goes_on=True)
+    except QuorumUnavailableError as error:
+        silent = [NodeRelease(vote.node, ReleaseOutcome.UNKNOWN, str(error)) for vote in lease.votes]
+        return ReleaseReport(tuple(silent))
+
+
+_WRITE: Final = "`with manager.lock(…) as lease:`, or `lease = manager.lock(…).acquire()` and release it"
+
+
 @final
+@instead(_WRITE, *WITH, *ASYNC_WITH)
 class SyncLease(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
     """A `Lease` for threads.  What else can be read from the `Lease` is in `lease`."""
 
@@ -86,10 +113,11 @@ class SyncLease(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
 
     def release(self) -> ReleaseReport:
         """Release on all nodes, and return what each said; idempotent."""
-        return self._thread.call(self.lease.release)
+        return release_of(self._thread, self.lease, self.lease.release)
 
 
 @final
+@instead(f"{_WRITE}; in an event loop use a `LockManager`", *ASYNC_WITH)
 class SyncLock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
     """A `Lock` for threads: reusable, and safe to enter from many threads at once.
 
@@ -144,7 +172,8 @@ class SyncLock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         )
         call = self._thread.submit(acquire)
         try:
-            lease = call.result()
+            limit = 0.0 if single_try else self._lock._request.blocking_timeout  # noqa: SLF001
+            lease = self._thread.result(call, limit, names=self.names)
             return None if lease is None else SyncLease(lease, self._thread)
         except BaseException:  # such as a KeyboardInterrupt, at any moment
             call.give_up()
@@ -172,7 +201,7 @@ class SyncLock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
             while self._entered.pop(block, block) is not None:  # another thread was quicker
                 block = leaving(list(self._entered), frame)
             if not self._thread.inherited:  # otherwise a forked child leaves its parent's block
-                self._thread.call(block.lease.__aexit__, *exc_info)
+                self._thread.leave(block.lease, *exc_info)
             self._forget(block)  # not before: a handler's `close` would wait for it
         except BaseException as error:  # such as a signal handler's, at any moment: the block has ended
             with suppress(RuntimeError):  # no block was entered
@@ -196,7 +225,8 @@ class SyncLock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
 
 
 @final
-class SyncReadWriteLock(Uncopied, Generic[Fence_co]):
+@instead("`with manager.rwlock(…).read() as lease:`, or `.write()`", *WITH, *ASYNC_WITH)
+class SyncReadWriteLock(Renamed, Uncopied, Generic[Fence_co]):
     """A `ReadWriteLock` for threads."""
 
     def __init__(self, lock: ReadWriteLock[Fence_co], thread: LoopThread) -> None:

@@ -18,15 +18,18 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from queue import SimpleQueue
 from typing import Any, ClassVar, Final, TypeVar, final
 from weakref import ref
 
 import anyio
 
-from .. import ConfigurationError, Leadership, Lease, ManagerClosedError
+from .. import ConfigurationError, Leadership, Lease, ManagerClosedError, QuorumUnavailableError
+from .._log import log_by
+from ..errors import printable
 from ..events import Hooks, Lost
+from ._courier import Courier
 from ._entries import Entries
+from ._events import LossEvent
 
 R = TypeVar("R")
 
@@ -36,45 +39,18 @@ NAME: Final = "aioredlock_ng"
 STANDSTILL: Final = 3.0
 """Seconds without a turn of the loop, or for the thread's last steps, after which closing waits no longer."""
 
+SILENCE: Final = 0.5
+"""Seconds without a turn of the loop, or a `node_timeout` if that is longer, after which a call whose time is
+over waits no longer; at the first use a `connect_timeout` more."""
 
-@final
-class LossEvent(threading.Event):
-    """An event that a thread can be interrupted in, without keeping the loop from setting it."""
+LOOKS: Final = 5
+"""Looks at the loop within that time: a process that stood still as a whole has missed but one of them."""
 
-    def __init__(self) -> None:
-        self._is_set = False
-        self._waiters: deque[_thread.LockType] = deque()  # each locked until the event is set
+MAX_CALLS: Final = 10_000
+"""Calls that wait for a loop that stands still; further ones fail at once."""
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {'set' if self._is_set else 'unset'}>"
-
-    def is_set(self) -> bool:
-        """Whether it is set."""
-        return self._is_set
-
-    def set(self) -> None:
-        """Set it; wakes all that wait."""
-        self._is_set = True
-        with suppress(IndexError):  # from an empty deque
-            while True:
-                self._waiters.popleft().release()
-
-    def clear(self) -> None:
-        """Refuse: a loss is for good."""
-        raise RuntimeError("a loss cannot be taken back")
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, at most `timeout` seconds; return whether it is."""
-        waiter = _thread.allocate_lock()
-        waiter.acquire()
-        try:
-            self._waiters.append(waiter)
-            if not self._is_set:
-                waiter.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
-        finally:  # in time or not: a thread may ask again and again
-            with suppress(ValueError):  # `set` has taken it
-                self._waiters.remove(waiter)
-        return self._is_set
+LAST_WORDS: Final = 1.0
+"""Seconds for which closing waits for log handlers and hooks."""
 
 
 @final
@@ -108,7 +84,7 @@ class Losses(Hooks):
 class Call:
     """What a thread has asked for, and waits for."""
 
-    __slots__ = ("_context", "_function", "_given_up", "_outcome", "_result", "_task", "_wake")
+    __slots__ = ("_context", "_error", "_function", "_given_up", "_over", "_result", "_task", "_wake")
 
     _result: Any
     _task: asyncio.Task[None]
@@ -116,7 +92,8 @@ class Call:
     def __init__(self, wake: Callable[[Callable[[], object]], None], function: Callable[[], Any]) -> None:
         self._wake, self._function, self._context = wake, function, contextvars.copy_context()
         self._given_up = False
-        self._outcome: SimpleQueue[BaseException | None] = SimpleQueue()
+        self._error: BaseException | None = None
+        self._over = LossEvent()
 
     def begin(self, tasks: set[asyncio.Task[None]]) -> None:
         """Run it; called in the loop."""
@@ -128,24 +105,32 @@ class Call:
 
     def refuse(self) -> None:
         """Have it fail: the loop has ended before it began."""
-        self._outcome.put(ManagerClosedError("the lock manager is closed"))
+        self._error = ManagerClosedError("the lock manager is closed")
+        self._over.set()
 
     async def _run(self) -> None:
         try:
             result = self._function()
             self._result = await result if isinstance(result, Awaitable) else result
         except BaseException as error:
-            self._outcome.put(error)
+            self._error = error
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
         else:
-            self._outcome.put(None)
             if self._given_up:
                 self._undo()
+        finally:
+            self._over.set()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until it has ended, at most so long; return whether it has."""
+        return self._over.wait(seconds)
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait for what it returns or raises; raises `queue.Empty` after `timeout` seconds."""
-        error = self._outcome.get(timeout=timeout)
+        """Wait for what it returns or raises; raises `TimeoutError` after `timeout` seconds."""
+        if not self.wait(timeout):
+            raise TimeoutError
+        error, self._error = self._error, None
         if error is not None:
             try:
                 raise error
@@ -154,7 +139,7 @@ class Call:
         return self._result
 
     def give_up(self) -> None:
-        """End it, or undo what it has come to: its thread was interrupted.  Waits for nothing."""
+        """End it, or undo what it has come to: its thread waits no longer.  Waits for nothing."""
         self._given_up = True
         self._wake(self._give_up)
 
@@ -168,6 +153,12 @@ class Call:
         lease = result._lease if isinstance(result, Leadership) else result  # noqa: SLF001
         if isinstance(lease, Lease):
             lease._holding.release()  # noqa: SLF001
+
+
+_STANDS_STILL: Final = (
+    "thread of the SyncLockManager, which stands still: users' code blocks it, such as a client or a "
+    "provider of credentials"
+)
 
 
 def refuse_green_threads() -> None:
@@ -195,8 +186,10 @@ class LoopThread:
     ended: ClassVar[bool] = False
     """Whether the interpreter ends: nothing is begun any more, since nothing would end it."""
 
+    node_timeout = connect_timeout = 0.0  # the manager's
+
     def __init__(self) -> None:
-        self.losses, self.entries = Losses(), Entries()
+        self.losses, self.entries, self.courier = Losses(), Entries(), Courier(f"{NAME} hooks")
         self._started_in: int | None = None  # the process that the thread runs in
         self._started = False
         self._claim = _thread.allocate_lock()  # for the loop: two callers may start a thread each
@@ -206,6 +199,7 @@ class LoopThread:
         self._stopped = False
         self._calls: deque[Call] = deque()  # which the loop has not begun
         self._refuses = False  # it begins none any more
+        self._answered = False  # whether any call has ended
         self._tasks: set[asyncio.Task[None]] = set()
         self._over = LossEvent()
 
@@ -222,17 +216,19 @@ class LoopThread:
     def _start(self) -> None:
         refuse_green_threads()
         self._started_in = os.getpid()
-        threading.Thread(target=self._main, name=NAME, daemon=True).start()
+        threading.Thread(target=contextvars.Context().run, args=(self._main,), name=NAME, daemon=True).start()
         self._started = True  # not so after an interrupt: the next call starts another one
 
     def _main(self) -> None:
         if not self._claim.acquire(blocking=False):
             return
         self._started, self._thread = True, threading.current_thread()
+        log_by(self.courier.deliver)
         try:
             anyio.run(self._run)
         finally:
             self._refuse_calls()  # also when it could not begin
+            self.courier.end()
             self._over.set()
 
     async def _run(self) -> None:
@@ -286,6 +282,8 @@ class LoopThread:
             if self._stopped:
                 raise ManagerClosedError("the lock manager is closed")
             self._start()
+        if len(self._calls) >= MAX_CALLS:
+            raise QuorumUnavailableError(f"{MAX_CALLS} calls wait for the {_STANDS_STILL}")
         call = Call(self._wake, functools.partial(function, *args))
         self._calls.append(call)
         if self._refuses:  # looked at after that: a loop that ends later finds the call
@@ -298,15 +296,64 @@ class LoopThread:
         """Have the loop call this, if it runs; one that begins sees by itself what is to be done."""
         if (loop := self._loop) is not None:
             try:
-                loop.call_soon_threadsafe(function)
+                loop.call_soon_threadsafe(function, context=contextvars.Context())
             except RuntimeError:  # a handler may raise it, too
                 if not loop.is_closed():
                     raise
 
-    def call(self, function: Callable[..., Coroutine[Any, Any, R]], *args: object) -> R:
-        """Run a coroutine function there, and wait for what it returns."""
-        result: R = self.submit(function, *args).result()
+    def call(
+        self, function: Callable[..., Coroutine[Any, Any, R]], *args: object, goes_on: bool = False
+    ) -> R:
+        """Run a coroutine function there, and wait for what it returns; raises as `result`."""
+        result: R = self.result(self.submit(function, *args), goes_on=goes_on)
         return result
+
+    def result(
+        self,
+        call: Call,
+        limit: float | None = 0.0,
+        *,
+        names: tuple[str, ...] = (),
+        goes_on: bool = False,
+    ) -> Any:
+        """Wait for a call, which ends by itself `limit` seconds after it has begun, if the loop turns.
+
+        One that is not waited for any more is given up, unless it `goes_on`.
+
+        Raises:
+            QuorumUnavailableError: the loop stands still.
+        """
+        silence = max(SILENCE, self.node_timeout) + (0.0 if self._answered else self.connect_timeout)
+        look = silence / LOOKS
+        if not (call.wait(None if limit is None else limit + look) or self._hears(call, look)):
+            if not goes_on:
+                call.give_up()
+            lock = f"lock {printable(names)}: " if names else ""
+            raise QuorumUnavailableError(f"{lock}no answer from the {_STANDS_STILL}", names=names)
+        self._answered = True
+        return call.result()
+
+    def _hears(self, call: Call, look: float) -> bool:
+        """Wait for a call as long as the loop turns; return whether it has ended."""
+        while True:
+            turn = LossEvent()
+            self._wake(turn.set)
+            for _ in range(LOOKS - 1):
+                if call.wait(look):
+                    return True
+                if turn.is_set():
+                    break
+            else:
+                return False
+
+    def leave(self, block: Lease[Any, Any] | Leadership, *exc_info: Any) -> None:
+        """Leave the block of a lease there; a loop that stands still does so when it goes on."""
+        held = block.held
+        try:
+            self.call(block.__aexit__, *exc_info, goes_on=True)
+        except QuorumUnavailableError:
+            if not held and exc_info[1] is None:
+                block.check()
 
     def stop(self, close: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
         """Run `close` there, end the thread, and wait for its end."""
@@ -318,6 +365,7 @@ class LoopThread:
             call = self.submit(self._close, close, *args)
             if self._wait_for_end() and self._thread is not None:
                 self._thread.join(STANDSTILL)  # its last steps take a lock of `threading`
+                self.courier.wait(LAST_WORDS)
                 call.result()
 
     def _wait_for_end(self) -> bool:

@@ -300,12 +300,12 @@ def test_closing_does_not_wait_for_a_block_that_is_being_left(
 ) -> None:
     """A signal handler that closes may interrupt ``__exit__`` before the loop has heard of it."""
 
-    def interrupt(*arguments: object) -> Any:
+    def interrupt(*arguments: object, **options: Any) -> Any:
         patch.undo()
         began = time.monotonic()
         manager.close()
         assert time.monotonic() - began < 10
-        return manager._thread.call(*arguments)  # type: ignore[arg-type]
+        return manager._thread.call(*arguments, **options)  # type: ignore[arg-type]
 
     manager = SyncLockManager(shared_nodes.urls, ttl=20)
     manager._thread.call(manager.manager.start)
@@ -318,8 +318,22 @@ def test_closing_does_not_wait_for_a_block_that_is_being_left(
 def test_closing_waits_only_for_a_loop_that_turns(
     shared_nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may log, and wait for code that a signal handler has interrupted, or call a hook that does."""
+    """It may call code of the user's that waits for what a signal handler has interrupted."""
     monkeypatch.setattr("aioredlock_ng.sync._thread.STANDSTILL", 0.2)
+    goes_on = threading.Event()
+    manager = SyncLockManager(shared_nodes.urls, ttl=3600)
+    with pytest.raises(LockLostError), manager.lock("x"):
+        manager._thread.submit(goes_on.wait, PATIENCE)
+        manager.close()
+        goes_on.set()
+        until(lambda: keys(shared_nodes.urls) == {}, "no key is left")
+
+
+def test_closing_does_not_wait_for_a_log_handler_for_long(
+    shared_nodes: Nodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A signal handler that closes may have interrupted code in it; the loop needs none to release."""
+    caplog.set_level(logging.INFO, "aioredlock_ng")
     handler = logging.StreamHandler(io.StringIO())
     monkeypatch.setattr(logging.getLogger("aioredlock_ng"), "handlers", [handler])
     manager = SyncLockManager(shared_nodes.urls, ttl=3600)
@@ -327,9 +341,11 @@ def test_closing_waits_only_for_a_loop_that_turns(
         handler.acquire()
         try:
             manager.close()
+            assert keys(shared_nodes.urls) == {}
         finally:
             handler.release()
-        until(lambda: keys(shared_nodes.urls) == {}, "no key is left")
+    manager._thread.courier.wait(PATIENCE)
+    assert "is disconnected" in handler.stream.getvalue()
 
 
 def test_closing_waits_for_a_loop_that_turns(

@@ -1,4 +1,4 @@
-"""The public interface as users write it.  Never run: ``mypy --strict`` reads it.
+"""The public interface as users write it.  Never run: ``mypy --strict`` and ``basedpyright`` read it.
 
 Each `assert_type` is a promise to type checkers; nothing here needs a cast or an ignore.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import timedelta
 from typing import Any, Unpack, assert_type
 
@@ -144,6 +145,24 @@ async def fair_locks(manager: ng.LockManager) -> None:
     assert_type((waiter.ours, waiter.known_to), tuple[bool, int])
 
 
+async def exit_stacks(manager: ng.LockManager, plain: ng.LockManager[None]) -> None:
+    """Whatever is entered by ``async with`` is one to the standard library, too."""
+    async with AsyncExitStack() as stack:
+        assert_type(await stack.enter_async_context(plain), ng.LockManager[None])
+        lease = await stack.enter_async_context(manager.lock("a"))
+        assert_type(lease.fence, int)
+        slot = await stack.enter_async_context(manager.semaphore("s", permits=2))
+        assert_type(slot.slot, int)
+        read = await stack.enter_async_context(manager.rwlock("rw").read())
+        assert_type(read.mode, ng.Mode | None)
+        leadership = await stack.enter_async_context(manager.election("e").campaign())
+        assert_type(leadership.term, int)
+        assert_type(await stack.enter_async_context(await manager.lock("b").acquire()), ng.Lease)
+    blocks: list[AbstractAsyncContextManager[ng.Lease]] = [manager.lock("a"), manager.rwlock("b").write()]
+    won: Coroutine[Any, Any, ng.Lease | None] = manager.lock("a").try_acquire()
+    await asyncio.gather(won, *(block.__aenter__() for block in blocks))
+
+
 async def semaphores(
     manager: ng.LockManager, plain: ng.LockManager[None], **options: Unpack[ng.SemaphoreOptions]
 ) -> None:
@@ -152,9 +171,10 @@ async def semaphores(
     assert_type(pool, ng.Lock[int, int])
     async with pool as lease:
         assert_type((lease, lease.slot, lease.fence), tuple[ng.Lease[int, int], int, int])
-        either: ng.Lease = lease
-        assert_type(either.slot, int | None)
-    assert_type(manager.semaphore("gpu", permits=4, **options), ng.Lock[int, int])
+        either: list[ng.Lease] = [lease]
+        assert_type(either[0].slot, int | None)
+    # Pyright takes a `TypedDict` for one that may have more keys, and `semaphore` for one that takes no more.
+    assert_type(manager.semaphore("gpu", permits=4, **options), ng.Lock[int, int])  # pyright: ignore[reportArgumentType]
     assert_type(plain.semaphore("gpu", permits=4), ng.Lock[None, int])
     async with manager.lock("a") as other:
         assert_type(other.slot, int | None)
@@ -185,7 +205,7 @@ async def read_write_locks(manager: ng.LockManager) -> None:
 
 def shared(manager: ng.LockManager[int | None], **options: Unpack[ng.ReadWriteLockOptions]) -> None:
     """Options that are passed on, and any manager."""
-    assert_type(manager.rwlock("a", **options), ng.ReadWriteLock[int | None])
+    assert_type(manager.rwlock("a", **options), ng.ReadWriteLock[int | None])  # pyright: ignore[reportArgumentType]
 
 
 async def elections(manager: ng.LockManager) -> None:

@@ -40,6 +40,9 @@ PUBLIC_MODULES = {f"{PACKAGE}._locks{name}" for name in ("", ".decorator", ".tem
 of `_locks` are no part of the inside: what users write is read in one way everywhere, all log records look
 alike, and what users must not copy is refused alike."""
 
+PROGRAMS = {"_cli", "_demo", "testing"}
+"""What is a program of its own, or stands for a server: there is no caller whose context it could keep."""
+
 PURE = {f"_admin/doctor/{name}.py" for name in ("checks", "facts", "findings", "judge")}
 """What is judged without I/O, beside the core."""
 
@@ -276,9 +279,32 @@ def test_one_file_reads_the_clock() -> None:
             found.top not in ("time", "datetime")
             or found.file in USE_TIME
             or part_of(found.file) in OUTSIDE | {"testing"}
-            or (found.file, found.module) == ("_settings/options.py", "datetime")
-        )  # the type of a span of time
+            or (found.file in ("_settings/options.py", "_locks/template.py") and found.module == "datetime")
+        )  # the types of values
     )
+
+
+def test_whatever_is_scheduled_has_a_context_of_its_own() -> None:
+    """A timer or task without one would keep its caller's, with all that a request has there, and hand it to
+    the next that it sets.  A task gets one from ``Context().run(loop.create_task, …)``.
+    """
+    scheduling = {
+        "call_later",
+        "call_at",
+        "call_soon",
+        "call_soon_threadsafe",
+        "create_task",
+        "ensure_future",
+    }
+    assert not [
+        f"{file}:{node.lineno}"
+        for file, node in nodes()
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "attr", None) in scheduling
+        and not any(keyword.arg == "context" for keyword in node.keywords)
+        and part_of(file) not in PROGRAMS
+        and file != "_local/runner.py"  # users' code
+    ]
 
 
 def test_the_wall_clock_is_never_read() -> None:

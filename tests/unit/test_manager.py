@@ -388,6 +388,63 @@ async def test_the_end_of_the_block_closes():
 # -- the loop and the process ------------------------------------------------------------------------
 
 
+async def test_the_last_block_closes():
+    """A function, or a task, that enters the manager of its caller does not close it for that."""
+    async with world() as w:
+        manager, left = make(w.nodes), asyncio.Event()
+
+        async def enter() -> None:
+            async with manager:
+                await left.wait()
+
+        async with manager:
+            beside = asyncio.create_task(enter())
+            await turns(5)
+            with pytest.raises(ZeroDivisionError):
+                async with manager:
+                    raise ZeroDivisionError
+            async with manager.lock("a"):
+                pass
+        async with manager.lock("a"):
+            left.set()
+        await beside
+        with pytest.raises(ManagerClosedError):
+            await manager.lock("a").acquire()
+        with pytest.raises(ManagerClosedError):
+            await manager.__aenter__()
+
+
+@pytest.mark.parametrize("alone", [True, False])
+async def test_an_enter_that_fails_closes_unless_others_are_entering(alone: bool):
+    """Here it is cancelled while it waits for the nodes."""
+    async with world() as w:
+        manager = make(w.nodes)
+        each(w.nodes).freeze()
+        entering = [asyncio.create_task(manager.__aenter__()) for _ in range(1 if alone else 2)]
+        await turns(5)
+        entering.pop().cancel()
+        await turns(5)
+        each(w.nodes).thaw()
+        await asyncio.gather(*entering)
+        assert manager.statistics().closed == alone
+        await manager.aclose()
+
+
+def test_blocks_of_a_loop_that_was_closed_do_not_count():
+    """The next loop's block closes it."""
+    manager = LockManager([MemoryNode()])
+
+    async def entered() -> None:
+        async with manager.lock("a"):
+            pass
+        async with manager:
+            pass
+        assert manager.statistics().closed
+
+    SimLoop.run(manager.__aenter__())
+    SimLoop.run(entered())
+
+
 def test_another_loop_is_refused():
     """Every use from a second loop is a RuntimeError that says so, and does not disturb the first."""
     manager = LockManager(masters())

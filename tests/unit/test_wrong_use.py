@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 from typing import Any
 
 import pytest
@@ -15,14 +17,103 @@ from tests.unit.worlds import world
 ASYNCIO_ONLY = r"only with asyncio.*trio"
 
 
-async def test_a_lock_that_is_awaited():
-    """``await manager.lock(…)`` says how a lock is entered, and acquires nothing."""
+async def block(entered: Any) -> None:
+    """Enter in an event loop."""
+    async with entered:
+        raise AssertionError("not reached")
+
+
+async def plain_block(entered: Any) -> None:
+    """Enter as a thread does."""
+    with entered:
+        raise AssertionError("not reached")
+
+
+async def stack(entered: Any) -> None:
+    """Enter by an exit stack."""
+    async with contextlib.AsyncExitStack() as entering:
+        await entering.enter_async_context(entered)
+
+
+async def plain_stack(entered: Any) -> None:
+    """Likewise, of a thread."""
+    with contextlib.ExitStack() as entering:
+        entering.enter_context(entered)
+
+
+async def await_it(awaited: Any) -> None:
+    """Await what has no result."""
+    await awaited
+
+
+LOCK = r"write `async with manager\.lock\(…\) as lease:`, or `lease = await .*\.acquire\(\)`"
+SHARED = r"write `async with manager\.rwlock\(…\)\.read\(\) as lease:`"
+LEADER = r"write `async with manager\.election\(…\)\.campaign\(\) as leadership:`"
+
+
+@pytest.mark.parametrize(
+    ("make", "uses", "words"),
+    [
+        (lambda m: m, (plain_block, plain_stack), r"write `async with LockManager\(…\) as manager:`"),
+        (lambda m: m.lock("a"), (plain_block, plain_stack, await_it), LOCK),
+        (lambda m: m.semaphore("a", permits=2), (plain_block,), LOCK),
+        (lambda m: m.lock("a").acquire(), (block, plain_block, stack, plain_stack), LOCK),
+        (lambda m: m.rwlock("a").read().try_acquire(), (block, plain_block), LOCK),
+        (lambda m: m.rwlock("a"), (block, plain_block, stack, plain_stack, await_it), SHARED),
+        (lambda m: m.election("a"), (block, plain_block, stack, plain_stack, await_it), LEADER),
+        (lambda m: m.election("a").campaign(), (plain_block, plain_stack), LEADER),
+        (lambda m: m.election("a").try_campaign(), (block, plain_block), LEADER),
+    ],
+)
+async def test_what_is_used_in_another_way_says_what_to_write(make: Any, uses: Any, words: str) -> None:
+    """And acquires nothing; nor does Python warn of a coroutine that was never awaited."""
     async with world() as w:
-        lock: Any = w.manager.lock("a")
-        with pytest.raises(TypeError, match=r"cannot be awaited: write `async with .*\.acquire\(\)`"):
-            await lock
+        for use in uses:
+            with pytest.raises(TypeError, match=words):
+                await use(make(w.manager))
+        gc.collect()
         assert w.keys == [()] * 3
         assert w.manager.statistics().acquired == 0
+
+
+async def test_a_lease_that_is_entered_as_a_thread_does() -> None:
+    """It says what to write, and is held as before."""
+    async with world() as w, w.manager.lock("b") as lease, w.manager.election("a").campaign() as leads:
+        for held, words in ((lease, "lease"), (leads, "leadership")):
+            with pytest.raises(TypeError, match=f"write `async with {words}:`"):
+                await plain_block(held)
+            assert held.held
+
+
+@pytest.mark.parametrize(
+    ("make", "uses", "words"),
+    [
+        (lambda m: m, (block, stack), r"`with SyncLockManager\(…\) as manager:`; .* use a `LockManager`"),
+        (lambda m: m.lock("a"), (block, stack), r"`with manager\.lock\(…\) as lease:`.* use a `LockManager`"),
+        (lambda m: m.rwlock("a"), (block, plain_block), r"`with manager\.rwlock\(…\)\.read\(\) as lease:`"),
+        (lambda m: m.election("a"), (block, plain_block), r"`with manager\.election\(…\)\.campaign\(\) as"),
+        (lambda m: m.election("a").campaign(), (block, stack), r"`with manager\.election\(…\)\.campaign\(\)"),
+    ],
+)
+async def test_the_same_of_what_threads_have(make: Any, uses: Any, words: str) -> None:
+    """An event loop is told what is for it; no thread is started."""
+    for use in uses:
+        with pytest.raises(TypeError, match=rf"write {words}"):
+            await use(make(SyncLockManager([MemoryNode()])))
+
+
+async def test_a_call_that_is_awaited_is_a_coroutine_to_asyncio() -> None:
+    """Whatever runs one: tasks, groups, time limits; and a task shows what it runs."""
+    async with world() as w, asyncio.TaskGroup() as group:
+        lock = w.manager.lock("a")
+        assert asyncio.iscoroutinefunction(lock.acquire)
+        for run in (asyncio.create_task, group.create_task, asyncio.ensure_future, asyncio.gather):
+            running: Any = run(lock.acquire())
+            assert run is asyncio.gather or "Lock.acquire() running at" in repr(running)
+            lease = await asyncio.wait_for(running, 1)
+            await (lease[0] if run is asyncio.gather else lease).release()
+        with pytest.warns(RuntimeWarning, match=r"coroutine 'Lock\.acquire' was never awaited"):
+            lock.acquire()
 
 
 def uses(manager: LockManager) -> list[Any]:
@@ -80,6 +171,9 @@ async def test_calls_of_other_libraries():
             (manager, "is_locked", r"`locked\(\)` of the lock"),
             (manager, "destroy", r"`aclose\(\)` of the manager"),
             (manager.lock("a"), "release", r"`release\(\)` of its lease"),
+            (manager, "acquire", r"write `manager\.lock\(name\)\.acquire\(\)`"),
+            (manager.rwlock("a"), "acquire", r"`\.read\(\)\.acquire\(\)` or `\.write\(\)\.acquire\(\)`"),
+            (manager.election("a"), "try_acquire", r"`\.campaign\(\)` or `\.try_campaign\(\)`"),
             (lease, "valid", "`held` of the lease"),
             (SyncLockManager([MemoryNode()]).lock("a"), "owned", "`held` of the lease"),
         ):
