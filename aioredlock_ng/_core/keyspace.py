@@ -43,8 +43,7 @@ LEADER: Final = "leader"
 """The mark of what the leader of an election has announced."""
 
 MARKS: Final = (COUNTER, SLOTS, QUEUE, TICKETS, SEATS, LEADER)
-"""Every mark: what is under it is no lock, so that no name may look like it, and a node that is taken back
-does not wait for it (R12a)."""
+"""Every mark: what is under it is no lock, so that no name may look like it."""
 
 _INCARNATION: Final = "{meta}"
 

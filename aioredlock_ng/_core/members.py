@@ -2,26 +2,30 @@
 
 Clients with the lists a, b, x and a, b, y do not exclude each other: x and b may grant a lock to one of them,
 and a and y the same lock to the other.  So with each greeting a client says which servers it uses, or has
-used a moment ago, by their identities, and every node keeps that for as long as a lock of such a client can
-live.  A client counts all servers that it or others use, and one more for each node that it does not reach or
-that has lost its memory, which may know of another.  Where they are so many that two majorities need not
-meet, only the first 2Q - 1 of them count, by the time since when they have been used.
+used a moment ago, and every node keeps that for as long as a lock of such a client can live.  A server that
+no client has used so far gets no vote where, with it, two majorities need not meet.
+
+Two servers of one place follow each other, by a restart or a failover, and are never in reach at once.  One
+that others reach while a client reaches all of its own is in another list.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, final
 
 from .quarantine import moment, shown_label
 
-NOT_USED: Final = 10**15
-"""Stands for the time since when a server has been used that a client lists, and may not use."""
+USED: Final = b"u"
+"""Of a server: it has a vote, in a majority of a client's list."""
 
-WAITS: Final = NOT_USED - 1
-"""The same for a server that has no vote so far, in the place of one that was used: before any newcomer."""
+WAITS: Final = b"w"
+"""It is in the list of a client that runs, and has no vote so far."""
+
+NEW: Final = b"n"
+"""It is in the list of a client that starts, or is refused."""
 
 COMPARE: Final = (
     "give all clients the same nodes: compare their lists "
@@ -35,53 +39,57 @@ COMPARE_FIRST: Final = f"if no server was replaced, {COMPARE}"
 _RUN_ID: Final = 40
 """Characters at the beginning of an identity that are the server's ``run_id``."""
 
-_LINE: Final = re.compile(rb"(\d{1,17}):(\S{1,200}) (\d{1,17}) (\d{1,17}) ([^\n]*)\n")
-
-_PACE: Final = re.compile(rb"~(\d{1,9})")
+_LINE: Final = re.compile(rb"(\d{1,17}):(\S{1,200}) ([uwn]) (\d{1,17}) (\d{1,17}) (\d{1,17}) ([^\n]*)\n")
 
 
 @final
 class Member(NamedTuple):
-    """A server that some client uses, as a node has heard it."""
+    """A server that some client lists; moments are by the clock of the client that has heard of it."""
 
     identity: bytes
+    state: bytes
+    """`USED`, `WAITS` or `NEW`."""
+    there_since: float
+    """Since when it has been there, at the latest."""
+    answered_at: float
+    """When it answered a client last, at the earliest."""
+    told_since: float
+    """When a node was told of it first."""
     since_ms: int
-    age_ms: int
-    """How long ago a client used it last; of one that is not used: how long ago a client said that."""
+    """The same in Unix milliseconds, by the node's clock."""
     label: bytes
     """The holder label of that client."""
 
-    @property
-    def used(self) -> bool:
-        """Whether it had a vote, and maybe for a lock that is alive."""
-        return self.since_ms < WAITS
+    def beside(self, there_since: float, answered_at: float, seconds: float) -> bool:
+        """Whether it and another server were there at the same time for so long."""
+        both = min(self.answered_at, answered_at) - max(self.there_since, there_since)
+        return both > seconds
+
+    def merged(self, other: Member) -> Member:
+        """Return what two nodes have told of it, or one node twice."""
+        last = max(self, other, key=lambda one: one.answered_at)
+        there, told = min(self.there_since, other.there_since), min(self.told_since, other.told_since)
+        return last._replace(there_since=there, told_since=told, since_ms=min(self.since_ms, other.since_ms))
 
 
-def read_members(lines: bytes, now_ms: int, *, size: int) -> tuple[Member, ...]:
-    """Read what a node has answered, as far as it is of clients with so many nodes."""
-    return tuple(
-        Member(identity, int(since), max(0, now_ms - int(seen)), label)
-        for nodes, identity, since, seen, label in _LINE.findall(lines)
-        if int(nodes) == size
-    )
+def read_members(lines: bytes, *, now_ms: int, asked_at: float, size: int) -> tuple[Member, ...]:
+    """Read what a node has answered, as far as it is of clients with so many nodes.
 
-
-def pace(heartbeat_ms: float) -> bytes:
-    """Return what a client tells, as if it was a server, whose heartbeat is longer than usual."""
-    return b"~%.0f" % heartbeat_ms
-
-
-def pace_ms(identity: bytes) -> int:
-    """Return the heartbeat that a client has told in place of a server; 0 for a server."""
-    found = _PACE.fullmatch(identity)
-    return int(found[1]) if found else 0
+    The node's time was `now_ms` when it answered, and not before `asked_at`.
+    """
+    found = []
+    for nodes, identity, state, *moments, label in _LINE.findall(lines):
+        there, told, answered = (asked_at - max(0, now_ms - int(at_ms)) / 1000 for at_ms in moments)
+        if int(nodes) == size:
+            found.append(Member(identity, state, there, answered, told, int(moments[1]), label))
+    return tuple(found)
 
 
 def server_of(member: Member) -> str:
     """Return a server in words: which one, since when, and which client says so."""
     run_id = shown_label(member.identity[:_RUN_ID])
     label = shown_label(member.label)
-    since = f"used since {moment(member.since_ms)}" if member.used else "not used so far"
+    since = f"used since {moment(member.since_ms)}" if member.state == USED else "not used so far"
     return f"the one with run_id {run_id} ({since}, says client {label})"
 
 
@@ -96,99 +104,60 @@ class Membership:
     """Which of a client's servers may not vote, and why."""
 
     others: Mapping[bytes, Member] = field(default_factory=dict)
-    """For each of them: the server that others use in its place, and used first."""
-    hidden: bool = False
-    """Whether there is none so far, but nodes without a vote may know of one."""
+    """For each of them: a server that others use, or have used a moment ago."""
     strangers: tuple[Member, ...] = ()
-    """The servers in use that this client's list lacks: the lists of nodes disagree."""
+    """The servers of other clients that this client's list lacks: the lists of nodes disagree."""
     disputed: bool = False
-    """Whether one of them came first: this client is refused."""
+    """Whether this client starts beside others that use another list: it is refused."""
 
     @property
     def gist(self) -> tuple[object, ...]:
         """What of it concerns other nodes when it changes."""
-        return self.others.keys(), self.disputed, {(one.identity, one.since_ms) for one in self.strangers}
+        return self.others.keys(), self.disputed, {one.identity for one in self.strangers}
 
     def reason(self, server: bytes) -> str:
         """Say why a server may not vote; empty if it may."""
         other = self.others.get(server)
         if other is None:
             return ""
-        if self.hidden:
+        if self.disputed:
             return (
-                f"clients used another server a moment ago, {server_of(other)}; until the nodes that "
-                "have no vote answer, it may count in place of this one"
+                f"other clients use another server in its place, {server_of(other)}: their list of nodes is "
+                "another one"
             )
         return (
-            f"other clients use another server in its place, {server_of(other)}: their list of nodes is "
-            "another one, or the server was replaced a moment ago"
+            f"clients used another server a moment ago, {server_of(other)}, and not this one: it was "
+            "replaced, or their list of nodes is another one"
         )
 
 
-def membership(
-    listed: Iterable[bytes],
-    voting: Iterable[bytes],
-    told: Iterable[Member],
-    successors: Container[bytes],
-    *,
-    size: int,
-    quorum: int,
-    alive_ms: int,
-) -> Membership:
-    """Decide which servers may vote for a client.
+def late(used: Collection[bytes], voting: Collection[bytes], *, size: int, quorum: int) -> set[bytes]:
+    """Return the servers of a list that may not vote beside those that are used.
+
+    Any two majorities of fewer than 2Q servers share one, so clients exclude each other whatever their lists.
+    A node that is not reached, or has lost its memory, may know of another server: it counts as one more.
+    """
+    hidden = size - len(voting)
+    every = set(used).union(voting)
+    return set() if len(every) + hidden < 2 * quorum else set(voting).difference(used)
+
+
+def strangers(
+    told: Iterable[Member], own: Collection[tuple[float, float]], *, places: int, seconds: float
+) -> list[Member]:
+    """Return the servers of others that cannot be, or have been, in a place of this list.
 
     Args:
-        listed: the identities of the servers that are, or were, behind its list.
-        voting: those of them that would vote, by their incarnation records, or have been there for so long
-            that others which are heard of cannot be those before them.
-        told: the servers that this client and others use, and for which a lock may be alive.
-        successors: the servers that this client has used earlier, or that came in the place of one that was
-            used.
-        size: how many nodes the list has.
-        quorum: the size of a majority.
-        alive_ms: for how long a server counts as in use by a client that has told of it.
+        told: the servers of others.
+        own: the servers that are reached: since when each has been there, and when it answered last.
+        places: how many nodes of the list are not reached: in each may be one of those servers.
+        seconds: two servers that follow each other are not there at the same time for so long.
     """
-    own, candidates = set(listed), set(voting)
-    # A server may be told as used by one client, and as not used by another.
-    told = sorted(told, key=lambda one: (not one.used, one.age_ms))
-    known: dict[bytes, Member] = {}
-    for member in told:
-        known.setdefault(member.identity, member)
-    # Those that had a vote, or wait in the place of one that had.
-    every = candidates.union(one.identity for one in known.values() if one.since_ms < NOT_USED)
-    # A node that is not reached, or has lost its memory, may be used beside a server that it alone knows of.
-    hidden = [b"?%d" % number for number in range(size - len(candidates))]
-    # Any two majorities of so many servers share one: whichever the lists are, they exclude each other.
-    first, late = every, list[bytes]()
-    if len(every) + len(hidden) >= 2 * quorum:
-        ranked = sorted((*every, *hidden), key=lambda one: _rank(one, own, known, successors))
-        first = set(ranked[: 2 * quorum - 1])
-        late = sorted(candidates - first)
-    rivals = sorted((known[one] for one in every & (first - candidates)), key=lambda member: member.age_ms)
-    # As many as there are such nodes may be their servers.
-    foreign = [member for member in rivals if member.identity not in own]
-    strangers = foreign if len(foreign) > len(hidden) else []
-    others = dict.fromkeys(late, (strangers or rivals)[0]) if late else {}
-    # Not for one that was in a place of this list a moment ago: it was restarted or replaced.
-    disputed = bool(late) and any(member.age_ms < alive_ms for member in strangers)
-    alive = {one.identity: one for one in reversed(told) if one.age_ms < alive_ms and one.identity not in own}
-    enough = len(candidates) + len(alive) >= 2 * quorum
-    seen = tuple(alive.values()) if enough else ()
-    return Membership(others, hidden=bool(late) and not strangers, strangers=seen, disputed=disputed)
-
-
-def _rank(
-    server: bytes, own: Container[bytes], known: Mapping[bytes, Member], successors: Container[bytes]
-) -> tuple[object, ...]:
-    """Return the place of a server among all.
-
-    First come those in use, then those that may be hidden.  Of the others a successor is before newcomers;
-    among successors each client puts its own first: another client's may be one that it has not met.
-    """
-    if server.startswith(b"?"):
-        return 1, 0, False, server
-    since = WAITS if server in successors else NOT_USED
-    if server in known:
-        since = min(since, known[server].since_ms)
-    waits = since >= WAITS
-    return 2 if waits else 0, since, waits and server not in own, server
+    foreign = [one for one in told if all(one.beside(*mine, seconds) for mine in own)]
+    # As many as there were at once: one place may have had several.
+    at_once = [
+        {one.identity for one in foreign if one.there_since <= other.there_since
+         and one.beside(other.there_since, other.answered_at, seconds)}
+        for other in foreign
+    ]  # fmt: skip
+    return foreign if max(map(len, at_once), default=0) > places else []

@@ -6,7 +6,7 @@ themselves see to that.  Under ``prefix + "{meta}"`` every node keeps one key wi
 (Redis Sentinel, the failover service, has but the name in common with it: see `_node.redis_sentinel`.)  It
 reads::
 
-    format : identity : floor : ready : N : quarantine : closed : claim
+    format : identity : floor : ready : N : quarantine : claim
 
 - *identity*: the server's ``run_id`` and ``master_replid`` when it was written.  With another run_id the
   process was restarted; with another replid its data came from elsewhere.  "-" when INFO is denied.
@@ -15,8 +15,6 @@ reads::
   has stated that no lock could be alive.
 - *N*: how many nodes the lock is configured over; clients with another number have no business here (A4).
 - *quarantine*: in milliseconds, the longest that any client asked for; at least the longest ttl.
-- *closed*: until then, in Unix milliseconds by the node's clock, no client of the quorum takes a new lock on
-  *any* node: this one was another quorum's, whose leases may still live.  0 when it was not.
 - *claim*: since when the node belongs to this quorum, whether by an `init` or by a client's first use, and
   the holder label of that client (`Claim`).
 
@@ -45,20 +43,13 @@ INCARNATION_CHANGED: Final = "the node's incarnation record has changed: it may 
 _FIELDS: Final = 6
 """Those that mean the same in all formats."""
 
-_DIGITS: Final = 7
-"""The fields before the claim."""
-
 MARGIN_FACTOR: Final = 1.01
 """The quarantine is counted by the node's clock: one percent more pays for a fast one (A1)."""
 
 MARGIN_MS: Final = 10
 
 TAKING_BACK_MS: Final = 2000
-"""How much longer a quorum keeps still that has taken a node back: until the other one's clients have greeted
-the node again, which they do twice a second, they may go on extending their leases on other nodes."""
-
-LONGEST_TTL_MS: Final = 86_400_000
-"""The longest that a lock can live unextended (24 h)."""
+"""For so long a node of another quorum that was emptied is left to that one, whose clients claim it again."""
 
 BY_INIT: Final = b"init"
 """An operator's statement: no client takes such a node away."""
@@ -156,24 +147,21 @@ class Incarnation:
     ready_ms: int
     size: int
     quarantine_ms: int
-    closed_ms: int = 0
     claim: Claim = field(default_factory=Claim)
 
     def __bytes__(self) -> bytes:
-        numbers = (self.floor, self.ready_ms, self.size, self.quarantine_ms, self.closed_ms)
+        numbers = (self.floor, self.ready_ms, self.size, self.quarantine_ms)
         words = (FORMAT, self.identity, *(b"%d" % number for number in numbers), bytes(self.claim))
         return b":".join(words)
 
 
 def parse(value: bytes) -> Incarnation | None:
     """Read an incarnation record of our format; None for any other."""
-    parts = value.split(b":", _DIGITS)
-    if len(parts) <= _DIGITS or parts[0] != FORMAT or not parts[_FIELDS].isdigit():
+    parts = value.split(b":", _FIELDS)
+    if len(parts) <= _FIELDS or parts[0] != FORMAT:
         return None
-    known, claim = parse_any(value), read_claim(parts[_DIGITS])
-    if known is None or claim is None:
-        return None
-    return replace(known, closed_ms=int(parts[_FIELDS]), claim=claim)
+    known, claim = parse_any(value), read_claim(parts[_FIELDS])
+    return None if known is None or claim is None else replace(known, claim=claim)
 
 
 def parse_any(value: bytes) -> Incarnation | None:

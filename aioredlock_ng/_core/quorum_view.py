@@ -7,12 +7,10 @@ refused has written nothing.
 
 **The older quorum takes a node back.**  A node that names another size is another quorum's.  Where Q nodes
 agree with the client, and their claim outranks that of the node, the node was used by a stray client after
-it had lost its memory: the client takes it back (``take_back.lua``).  From the moment it sees the
-stray until the wait in the node's new record is over it takes no new lock on *any* node, since leases of
-the other quorum may live; its own leases, which were there first, go on.  In any other case the client is
-the stray one, or an operator has decided: `conflict`.  It then gets no vote, and its leases end, as the wait
-of the other quorum supposes.  What a node has said holds until it says otherwise: one of another quorum that
-goes out of reach does not let the client go on with the others.
+it had lost its memory: the client takes it back, and the node waits for its quarantine.  In any other case
+the client is the stray one, or an operator has decided: `conflict`.  It then gets no vote, and its leases
+end.  What a node has said holds until it says otherwise: one of another quorum that goes out of reach does
+not let the client go on with the others.
 
 **One floor.**  Nodes that forget at once, without a quarantine, would choose floors of their own, and could
 not agree on a fence for 2 s, until a raise to a floor that is `FLOOR_AHEAD_MS` ahead is not more than
@@ -25,15 +23,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, final
 
 from .fencing import FLOOR_AHEAD_MS, RAISE_AHEAD_MS, SHIFT
-from .members import NOT_USED, WAITS, Member, Membership, membership, pace, pace_ms
+from .members import NEW, USED, WAITS, Member, Membership, late, strangers
 from .quarantine import (
     BY_INIT,
     BY_USE,
-    LONGEST_TTL_MS,
     TAKING_BACK_MS,
     UNKNOWN_IDENTITY,
     Claim,
@@ -47,23 +44,22 @@ from .quorum import majority
 CATCHING_UP_MS: Final = FLOOR_AHEAD_MS - RAISE_AHEAD_MS
 """From so long a quarantine on, nodes can agree by the time that they vote."""
 
-LONGEST_CLOSED_MS: Final = wait_ms(LONGEST_TTL_MS) + TAKING_BACK_MS
-"""For so long a quorum is closed at most when it takes a node back."""
-
 HEARTBEAT: Final = 0.5
 """Seconds between checks of a connection, which greet the node, or a `node_timeout` where that is longer.  A
 node that answered nothing since the last check, although something was asked, is SUSPECT."""
 
-ALIVE: Final = 6
-"""Heartbeats for which a server counts as in use by a client that has told so.  A client tells of a dead one
-for as long as it keeps its connection, which is one less."""
+SETTLES: Final = 12
+"""Heartbeats after which all clients have noticed that a server follows another one in its place."""
+
+STARTS: Final = 24
+"""Heartbeats for which a client starts, after its first vote; then its list is refused no more (R12c)."""
 
 LATE: Final = 2
-"""Heartbeats by which what a client has told may be older than a vote that it got: one until it tells again,
-a half in which a node does not write it again, and a half for the way."""
+"""Heartbeats by which a server's last vote may be later than what a client has told of it: one until it
+greets the server again, and one until it tells that."""
 
 MAX_SERVERS: Final = 16
-"""Servers of one name that are remembered, of a list and of what others tell: restarts make new ones."""
+"""Servers for each place of a list that are remembered, and that others tell of: restarts make new ones."""
 
 SEVERAL_SERVERS: Final = (
     "its name leads to different servers on successive connections; they do not know each other's locks, "
@@ -92,10 +88,10 @@ class _NodeView:
     """For how long a node without a record is known to have forgotten nothing (R12b)."""
     identity: bytes = b""
     """Of its server."""
-    met_at: float = 0.0
-    """When this server was first heard in its place."""
-    closed_until: float = 0.0
-    """On the client's clock: until then the quorum is closed because of this node."""
+    master: bool = True
+    """Whether it is no replica."""
+    there_since: float = 0.0
+    """Since when, on the client's clock, the server has been there at least."""
     emptied_at: float | None = None
     """Since when, on the client's clock, a node that was another quorum's has no record any more."""
     reached: bool = True
@@ -104,10 +100,6 @@ class _NodeView:
     def claim(self) -> Claim | None:
         """The claim of its incarnation record, if it can be read."""
         return self.incarnation.claim if self.incarnation is not None and self.written else None
-
-    def initialised_since(self, time_ms: int) -> bool:
-        """Whether it was stated, since then by the node's clock, that no lock could be alive."""
-        return self.claim is not None and self.claim.how == BY_INIT and self.claim.born_ms >= time_ms
 
 
 @final
@@ -146,27 +138,17 @@ class QuorumView:
         """At the first use: for how long all nodes remember, for each that has got no record since."""
         self._listed: dict[bytes, None] = {}
         """The servers that are, or were, behind the list, the last one that answered last."""
-        self._successors: set[bytes] = set()
-        """Those of them that this client has used earlier, or that came in the place of one that was used."""
-        self._replaced_at: dict[bytes, float] = {}
-        """When another one was met in the place of a server."""
-        self._heartbeat_ms = heartbeat * 1000
-        self._pace_ms = self._heartbeat_ms
-        """The longest heartbeat of those that clients have told of, and this one's."""
+        self._heartbeat = heartbeat
         self._now = 0.0
         """When a node was last asked, heard or lost."""
-        self._woke_at = -math.inf
-        """When this process went on after it had stood still."""
-        self._own: dict[bytes, tuple[int, float]] = {}
-        """The servers that this client uses: since when, and when it did so last, by its own clock."""
-        self._heard: dict[tuple[bytes, bool], tuple[Member, float]] = {}
-        """The servers that clients have told of, as used or not, and when that last was so."""
+        self._began = math.inf
+        """When this client used servers first."""
+        self._heard: dict[tuple[bytes, bytes], Member] = {}
+        """The servers that clients, and this one, have told of, in each state."""
         self._initialised_ms = 0
         """The latest `init` of a node, in Unix milliseconds by its clock."""
         self._initialised_at = -math.inf
         """When that was, by this client's clock: no lock of any list was alive then."""
-        self._strange_since: dict[bytes, float] = {}
-        """Since when others have used the servers that the list lacks."""
         self.members = Membership()
         """Which servers of the list may not vote, since others use another one in their place (R12c)."""
         self.conflict = False
@@ -193,32 +175,31 @@ class QuorumView:
         *,
         heard_at: float,
         time_ms: int,
-        asked_at: float = math.inf,
+        asked_at: float,
         remembers_ms: int = 0,
         identity: bytes = UNKNOWN_IDENTITY,
+        master: bool = True,
         members: tuple[Member, ...] = (),
     ) -> None:
         """Take note of the incarnation record that a node answered with; empty where it has none."""
         self.pass_time(heard_at)
         incarnation, before = parse(stored), self._views.get(node)
         found = incarnation or parse_any(stored)
-        view = _NodeView(found, incarnation is not None, asked_at, heard_at, time_ms, remembers_ms, identity)
+        view = _NodeView(
+            found, incarnation is not None, asked_at, heard_at, time_ms, remembers_ms, identity, master
+        )
         self._note_members(view, before, members)
         if stored:
             self._dated_back_ms.pop(node, None)
-        # Of what was known before, three things outlive an answer: whose the node was, for a moment after it
-        # was emptied; until when it is closed, unless an `init` came since; and the oldest claim, for good.
+        # Of what was known before, two things outlive an answer: whose the node was, for a moment after it
+        # was emptied; and the oldest claim, for good.
         if before is not None and not stored and self.conflict and self._strays(before):
             # The other quorum is about to claim it again; we have a majority without it, beside that one.
             view.emptied_at = heard_at if before.emptied_at is None else before.emptied_at
             if heard_at - view.emptied_at < TAKING_BACK_MS / 1000:
                 view.incarnation, view.written = before.incarnation, before.written
         self._views[node] = view
-        if before is not None and not view.initialised_since(before.time_ms):
-            view.closed_until = before.closed_until  # what a node forgets, or is taken back, is still true
         if incarnation is not None and incarnation.size == self.size:
-            left_ms = min(incarnation.closed_ms - time_ms, LONGEST_CLOSED_MS)  # more: its clock went back
-            view.closed_until = max(view.closed_until, heard_at + left_ms / 1000)
             known = [incarnation.claim] if self._claim is None else [self._claim, incarnation.claim]
             self._claim = min(known, key=lambda claim: claim.rank)
             if incarnation.claim.how == BY_INIT:
@@ -246,32 +227,25 @@ class QuorumView:
         )
         self._judge_members()
         self.conflict = self.conflict or self.members.disputed
-        self._use(self._now)
+        self._use()
         enough = len(reached) >= self._needed
         self.may_write = enough and not (self.read_only or self.conflict or any(map(self._strays, reached)))
-        for view in filter(self._has_to_be_given_back, self._views.values()):
-            # Whichever node completed the majority, and also if the stray one is out of reach by now.
-            assert view.incarnation is not None, "it strays"
-            longest_ms = max(self.quarantine_ms, view.incarnation.quarantine_ms)
-            view.closed_until = max(view.closed_until, view.heard_at + wait_ms(longest_ms) / 1000)
 
     def pass_time(self, now: float) -> None:
-        """Note what happened until now: what could vote then may have done so until a moment ago."""
-        if (now - self._now) * 1000 < LATE * self._heartbeat_ms:
-            self._use(now)
-        else:  # this process stood still: others may have come first, as nodes will say that are asked now
-            self._woke_at = now
+        """Note what time it is."""
         self._now = max(self._now, now)
 
-    def _use(self, now: float) -> None:
-        """Note which servers this client uses (R12c)."""
-        if claimed := self.claimed:
-            views = {view.identity: view for view in self._reached()}
-            for one in claimed:
-                heard = self._heard.get((one, True))
-                since = self._own[one][0] if one in self._own else views[one].time_ms
-                since = since if heard is None else min(since, heard[0].since_ms)
-                self._own[one] = since, now
+    def _use(self) -> None:
+        """Note which servers this client uses, as of the last question that they have answered (R12c)."""
+        claimed = self.claimed
+        for view in self._reached():
+            if view.identity in claimed:
+                self._began = min(self._began, self._now)
+                self._note_member(self._as_member(view, USED))
+
+    def _note_member(self, member: Member) -> None:
+        key = member.identity, member.state
+        self._heard[key] = self._heard.get(key, member).merged(member)
 
     def _note_members(self, view: _NodeView, before: _NodeView | None, members: tuple[Member, ...]) -> None:
         """Note which servers clients have told a node of, and which one it is itself (R12c)."""
@@ -282,128 +256,108 @@ class QuorumView:
             self._initialised_at = view.heard_at - max(0, view.time_ms - claim.born_ms) / 1000
         # It outlives the node that has told it.
         for member in members:
-            seen_at, key = view.heard_at - member.age_ms / 1000, (member.identity, member.used)
-            known, known_at = self._heard.get(key, (member, seen_at))
-            since = min(known.since_ms, member.since_ms)
-            self._heard[key] = member._replace(since_ms=since), max(seen_at, known_at)
-        # A server that was restarted, or replaced, waits in the place of the one before it.
-        if before is not None and before.identity != view.identity and self._was_used(before.identity):
-            self._successors.add(view.identity)
-            self._replaced_at[before.identity] = view.heard_at
+            self._note_member(member)
         self._listed.pop(view.identity, None)
         self._listed[view.identity] = None
         if len(self._listed) > MAX_SERVERS * self.size:
             del self._listed[next(iter(self._listed))]
-        self._successors &= self._listed.keys()
         same = before is not None and before.identity == view.identity
-        view.met_at = before.met_at if before is not None and same else view.heard_at
+        met_at = before.there_since if before is not None and same else view.heard_at
+        view.there_since = min(met_at, view.heard_at - self._stood_ms(view) / 1000)
 
-    def _was_used(self, identity: bytes) -> bool:
-        return identity in self._own or (identity, True) in self._heard or identity in self._successors
+    @staticmethod
+    def _stood_ms(view: _NodeView) -> int:
+        """Return for how long a server has been there at least, by its record, or by what it remembers."""
+        record = view.incarnation
+        if record is None:
+            return view.remembers_ms
+        # Another one's record: it was restarted, say, and nothing is known of since when.
+        if record.identity != view.identity:
+            return 0
+        initialised = record.claim.how == BY_INIT
+        return max(0, view.time_ms - max(record.ready_ms, record.claim.born_ms if initialised else 0))
 
     def _judge_members(self) -> None:
         """Find out which servers may vote beside those that other clients use (R12c)."""
         # Without a quarantine a server that was restarted votes beside the one that it was.
         if not self.quarantine_ms or not self._views:
             return
-        now = self._now
-        heard = {key: told for key, told in self._heard.items() if self._left(key[0], told[1]) > 0}
-        # Of too many the uses are kept, and what was told last.
-        kept = sorted(heard.items(), key=lambda one: (one[0][1], one[1][1]))[-MAX_SERVERS * self.size :]
-        self._heard = dict(kept)
-        paces = [self._heartbeat_ms, *(pace_ms(identity) for identity, _ in self._heard)]
-        self._pace_ms = min(max(paces), self.quarantine_ms)  # a `node_timeout` is shorter than that
-        used = {one: use for one, use in self._own.items() if self._left(one, use[1]) > 0}
-        # After an outage of all nodes, clients that used theirs come before those that never used any.
-        self._successors |= self._own.keys() - used.keys()
-        self._own = used
-        self._replaced_at = {one: at for one, at in self._replaced_at.items() if one in self._listed}
-        told = [
-            member._replace(age_ms=max(0, round((now - seen_at) * 1000)))
-            for member, seen_at in self._heard.values()
-            if not pace_ms(member.identity)
-        ]
-        told += [
-            Member(one, since_ms, round((now - used_at) * 1000), self.label)
-            for one, (since_ms, used_at) in self._own.items()
-        ]
-        found = membership(
-            self._listed,
-            {*self._voting(), *self._settled(now)},
-            told,
-            self._successors,
-            size=self.size,
-            quorum=majority(self.size),
-            alive_ms=self._alive_ms,
+        lately = self._now - SETTLES * self._heartbeat
+        # Of too many those in use are kept, and those that answered last.
+        kept = [one for one in self._heard.values() if one.answered_at > lately or self._is_used(one)]
+        kept.sort(key=lambda one: (one.state == USED, one.answered_at))
+        self._heard = {(one.identity, one.state): one for one in kept[-MAX_SERVERS * self.size :]}
+        used = {one.identity: one for one in self._heard.values() if self._is_used(one)}
+        voting, filled = self._voting(), self._filled()
+        held = late(used, voting, size=self.size, quorum=majority(self.size))
+        strange = strangers(
+            (one for key, one in self._heard.items() if key[0] not in self._listed),
+            [(view.there_since, view.asked_at) for view in filled],
+            places=self.size - len(filled),
+            seconds=SETTLES * self._heartbeat,
         )
-        # A shorter quarantine may end while the last words about a server that has gone are on their way.
-        disputed = found.disputed and self.quarantine_ms >= 2 * ALIVE * self._heartbeat_ms
-        # Only those that stay: a server that was restarted is known to another client a moment earlier.
-        strange = {one.identity: self._strange_since.get(one.identity, now) for one in found.strangers}
-        self._strange_since, before = strange, now - self._settles
-        at_once = disputed or self._sees_all
-        stay = tuple(one for one in found.strangers if at_once or strange[one.identity] <= before)
-        self.members = replace(found, strangers=stay, disputed=disputed)
+        refused_by = self._refused_by(strange)
+        other = refused_by
+        if refused_by is not None:
+            held = held or {max(filled, key=lambda view: view.there_since).identity}
+        elif held:
+            other = max(
+                (used[one] for one in used.keys() - voting), key=lambda one: (self.waits_for(one), one)
+            )
+        others = {} if other is None else dict.fromkeys(held, other)
+        present = {one.identity: one for one in strange if one.answered_at > lately}
+        self.members = Membership(others, tuple(present.values()), disputed=refused_by is not None)
+
+    def _is_used(self, member: Member) -> bool:
+        return member.state == USED and self.waits_for(member) > 0
 
     @property
-    def _alive_ms(self) -> int:
-        """For how long a server counts as in use by a client that has told so."""
-        # Others with a long heartbeat cannot keep all lists from being refused.
-        pace = max(self._heartbeat_ms, min(self._pace_ms, self.quarantine_ms / (2 * ALIVE)))
-        return round(ALIVE * pace)
+    def _runs(self) -> bool:
+        """Whether this client does not start any more: then its list is not refused (R12c)."""
+        return not self.members.disputed and self._now - self._began >= STARTS * self._heartbeat
 
-    def _left(self, identity: bytes, used_at: float) -> float:
-        """Return for how many seconds a lock may still be alive that has the vote of a server."""
-        if used_at <= self._initialised_at:
+    def _refused_by(self, strange: list[Member]) -> Member | None:
+        """Return a server of another list that came first, or at the same moment, if this client starts."""
+        began = min(self._began, self._now)
+        in_use = [one for one in self._heard.values() if one.state != NEW]
+        before = {one.identity for one in in_use if one.told_since < began - self._heartbeat}
+        # Others use each server of its list, too: the other list is that of a client that came later.
+        if self._runs or before.issuperset(view.identity for view in self._filled()):
+            return None
+        first = [one for one in strange if one in in_use and one.told_since <= began + self._heartbeat]
+        return first[-1] if first else None
+
+    def _present(self) -> set[bytes]:
+        """Return the servers that answered last in each place."""
+        return {view.identity for view in self._views.values()}
+
+    def _filled(self) -> list[_NodeView]:
+        """Return the nodes of which it is known which server is there."""
+        return [view for view in self._reached() if view.master and view.identity != UNKNOWN_IDENTITY]
+
+    def _as_member(self, view: _NodeView, state: bytes) -> Member:
+        since, at = view.there_since, view.asked_at
+        return Member(view.identity, state, since, at, self._now, view.time_ms, self.label)
+
+    def waits_for(self, other: Member) -> float:
+        """Return for how many seconds a lock may still be alive that has the vote of another server."""
+        if other.answered_at <= self._initialised_at:
             return 0.0
-        life_ms: float = wait_ms(self.quarantine_ms)
-        # A client may have used it since it told that.  Not if this client has met another one in its place:
-        # then a client that uses it goes on telling so, or has been cut off at that very moment.
-        if used_at > self._replaced_at.get(identity, -math.inf):
-            life_ms += LATE * self._pace_ms
-        return max(0.0, used_at + life_ms / 1000 - self._now)
+        # One that was followed by another in its place had gone by the time that this one's quarantine began.
+        followed = other.identity in self._listed and other.identity not in self._present()
+        late_by = 0.0 if followed else LATE * self._heartbeat
+        return max(0.0, other.answered_at + wait_ms(self.quarantine_ms) / 1000 + late_by - self._now)
 
-    @property
-    def _settles(self) -> float:
-        """Seconds after which a server that others use cannot be the one that was in this place before."""
-        return 2 * self._alive_ms / 1000
-
-    def _voting(self, *, since: float = -math.inf) -> list[bytes]:
-        """Return the servers that vote by their records, as they answered what they were asked since then."""
+    def _voting(self) -> list[bytes]:
+        """Return the servers that vote by their records."""
         return [
             view.identity
             for view in self._reached()
-            if view.asked_at >= since
-            and view.incarnation is not None
+            if view.incarnation is not None
             and self._agree(view)
             and view.incarnation.ready_ms <= view.time_ms
             and view.identity == view.incarnation.identity != UNKNOWN_IDENTITY
         ]
-
-    @property
-    def _sees_all(self) -> bool:
-        """Whether this client may look but once, and all servers of its list have answered."""
-        return self.read_only and self.reached == self.size
-
-    def _settled(self, now: float) -> list[bytes]:
-        """Return the servers of the list that had been met before those others came that are in use now."""
-        # A client that only reads goes by what the servers say: one that was restarted a moment ago is still
-        # spoken of by its former identity.
-        before, at_once = now - self._settles, self._sees_all
-        return [
-            view.identity
-            for view in self._reached()
-            if view.identity != UNKNOWN_IDENTITY
-            and (self._age_ms(view) >= self._settles * 1000 if at_once else view.met_at <= before)
-        ]
-
-    @staticmethod
-    def _age_ms(view: _NodeView) -> int:
-        """Return for how long a server has had its record, or without one has remembered all."""
-        record = view.incarnation
-        if record is None:
-            return view.remembers_ms
-        return view.time_ms - record.ready_ms + wait_ms(record.quarantine_ms)
 
     @property
     def claimed(self) -> frozenset[bytes]:
@@ -411,8 +365,15 @@ class QuorumView:
         # A client that is refused uses none, as one of another size (R12a).
         if self.read_only or not self.quarantine_ms or self.conflict:
             return frozenset()
-        may_vote = frozenset(self._voting(since=self._woke_at)) - self.members.others.keys()
+        may_vote = frozenset(self._voting()) - self.members.others.keys()
         return may_vote if len(may_vote) >= majority(self.size) else frozenset()
+
+    @property
+    def to_tell(self) -> frozenset[bytes]:
+        """The servers of which every node is told at once, not with the next heartbeat (R12c)."""
+        if self.read_only or not self.members.disputed:
+            return self.claimed
+        return frozenset(view.identity for view in self._filled())
 
     def told(self, node: object, now: float) -> tuple[bytes, bytes]:
         """Return the servers that the client uses, or has used a moment ago: what it tells other clients.
@@ -421,32 +382,26 @@ class QuorumView:
         """
         if self.read_only or not self.quarantine_ms:
             return b"", b"0"
-        claimed = self.claimed
-        lines = [
-            (one, since_ms, 0 if one in claimed else max(0, round((now - used_at) * 1000)))
-            for one, (since_ms, used_at) in self._own.items()
-        ]
+        claimed, state = self.claimed, WAITS if self._runs else NEW
+        lines = [one for one in self._heard.values() if self._is_used(one)]
         # Those that may not vote are told as well, so that other clients notice.
-        lines += [
-            (view.identity, WAITS if self._was_used(view.identity) else NOT_USED, 0)
-            for view in self._reached()
-            if view.asked_at >= self._woke_at
-            and view.identity not in claimed
-            and view.identity != UNKNOWN_IDENTITY
+        lines += [self._as_member(view, state) for view in self._filled() if view.identity not in claimed]
+        told = [
+            b"%d:%b %b %d %d" % (self.size, one.identity, one.state, *self._ages_ms(one, now))
+            for one in sorted(lines)
         ]
-        if self._heartbeat_ms > HEARTBEAT * 1000:
-            lines.append((pace(self._heartbeat_ms), NOT_USED, 0))
-        told, view = (b"%d:%b %d %d" % (self.size, *line) for line in sorted(lines)), self._views.get(node)
+        view = self._views.get(node)
         at = 0 if view is None else max(0, view.time_ms + round((now - view.heard_at) * 1000))
         return b" ".join(told), b"%d" % at
+
+    @staticmethod
+    def _ages_ms(member: Member, now: float) -> tuple[int, int]:
+        there, answered = now - member.there_since, now - member.answered_at
+        return max(0, round(there * 1000)), max(0, round(answered * 1000))
 
     def other_than(self, identity: bytes) -> Member | None:
         """Return the server that others use in place of this one; None if it may vote."""
         return self.members.others.get(identity)
-
-    def waits_for(self, other: Member) -> float:
-        """Return for how many seconds a lock may still be alive that has the vote of another server."""
-        return self._left(other.identity, self._now - other.age_ms / 1000)
 
     @property
     def _needed(self) -> int:
@@ -511,11 +466,6 @@ class QuorumView:
         """Whether incarnation records will be written as soon as enough nodes have answered."""
         few = self.reached < self._needed
         return few and not (self.read_only or self.belongs_elsewhere)
-
-    def closed_for(self, now: float) -> float:
-        """Return for how many seconds no new lock may be taken on any node: one was another quorum's."""
-        left = max((view.closed_until - now for view in self._views.values()), default=0.0)
-        return max(0.0, left)
 
     def claim(self) -> Claim:
         """Return the claim for a node without record: when the quorum was born, and by which client."""

@@ -10,8 +10,7 @@ A new kind is one module beside `mutex`, and:
 - its scripts, three at most: an acquire, a release, and a part that answers for `raise.lua`, `extend.lua` and
   `repair.lua`; they belong into `_scripts`, whose `ALL` nodes load in advance;
 - an entry in `KINDS`, so that the value of its keys can be read;
-- each mark in `beside` is one of `MARKS` in `_core.keyspace`: otherwise a lock's name could be such a key,
-  and a node that is taken back would wait for it as for a lock that may still live (R12a);
+- each mark in `beside` is one of `MARKS` in `_core.keyspace`: otherwise a lock's name could be such a key;
 - a method of `LockManager` for users, which gives the kind to `Primitives.for_names`;
 - a rule in ``RULES.md``, with its tests, and a proof of its fences where several may hold at once.  That of
   `_core.fencing` needs a single holder, which alone raises the counter, and a majority on which the counter

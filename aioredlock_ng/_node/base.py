@@ -80,23 +80,11 @@ class BaseNode(Node):
         """Why the node has no vote now; empty when it has one."""
         if self._greeting is None:
             return ""
-        closed = self._closed_for
-        taken = (
-            "a node of this quorum was in use by clients with another number of nodes: no new lock for "
-            f"another {closed:.1f} s"
-            if closed
-            else ""
-        )
-        return self._greeting.eligibility.reason or taken
+        return self._greeting.eligibility.reason
 
     @property
     def _belongs_elsewhere(self) -> bool:
-        return self._greeting is not None and self._greeting.belongs_elsewhere(self.env.clock.now())
-
-    @property
-    def _closed_for(self) -> float:
-        """Seconds for which the whole quorum takes no new lock (R12a)."""
-        return 0.0 if self._greeting is None else self._greeting.closed_for(self.env.clock.now())
+        return self._greeting is not None and self._greeting.belongs_elsewhere
 
     def _why_not(self, command: Command) -> str:
         """Return why `command`, which is no release, need not be sent now; empty: it is sent."""
@@ -218,12 +206,10 @@ class BaseNode(Node):
         """Seconds until it may vote; None when waiting does not help, or is not needed."""
         if self._state is not NodeState.QUARANTINED or self._greeting is None:
             return None
-        closed = self._closed_for
-        # It has no wait of its own: it waits with the whole quorum (R12a), or for something else than time.
-        found = self._greeting.eligibility
-        if self._votes_at is None or found.wait is None:
-            return closed if closed and not found.reason else None
-        return max(closed, self._votes_at - self.env.clock.now())
+        # It waits for something else than time.
+        if self._votes_at is None or self._greeting.eligibility.wait is None:
+            return None
+        return max(0.0, self._votes_at - self.env.clock.now())
 
     @property
     def status(self) -> NodeStatus:

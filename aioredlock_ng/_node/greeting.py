@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Final, cast, final
 
 from .. import _scripts
-from .._core.command import Command, Purpose, Reply, Script, Silence
-from .._core.keyspace import MARKS, members_key
+from .._core.command import Command, Purpose, Reply, Silence
+from .._core.keyspace import members_key
 from .._core.members import read_members
 from .._core.quarantine import (
     NO_INCARNATION,
@@ -22,7 +22,6 @@ from .._core.quarantine import (
     parse,
 )
 from .._core.quorum_view import ONE_SERVER_EACH, SEVERAL_SERVERS, QuorumView, ServersSeen
-from .._core.rights import glob_escaped
 from .._log import report
 from .failures import in_our_words, refusal
 
@@ -88,7 +87,7 @@ class Greeting:
         self._answered = False
         """Whether the last greeting was answered with an incarnation record, or with the lack of one."""
         self._told = frozenset[bytes]()
-        """The servers that the node was last told of as used by this client (R12c)."""
+        """The servers of which the node was told, and had to be at once (R12c)."""
         self._servers = ServersSeen()
         self.moves = False
         """Whether the node is a slot of a Redis Cluster, which may go to another server and come back."""
@@ -133,14 +132,10 @@ class Greeting:
         stray = self._view.is_stray(self)
         return self._other_quorum if stray else self._view.members.reason(self._identity)
 
-    def belongs_elsewhere(self, now: float) -> bool:
-        """Whether a node of the quorum belongs to another one, or did a moment ago; or lists disagree."""
-        view = self._view
-        return view.belongs_elsewhere or view.members.disputed or view.closed_for(now) > 0
-
-    def closed_for(self, now: float) -> float:
-        """Return for how many seconds no new lock may be taken, here or on any other node (R12a)."""
-        return self._view.closed_for(now)
+    @property
+    def belongs_elsewhere(self) -> bool:
+        """Whether a node of the quorum belongs to another one, or lists disagree."""
+        return self._view.belongs_elsewhere or self._view.members.disputed
 
     def precondition(self) -> tuple[bytes, ...]:
         """Return the precondition of votes; see `PRECONDITION_SIZE`."""
@@ -161,14 +156,14 @@ class Greeting:
         # A stray client has used the node, and our quorum is the older one (R12a).
         if self._view.may_take_back(self):
             return 0.0
+        # This client uses a server of which the node has not been told, or is refused (R12c).
+        if not self._view.to_tell <= self._told:
+            return 0.0
         # Too few nodes have been read, one is another quorum's, or the manager only reads.
         if not self._view.may_write:
             return None
         # Its clock has jumped; or it was only read so far, and its record is missing or outdated.
         if self._restart_of or (self._answered_read_only and self._is_to_be_written):
-            return 0.0
-        # This client uses a server of which the node has not been told (R12c).
-        if not self._view.claimed <= self._told:
             return 0.0
         # Its floor is below the quorum's, and can be lifted as its clock goes on.
         lift = self._view.lift(self, now)
@@ -202,36 +197,35 @@ class Greeting:
         self._restart_sent, self._sent_read_only, self._taken_from = b"", False, ""
         view.pass_time(now)
         told = view.told(self, now)
-        self._told = view.claimed
+        self._told = view.to_tell
         size, quarantine = b"%d" % view.size, b"%d" % view.quarantine_ms
-        # Take the node back from a younger quorum.
         if self._answered and view.may_take_back(self):
+            # Take the node back from a younger quorum.
             self._taken_from = self._eligibility.reason
-            pattern, marks = glob_escaped(view.prefix) + b"*", (mark.encode() for mark in MARKS)
-            args = (nonce, size, quarantine, self._incarnation, bytes(view.claim()), pattern, *marks)
-            return self._built(_scripts.TAKE_BACK, args)
-        # Too few nodes have been read to write anything, or the manager only reads.
-        if not view.may_write:
+            restart = (self._incarnation, b"0")
+        elif view.may_write:
+            # The usual one: it writes the record only if that is missing or outdated.
+            self._restart_sent = self._restart_of
+            restart = (self._restart_of, b"%d" % self._restart_floor)
+        else:
+            # Too few nodes have been read to write anything, or the manager only reads.
             self._sent_read_only = True
             args = (nonce, b"0", quarantine, b"", b"0", b"", b"0", b"0", *told, view.label)
-            return self._built(_scripts.GREET, args)
-        # The usual one: it writes the record only if that is missing or outdated.
-        self._restart_sent = self._restart_of
+            return self._built(args)
         lift, _ = view.lift(self, now) or (0, 0.0)
-        restart = (self._restart_of, b"%d" % self._restart_floor)
         claim = bytes(view.claim())  # decides what follows, at a first use
         record = (claim, b"%d" % lift, b"%d" % view.dated_back_ms(self))
         args = (nonce, size, quarantine, *restart, *record, *told, view.label)
-        return self._built(_scripts.GREET, args)
+        return self._built(args)
 
-    def _built(self, script: Script, args: tuple[bytes, ...]) -> Command:
+    def _built(self, args: tuple[bytes, ...]) -> Command:
         return Command(
             Purpose.OTHER,
             owner=b"",
             fits=lambda reply: _fits(reply, args[0]),
             keys=(self._view.key, members_key(self._view.prefix)),
             args=args,
-            script=script,
+            script=_scripts.GREET,
         )
 
     # -- the answer ----------------------------------------------------------------------------
@@ -263,7 +257,7 @@ class Greeting:
             size=self._view.size,
             doubt=doubt.decode(errors="replace"),
         )
-        before = (self._view.members.gist, self._view.claimed)
+        before = (self._view.members.gist, self._view.to_tell)
         self._view.hear(
             self,
             incarnation,
@@ -272,9 +266,10 @@ class Greeting:
             time_ms=time_us // 1000,
             remembers_ms=remembers_ms,
             identity=identity,
-            members=read_members(members, time_us // 1000, size=self._view.size),
+            master=role in (b"", b"master"),
+            members=read_members(members, now_ms=time_us // 1000, asked_at=asked_at, size=self._view.size),
         )
-        changed = changed or before != (self._view.members.gist, self._view.claimed)
+        changed = changed or before != (self._view.members.gist, self._view.to_tell)
         # A stray node that was emptied meanwhile still belongs to the other quorum.
         if found.conflict or not self._view.is_stray(self):
             self._other_quorum = found.reason if found.conflict else ""

@@ -4,12 +4,14 @@
 -- ARGV[1]  a nonce, returned behind the request id, so that the client knows the answer to its own greeting (R15)
 -- ARGV[2]  how many nodes the client has; 0: it only reads, and no record is written
 -- ARGV[3]  its quarantine, milliseconds
--- ARGV[4]  the incarnation record whose quarantine begins again if it is still there, or empty
+-- ARGV[4]  the incarnation record whose quarantine begins again, or which is another quorum's and has to go (R12a), if it is
+--          still there; or empty
 -- ARGV[5]  the floor for that
 -- ARGV[6]  the claim to write where there is no incarnation record
 -- ARGV[7]  the floor to which this one is lifted, as far as this node's clock allows, or 0
 -- ARGV[8]  0; or, at the first use of a quorum, for how long in ms all its nodes are known to remember (R12b)
--- ARGV[9]  the servers that the client uses, for each the number of nodes and its identity, since when, how long ago in ms; or empty
+-- ARGV[9]  the servers that the client lists, for each the number of nodes and its identity, its state, for how long in ms it
+--          has been there, how long ago it answered; or empty
 -- ARGV[10] when the client says so, in ms by this node's clock as far as the client knows it, or 0
 -- ARGV[11] the client's label
 -- ARGV[12] the id of this request, with which the answer begins (R15)
@@ -36,8 +38,8 @@ end
 if size == 0 then
   return answer(stored or '')
 end
-local function written(server, floor, ready, span, closed, claim)
-  local value = string.format('1:%s:%.0f:%.0f:%.0f:%.0f:%s:%s', server, floor, ready, size, span, closed, claim)
+local function written(server, floor, ready, span, claim)
+  local value = string.format('1:%s:%.0f:%.0f:%.0f:%.0f:%s', server, floor, ready, size, span, claim)
   if value ~= stored then
     redis.call('SET', KEYS[1], value)
   end
@@ -49,23 +51,23 @@ end
 -- No record: the node is new, or has lost its data.  At a first use the record is dated back as far as all remember.
 if not stored then
   local since = ms - math.min(tonumber(ARGV[8]), (remembers_for()))
-  return written(me, floor_at(since), since + wait(quarantine), quarantine, '0', ARGV[6])
+  return written(me, floor_at(since), since + wait(quarantine), quarantine, ARGV[6])
 end
 local new_floor = floor_at(ms)
-local server, floor, ready, known, span, closed, claim = fields(stored)
--- Another version's record, or another quorum's: it stays as it is.
+local server, floor, ready, known, span, claim = fields(stored)
+-- Another version's record, or another quorum's: it stays as it is, unless the older quorum takes the node back.
 if not server or tonumber(known) ~= size then
-  return answer(stored)
+  if not server or stored ~= ARGV[4] then
+    return answer(stored)
+  end
+  return written(me, math.max(new_floor, tonumber(floor)), ms + wait(quarantine), quarantine, ARGV[6])
 end
 floor, ready, span = tonumber(floor), tonumber(ready), tonumber(span)
 local longest = math.max(quarantine, span)
 local anew = ms + wait(longest)
-if tonumber(closed) <= ms then  -- the closing is over: a clock that goes back does not begin it again
-  closed = '0'
-end
 -- Another server's record: a restart or a failover, after which locks may be forgotten.
 if me ~= '-' and me ~= server then
-  return written(me, math.max(new_floor, floor), anew, longest, closed, claim)
+  return written(me, math.max(new_floor, floor), anew, longest, claim)
 end
 floor = math.max(floor, math.min(tonumber(ARGV[7]), new_floor))
 -- Its clock has jumped; or this client's quarantine is longer, and the node still waits.
@@ -77,4 +79,4 @@ end
 if ready > anew then  -- the clock went back, and counters may have ended while it was ahead
   floor, ready = math.max(new_floor, floor), anew
 end
-return written(server, floor, ready, longest, closed, claim)
+return written(server, floor, ready, longest, claim)

@@ -11,7 +11,7 @@
 local us, ms = clock()
 local me, own, asked = identity(), (ms + 12000) * 1024 + us % 1000, tonumber(ARGV[3])
 local stored = redis.call('GET', KEYS[1])
-local server, floor, ready, size, span, closed, claim = fields(stored or '')
+local server, floor, ready, size, span, claim = fields(stored or '')
 if (stored and not server) or (asked > 0 and (server ~= me or size ~= ARGV[1])) then
   return {ARGV[5], stored or ''}
 end
@@ -19,10 +19,10 @@ floor = tonumber(floor) or 0
 if asked > 0 then
   floor = math.max(floor, math.min(asked, own))
 else
-  floor, ready, span, closed = math.max(floor, own), '0', ARGV[2], '0'
+  floor, ready, span = math.max(floor, own), '0', ARGV[2]
   claim = string.format('%.0f:init:%s', ms, ARGV[4])
 end
-local value = string.format('1:%s:%.0f:%s:%s:%s:%s:%s', me, floor, ready, ARGV[1], span, closed, claim)
+local value = string.format('1:%s:%.0f:%s:%s:%s:%s', me, floor, ready, ARGV[1], span, claim)
 redis.call('SET', KEYS[1], value)
 if asked == 0 then
   redis.call('DEL', KEYS[2])

@@ -67,11 +67,14 @@ for i = 1, wait == 0 and n or 0 do
     end
   end
 end
--- Refused: a waiting flag at the names that were in the way, and only there.
+-- Refused: a waiting flag at the names that were in the way, and only there.  At the others the phase need not wait for
+-- this reader any more.
 if wait ~= 0 then
   for i = 1, ARGV[6] ~= '' and n or 0 do
     if kept_from[i] then
       mark(KEYS[queues + i], 'r', ms, MARK)
+    elseif marks[i] then
+      take_turn(KEYS[queues + i], ms)
     end
   end
   return {ARGV[#ARGV], 0, wait, us}

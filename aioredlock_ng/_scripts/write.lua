@@ -32,8 +32,10 @@ for i = 1, set and 0 or n do
 end
 if wait ~= 0 then
   for i = 1, ARGV[6] ~= '' and n or 0 do
-    if kept_from[i] then  -- names that are free stay free for others
+    if kept_from[i] then
       mark(KEYS[queues + i], 'w' .. ARGV[6], ms, MARK)
+    elseif marks and redis.pcall('ZREM', KEYS[queues + i], 'w' .. ARGV[6]) == 1 then
+      tell(KEYS[i])  -- a name that is free now stays free for others
     end
   end
   return {ARGV[#ARGV], 0, wait, us, 0}

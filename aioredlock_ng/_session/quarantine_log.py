@@ -82,11 +82,8 @@ def told(nodes: Sequence[Node], waiting: Collection[Node], unavailable_for: floa
         locks = f"no lock can be acquired for another {unavailable_for:.1f} s"
     else:
         locks = "too few of the others are up"  # `QuorumLog` says what that means
-    if any(status.belongs_elsewhere for status in statuses):
-        why = "a node of this quorum was in use by clients with another list of nodes"
-    else:
-        # Where no server says why, such as after a jump of a clock, it may be any of the causes.
-        doubts = sorted({status.doubt for status in statuses} - {""})
-        way_out = COMPARE_FIRST if any(status.replaces for status in statuses) else WAY_OUT
-        why = f"locks that are still held may have been lost ({'; '.join(doubts) or CAUSES}); {way_out}"
+    # Where no server says why, such as after a jump of a clock, it may be any of the causes.
+    doubts = sorted({status.doubt for status in statuses} - {""})
+    way_out = COMPARE_FIRST if any(status.replaces for status in statuses) else WAY_OUT
+    why = f"locks that are still held may have been lost ({'; '.join(doubts) or CAUSES}); {way_out}"
     return f"quarantine: {subject} no vote for another {wait:.1f} s, and {locks}: {why}"

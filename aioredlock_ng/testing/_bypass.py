@@ -36,7 +36,7 @@ _LOOKS: Final[dict[bytes, Reply]] = {b"SCAN": [b"0", []], b"DEL": 0, b"TIME": [b
 _SCRIPTED_LOOKS: Final[dict[str, Reply]] = {
     _scripts.ANNOUNCE.name: 1,
     _scripts.OBSERVE.name: [1, 0, b""],
-    _scripts.INIT.name: b"1:-:0:0:0:0:0:0:init:",
+    _scripts.INIT.name: b"1:-:0:0:0:0:0:init:",
     _scripts.RW_RELEASE.name: [0, 0, 0],
     _scripts.FAIR_RELEASE.name: [0, 0, 0],
     _scripts.QUEUE.name: [0, []],

@@ -230,6 +230,7 @@ async def test_lists_of_nodes_that_differ_are_shown(shared_nodes: Nodes) -> None
         return LockManager(urls, holder=holder, prefix="lists:", node_timeout=0.5, restart_quarantine=60)
 
     async with manager(first, "old"), contextlib.aclosing(manager(second, "new")) as refused:
+        await asyncio.sleep(7)  # until all servers were there together for 12 heartbeats
         with pytest.raises(ConfigurationError):
             await refused.start()
         await asyncio.sleep(1.1)  # two heartbeats

@@ -8,7 +8,6 @@ from typing import Any, Final
 from aioredlock_ng import _scripts
 from aioredlock_ng._core.command import Command, Purpose, Script
 from aioredlock_ng._core.fencing import at
-from aioredlock_ng._core.keyspace import MARKS
 from aioredlock_ng._core.quarantine import Claim
 from tests.conformance.masters import Master, Value
 from tests.conformance.tools import OURS, Asked, alike
@@ -16,15 +15,13 @@ from tests.lua_edits import lua_number
 
 SENTINEL: Final = b"redlock:{meta}"
 MEMBERS: Final = b"redlock:{members}"
-EXPECTED: Final = b"1:somebody:0:0:5:0:0:0:use:us"
+EXPECTED: Final = b"1:somebody:0:0:5:0:0:use:us"
 CLAIM: Final = Claim(born_ms=5, label=b"us: 1")
 TTL: Final = 60.0
 KEEP: Final = 600.0
 """Seconds that a lock and a counter live."""
 FAR: Final = 60.0
 """Seconds: beyond what a node lets itself be raised."""
-UNDER: Final = (b"redlock:*", *(mark.encode() for mark in MARKS))
-"""What is under the prefix, and what of it is no lock."""
 AWAITED_MS: Final = lua_number("parts/queue.lua", "AWAITED")
 TURN_MS: Final = lua_number("parts/queue.lua", "TURN")
 TTL_MS: Final = 60_000
@@ -225,12 +222,6 @@ class Stage:
         reply = await self.run(_scripts.GREET, [SENTINEL, MEMBERS], *args)
         assert isinstance(reply, list), reply
         return reply[-1]
-
-    async def take_back(
-        self, seen: bytes, *, size: int = 5, quarantine_ms: int = 0, claim: Claim = CLAIM
-    ) -> tuple[bytes, int, bytes, bytes]:
-        """Run `take_back.lua`; returns the same."""
-        return await self._greeted(_scripts.TAKE_BACK, size, quarantine_ms, seen, bytes(claim), *UNDER)
 
     async def _greeted(self, script: Script, *args: Any) -> tuple[bytes, int, bytes, bytes]:
         reply = await self.run(script, [SENTINEL, MEMBERS], b"nonce", *args)

@@ -8,19 +8,16 @@ from typing import Any, Final
 import pytest
 
 from aioredlock_ng._core.fencing import FLOOR_AHEAD_MS, at, floor_at
-from aioredlock_ng._core.keyspace import MARKS, mark_key
 from aioredlock_ng._core.quarantine import (
     BY_INIT,
     BY_USE,
-    LONGEST_TTL_MS,
-    TAKING_BACK_MS,
     Claim,
     Incarnation,
     parse,
     wait_ms,
 )
 from tests.conformance.masters import WRONG
-from tests.conformance.stage import CLAIM, SENTINEL, Stage, locks, queues
+from tests.conformance.stage import CLAIM, SENTINEL, Stage
 
 HOUR_MS: Final = 3_600_000
 THEM: Final = Claim(born_ms=1, how=BY_INIT, label=b"them")
@@ -90,8 +87,7 @@ async def test_another_servers_incarnation_is_replaced(stage, floor):
     """A restart with old data: a new wait, and a floor above the old one and the time (R12)."""
     now_ms = await stage.now_ms()
     ahead = at(now_ms + (HOUR_MS if floor == "ahead" else -HOUR_MS))
-    closed_ms = now_ms + HOUR_MS
-    await some(stage, identity=b"x" * 80, floor=ahead, quarantine_ms=90_000, closed_ms=closed_ms)
+    await some(stage, identity=b"x" * 80, floor=ahead, quarantine_ms=90_000)
     incarnation, time_us, identity, _ = await stage.greet(quarantine_ms=QUARANTINE)
     assert read(incarnation) == Incarnation(
         identity=identity,
@@ -99,9 +95,8 @@ async def test_another_servers_incarnation_is_replaced(stage, floor):
         ready_ms=time_us // 1000 + wait_ms(90_000),
         size=5,
         quarantine_ms=90_000,
-        closed_ms=closed_ms,
         claim=THEM,
-    ), "what is closed stays so, and the quorum is as old as it was"
+    ), "the quorum is as old as it was"
     assert there(stage) == incarnation
 
 
@@ -109,13 +104,13 @@ async def test_another_servers_incarnation_is_replaced(stage, floor):
     "value",
     [
         b"",
-        b"2:x:1:2:5:4:0:1:use:us",
+        b"2:x:1:2:5:4:1:use:us",
         b"1:x:1:2:5:4",
-        b"1:x:1:2:5:4:0:1:use",
-        b"1:x:1:2:5:4:0:1::us",
-        b"1:x:1:2:5:4:0::use:us",
-        b"1:x:-1:2:5:4:0:1:use:us",
-        b"1:x:1:2:5:4\n:0:1:use:us",
+        b"1:x:1:2:5:4:1:use",
+        b"1:x:1:2:5:4:1::us",
+        b"1:x:1:2:5:4::use:us",
+        b"1:x:-1:2:5:4:1:use:us",
+        b"1:x:1:2:5:4\n:1:use:us",
     ],
 )
 async def test_an_unknown_format_is_left_alone(stage, value):
@@ -134,7 +129,8 @@ async def test_a_look_changes_nothing(stage, size):
         assert (await stage.greet(size=0))[0] == b""
         assert there(stage) is None
     before = bytes(await some(stage, identity=b"x" * 80))
-    assert (await stage.greet(size=size, quarantine_ms=QUARANTINE * 2, restart=before))[0] == before
+    restart = b"" if size else before
+    assert (await stage.greet(size=size, quarantine_ms=QUARANTINE * 2, restart=restart))[0] == before
     assert there(stage) == before
 
 
@@ -193,15 +189,6 @@ async def test_a_floor_is_lifted_as_far_as_the_clock_allows(stage):
     assert there(stage) == incarnation
 
 
-@pytest.mark.parametrize("left", [-1000, HOUR_MS])
-async def test_what_was_closed_is_forgotten_when_it_is_over(stage, left):
-    """Else a clock that goes back, perhaps to 1970, would close the quorum again, for as long (R12a)."""
-    before = await some(stage, closed_ms=await stage.now_ms() + left)
-    incarnation, _, _, _ = await stage.greet(quarantine_ms=QUARANTINE)
-    assert read(incarnation) == (before if left > 0 else replace(before, closed_ms=0))
-    assert there(stage) == incarnation
-
-
 # -- take back -----------------------------------------------------------------------------------
 
 US: Final = Claim(born_ms=3, how=BY_USE, label=b"us: 1")
@@ -210,15 +197,15 @@ US: Final = Claim(born_ms=3, how=BY_USE, label=b"us: 1")
 @pytest.mark.parametrize("ahead", [False, True], ids=["", "its clock was set back"])
 @pytest.mark.parametrize("theirs", [0, 90_000])
 async def test_a_node_is_taken_back(stage, theirs, ahead):
-    """It has no memory of our locks, and our quorum is closed for the longer quarantine and 2 s more.
+    """It has no memory of our locks, and waits for our quarantine, not for theirs.
 
     A floor above all that its clock gives stays: fences from before may be as great.
     """
     floor = at(await stage.now_ms() + HOUR_MS) if ahead else 1
     stray = Claim(born_ms=4, label=b"stray")
     before = await some(stage, size=3, floor=floor, quarantine_ms=theirs, claim=stray)
-    incarnation, time_us, identity, role = await stage.take_back(
-        bytes(before), quarantine_ms=QUARANTINE, claim=US
+    incarnation, time_us, identity, role = await stage.greet(
+        quarantine_ms=QUARANTINE, restart=bytes(before), claim=US
     )
     assert read(incarnation) == Incarnation(
         identity=identity,
@@ -226,7 +213,6 @@ async def test_a_node_is_taken_back(stage, theirs, ahead):
         ready_ms=time_us // 1000 + wait_ms(QUARANTINE),
         size=5,
         quarantine_ms=QUARANTINE,
-        closed_ms=time_us // 1000 + wait_ms(max(QUARANTINE, theirs)) + TAKING_BACK_MS,
         claim=US,
     )
     assert there(stage) == incarnation
@@ -237,40 +223,10 @@ async def test_a_node_is_taken_back(stage, theirs, ahead):
 async def test_only_what_was_seen_is_taken(stage):
     """Of two clients that take it, or where another one was faster, the second changes nothing."""
     before = bytes(await some(stage, size=3))
-    assert (await stage.take_back(before.replace(b":3:", b":4:")))[0] == before
-    for value in (None, b"2:newer"):
-        stage.put(SENTINEL, value)
-        assert (await stage.take_back(value or b""))[0] == (value or b"")
-        assert there(stage) == value
-
-
-@pytest.mark.parametrize(
-    ("left", "waited"), [(30, QUARANTINE), (600, 600_000), (None, QUARANTINE), (10**6, LONGEST_TTL_MS)]
-)
-async def test_the_longest_lock_is_waited_for(stage, left, waited):
-    """A key without expiry is none of a client's locks, nor is what outlives them; a day is the longest."""
-    before = bytes(await some(stage, size=3))
-    a, b = locks("ab")
-    stage.put(a, b"theirs", 20)
-    stage.put(b, b"theirs", left)
-    stage.put(b"other:c", b"not under the prefix", 10**5)
-    for prefix in (b"redlock:", b"redlock:fence:{x}:"):  # what goes with locks under a longer prefix, too
-        for mark in MARKS:
-            stage.put(mark_key(prefix, mark, prefix + b"a"), b"1", 10**5)
-    incarnation, time_us, _, _ = await stage.take_back(before, quarantine_ms=QUARANTINE)
-    closed_ms = read(incarnation).closed_ms - time_us // 1000
-    assert closed_ms == pytest.approx(wait_ms(waited) + TAKING_BACK_MS, abs=5000)
-
-
-async def test_the_longest_reader_is_waited_for_and_no_hint(stage):
-    """A key with readers ends with the last of them; hints, a sorted set as well, are no lock."""
-    before = bytes(await some(stage, size=3))
-    now_ms = await stage.now_ms()
-    stage.put(locks("a")[0], {b"one": now_ms + 20_000, b"two": now_ms + 600_000}, 600)
-    stage.put(queues("a")[0], {b"r": now_ms + 10**8}, 10**5)
-    incarnation, time_us, _, _ = await stage.take_back(before, quarantine_ms=QUARANTINE)
-    closed_ms = read(incarnation).closed_ms - time_us // 1000
-    assert closed_ms == pytest.approx(wait_ms(600_000) + TAKING_BACK_MS, abs=5000)
+    for restart in (b"", before.replace(b":3:", b":4:")):
+        assert (await stage.greet(restart=restart))[0] == before
+    stage.put(SENTINEL, b"2:newer")
+    assert (await stage.greet(restart=b"2:newer"))[0] == there(stage) == b"2:newer"
 
 
 # -- init ----------------------------------------------------------------------------------------

@@ -535,6 +535,25 @@ async def test_a_call_leaves_no_mark_at_a_name_that_is_free(stage, mode, taken):
     assert len(stage.marks("b")) == 2
 
 
+async def test_a_writer_takes_its_mark_away_from_a_name_that_has_become_free(stage, told):
+    """The readers that wait there are told; another name is still in its way (R22)."""
+    stage.hold("ab", OTHERS)
+    assert (await stage.ask("write", "ab", seat=b"7"))[0] == 0
+    stage.hold("a", None)
+    assert await told() == [[], [], []]
+    assert (await stage.ask("write", "ab", seat=b"7"))[0] == 0
+    assert [set(stage.marks(name)) for name in "ab"] == [set(), {"w7"}]
+    assert await told() == [THREE] * 3
+
+
+async def test_a_phase_does_not_wait_for_a_reader_that_another_name_keeps_out(stage):
+    """It has come: the phase at the name that is free ends soon, and a writer may have that one (R22)."""
+    stage.hold("b", OTHERS)
+    await stage.put_marks("a", turn=30)
+    assert (await stage.ask("read", "ab", seat=b"7"))[0] == 0
+    assert stage.marks("a")["turn"] <= await stage.now_ms() + TURN_MS
+
+
 @each_number
 async def test_a_writer_that_gets_in_or_gives_up_waits_no_more(stage, names):
     """It takes its mark away, and no other; a turn is no matter of it."""

@@ -42,15 +42,10 @@
    the servers that have granted it, is one of the locks of now.
 
    What is left out.
-     - The order in which servers came into use (`since`).  Few says why: while
-       the assumptions hold, no more than 2Q - 1 servers are in use, and all of
-       them count, in whichever order.  The order decides who goes on after
-       clients were out of touch for too long.  Here it is any fixed one.
      - Servers that are reached and were never used are told to nodes as such,
-       for messages; nothing counts them.  Those that wait in the place of one
-       that was used are told as that, too, and count for clients with other
-       lists.  Here each client counts its own only, so that there are fewer
-       servers among which the first ones are.
+       for messages and refusals; no vote depends on them.
+     - How a client tells a server of another list from one that was replaced:
+       by the times at which they were there.  Here it sees the places.
      - Clients that stand still, or have another heartbeat than others, since
        each client greets with each tick; `init`, which states that no lock is
        alive; and how many servers are remembered.
@@ -80,8 +75,9 @@
                 a majority of its list can vote: also if a node is down
      GoesOn     a client that uses all servers of its list, and reaches them,
                 keeps their votes, whoever comes
-     Refused    a client that reaches its whole list and hears that another
-                one uses a server in the place of one of these is refused
+     Refused    a client that begins, reaches its whole list, and hears that
+                another one uses a server in the place of one of these is
+                refused
 
    The small bounds are two faults, one of them a loss of memory.  The large
    ones are four, without refusals.  Three clients are another bound to try:
@@ -101,14 +97,13 @@ CONSTANTS
     IgnoresUnmet,       \* wrong: a place of the list that is not reached counts for nothing
     CountsKnownOnce,    \* wrong: it counts for nothing if a server of that place is counted by its identity
     IgnoresWaiting,     \* wrong: a server in quarantine counts for nothing
-    RestartedFirst,     \* wrong: a server that was restarted comes before the unknown ones
     TellsReached,       \* wrong: a client tells only of servers that it reaches
     TellsNoAge,         \* wrong: it tells of all that it remembers as if that were of now
     TellsLater,         \* wrong: it tells the node of a new link alone, and the others with the next heartbeat
     KeepsRank,          \* wrong: a server stays in use for as long as it is reached, also without a majority
-    RefusesNobody,      \* wrong: a client with a server that came second goes on with the others
+    ForgetsOwn,         \* wrong: what a client uses itself is not among the servers that are used
+    RefusesNobody,      \* wrong: a client that begins beside another list goes on with the servers of both
     RefusesUnmet,       \* wrong: a client that does not reach a node is refused
-    NoQuarantine,       \* wrong: a node that has lost its memory votes at once (R12)
     OutOfTouch          \* wrong: clients need not be in touch, an assumption
 
 Clients == DOMAIN Lists
@@ -146,28 +141,24 @@ Reached(s, c) == {p + Width * s.gen[p] : p \in s.up[c]}
 (* Which servers vote for c.  It counts the servers that it or others use, the
    servers of its list that would vote, and an unknown one for each place of
    its list that it does not reach, or that waits: who knows which server has
-   granted a lock there.  If they are 2Q or more, the first 2Q - 1 of them
-   count: used ones, unknown ones, and then those that were not used so far. *)
+   granted a lock there.  If they are 2Q or more, those that are used so far
+   vote, and no other.  A client that uses none so far is refused if another
+   one uses a server now that is not in its list. *)
 Judge(s, c) ==
     LET would == {i \in Reached(s, c) : s.wait[Place(i)] = 0}
-        used == {i \in Servers : s.own[c][i] > 0 \/ s.heard[c][i] > 0}
-        new == would \ used
+        used == {i \in Servers : (s.own[c][i] > 0 /\ ~ForgetsOwn) \/ s.heard[c][i] > 0}
         waiting == {p \in s.up[c] : s.wait[p] > 0}
         away == Lists[c] \ s.up[c]
         places == IF IgnoresUnmet THEN {}
                   ELSE (IF CountsKnownOnce THEN away \ {Place(i) : i \in used} ELSE away)
                        \cup (IF IgnoresWaiting THEN {} ELSE waiting)
-        Before(i) ==
-            IF i \in used THEN Number({j \in used : j < i})
-            ELSE Number(used) + Number({j \in new : j < i})
-                 + (IF RestartedFirst /\ i > Width THEN 0 ELSE Number(places))
-        first == {i \in used \cup new : Before(i) < 2 * Q - 1}
-        late == would \ first
-        rivals == {i \in used \cap first : Place(i) \notin Lists[c] /\ s.heard[c][i] = Life}
+        late == IF Number(used \cup would) + Number(places) < 2 * Q THEN {} ELSE would \ used
+        rivals == {i \in used : Place(i) \notin Lists[c] /\ s.heard[c][i] = Life}
         refused == /\ Refuses /\ ~RefusesNobody
-                   /\ (late /= {} /\ rivals /= {}) \/ (RefusesUnmet /\ away /= {})
+                   /\ s.own[c] = Nothing
+                   /\ (rivals /= {} /\ late /= {}) \/ (RefusesUnmet /\ away /= {})
     IN
-    [refused |-> refused, votes |-> IF refused THEN {} ELSE would \cap first]
+    [refused |-> refused, votes |-> IF refused THEN {} ELSE would \ late]
 
 Votes(s, c) == Judge(s, c).votes
 
@@ -272,7 +263,7 @@ Lose(p) ==
     /\ LET s == [Now EXCEPT
                !.up = [c \in Clients |-> @[c] \ {p}],
                !.gen[p] = @ + 1,
-               !.wait[p] = IF NoQuarantine THEN 0 ELSE Life,
+               !.wait[p] = Life,
                !.lines[p] = Nothing,
                !.told = [c \in Clients |-> [q \in Lists[c] |-> IF q = p THEN 0 ELSE @[c][q]]]]
        IN
@@ -322,8 +313,9 @@ GoesOn ==
 Refused ==
     Refuses =>
         \A c \in Clients :
+            /\ own[c] = Nothing
             /\ Number(CanVote(c)) = Number(Lists[c])
-            /\ \E i \in CanVote(c) : own[c][i] = 0 /\ heard[c][i] = 0
+            /\ \E i \in CanVote(c) : heard[c][i] = 0
             /\ \E i \in Servers : Place(i) \notin Lists[c] /\ heard[c][i] = Life
             => Votes(Now, c) = {}
 

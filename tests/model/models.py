@@ -175,18 +175,16 @@ MODELS: Final[Mapping[str, Model]] = {
             "IgnoresUnmet": Variant("R12c", "Exclusion", REMEMBERED),
             "CountsKnownOnce": Variant("R12c", "Exclusion", REMEMBERED),
             "IgnoresWaiting": Variant("R12c", "Exclusion", BEGUN),
-            "RestartedFirst": Variant(
-                "R12c", "Exclusion", BEGUN | {"Linked": "[c |-> {1, 2, 3}, d |-> {1, 2, 4}]"}
-            ),
             "TellsReached": Variant("R12c", "Exclusion", REMEMBERED),
-            "TellsNoAge": Variant("R12c", "GoesOn", REMEMBERED),
+            "TellsNoAge": Variant("R12c", "Exclusion", REMEMBERED),
             "TellsLater": Variant("R12c", "Exclusion", REMEMBERED),
             "KeepsRank": Variant("R12c", "Few", REMEMBERED | {"Linked": "[c |-> {1, 3}, d |-> {}]"}),
+            "ForgetsOwn": Variant("R12c", "Exclusion", REMEMBERED | {"OutOfTouch": "TRUE"}),
             "RefusesNobody": Variant("R12c", "Refused"),
             "RefusesUnmet": Variant("R12c", "Alone"),
-            "NoQuarantine": Variant("R12", "Exclusion", BEGUN),
             "OutOfTouch": Variant("R12c", "Exclusion", REMEMBERED),
         },
+        behind={"GoesOn": ("ForgetsOwn", REMEMBERED | {"OutOfTouch": "TRUE"})},
         symmetric=(),  # the lists differ, and identities are in an order
     ),
 }

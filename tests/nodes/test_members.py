@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
+from redis.exceptions import ResponseError
 
-from aioredlock_ng import ConfigurationError, LockError, LockManager
+from aioredlock_ng import ConfigurationError, LockError, LockManager, NodeState
 from aioredlock_ng.testing.local_nodes import LocalNodes, initialise
-from tests.servers import fastest_arm
+from tests.redis_sentinels import running_sentinel, watching
+from tests.servers import ask, eventually, fastest_arm
 
 QUARANTINE = 6.5
 HEARTBEATS = 2.5
@@ -121,3 +124,52 @@ async def test_a_list_is_changed_client_by_client(nodes4: LocalNodes) -> None:
             await asyncio.sleep(0.2)
         fences.append(await use(old))
         assert fences == sorted(set(fences))
+
+
+def _fails_over(sentinel: str) -> bool:
+    """Ask for a failover; return False when no replica is fit for it yet."""
+    try:
+        ask(sentinel, "SENTINEL FAILOVER", "main")
+    except ResponseError:
+        return False
+    return True
+
+
+@pytest.mark.heavy
+async def test_a_client_that_starts_at_any_moment_of_failovers_is_never_refused(
+    nodes4: LocalNodes, tmp_path: Path
+) -> None:
+    """There and back, by Redis Sentinel, while another server restarts empty: all lists are the same."""
+    master, replica, b, c = nodes4.urls
+    ask(replica, "REPLICAOF", "127.0.0.1", nodes4.ports[0])
+    initialise([master, b, c], "lists:")
+    over, starts, reports = False, 0, []
+
+    async def start_again(urls: Sequence[str]) -> None:
+        nonlocal starts
+        while not over:
+            async with using(urls, "new") as manager:
+                with contextlib.suppress(LockError):
+                    await use(manager)
+                reports.extend(manager.statistics().strangers)
+                starts += 1
+            await asyncio.sleep(0.02)
+
+    with running_sentinel(tmp_path / "sentinel", *watching("main", nodes4.ports[0])) as port:
+        sentinel, urls = f"redis://127.0.0.1:{port}", [f"redis+sentinel://127.0.0.1:{port}/main", b, c]
+        await eventually(lambda: ask(sentinel, "SENTINEL MASTER", "main")["num-slaves"] == 1, within=30)
+        async with using(urls, "old") as old, asyncio.TaskGroup() as tasks:
+            await use(old)
+            tasks.create_task(start_again(urls))
+            for _ in range(2):
+                await eventually(lambda: _fails_over(sentinel), within=30)
+                await asyncio.sleep(QUARANTINE + HEARTBEATS)
+                await nodes4.restart(2)
+                await eventually(
+                    lambda: {node.state for node in old.statistics().nodes} == {NodeState.UP}, within=60
+                )
+                await use(old)
+            over = True
+            assert old.statistics().strangers == ()
+    assert starts > 10
+    assert reports == []

@@ -46,7 +46,7 @@ class Rule(StrEnum):
 
     EXCLUSION = "two holders at once"
     OLDER = "the list that was used first goes on"
-    NOTICED = "the other list is refused while clients use the first"
+    NOTICED = "the other list is refused, or reported, while clients use the first"
     FREE = "the other list works when no client has used the first for a quarantine"
 
 
@@ -289,7 +289,9 @@ class World(searching.World):
             error = await self._tried(manager)
             if leaves and error is not None:
                 raise ViolationError(Rule.FREE, repr(error))
-            if not leaves and not isinstance(error, ConfigurationError):
+            # One that ran before clients came to use the first list again goes on with what they share.
+            noticed = isinstance(error, ConfigurationError) or manager.statistics().strangers
+            if not leaves and not noticed:
                 raise ViolationError(Rule.NOTICED, repr(error))
 
     async def _tried(self, manager: LockManager) -> Exception | None:

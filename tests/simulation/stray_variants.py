@@ -9,7 +9,6 @@ from unittest.mock import patch
 
 from aioredlock_ng._core.quarantine import BY_INIT, Claim
 from aioredlock_ng._core.quorum_view import QuorumView
-from tests.lua_edits import LuaEdit, edited_lua
 
 from .stray_world import Rule
 
@@ -23,10 +22,7 @@ def going_on() -> Iterator[None]:
         reassess(view)
         view.conflict = False
 
-    with (
-        patch.object(QuorumView, "_reassess", without_conflict),
-        patch.object(QuorumView, "closed_for", lambda _self, _now: 0.0),
-    ):
+    with patch.object(QuorumView, "_reassess", without_conflict):
         yield
 
 
@@ -42,11 +38,6 @@ def forgetting() -> Iterator[None]:
         yield
 
 
-def closed_for(wait: str) -> contextlib.AbstractContextManager[None]:
-    """A node is taken back with another wait."""
-    return edited_lua(LuaEdit("take_back.lua", "ms + wait(longest) + 2000", wait))
-
-
 def outranks(rule: Callable[[Claim, Claim], bool]) -> contextlib.AbstractContextManager[Any]:
     """Have another rule for which quorum gives way."""
     return patch.object(Claim, "outranks", rule)
@@ -55,11 +46,6 @@ def outranks(rule: Callable[[Claim, Claim], bool]) -> contextlib.AbstractContext
 VARIANTS: Final[dict[str, tuple[Callable[[], contextlib.AbstractContextManager[Any]], frozenset[Rule]]]] = {
     "going on with the other nodes": (going_on, frozenset({Rule.EXCLUSION})),
     "forgetting what a node out of reach has said": (forgetting, frozenset({Rule.EXCLUSION})),
-    "no wait": (lambda: closed_for("0"), frozenset({Rule.EXCLUSION})),
-    "a wait of the own quarantine only": (
-        lambda: closed_for("ms + wait(quarantine) + 2000"),
-        frozenset({Rule.EXCLUSION}),
-    ),
     "taking back without an older birth": (
         lambda: outranks(lambda _self, other: other.how != BY_INIT),
         frozenset({Rule.TAKEN_ONCE, Rule.RETURNED}),

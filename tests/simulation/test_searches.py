@@ -30,7 +30,7 @@ ENOUGH: Final = 150
 
 SOMETIMES: Final = (
     "ours held", "stray held", "ours ConfigurationError", "stray ConfigurationError",
-    "beside an earlier holder", "taken back", "stated", "flush", "restart", "freeze", "disconnect",
+    "beside another holder", "taken back", "stated", "flush", "restart", "freeze", "disconnect",
 )  # fmt: skip
 """What has to happen among stray clients, or the search would have missed a corner."""
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.test_quarantine import FENCED, QUARANTINE
 from tests.unit.test_stray_clients import fresh
-from tests.unit.worlds import make, opened, world
+from tests.unit.worlds import opened, world
 
 FOUND = 2.0
 """Seconds in which heartbeats find out, and the log says so."""
@@ -90,19 +90,6 @@ async def test_one_node_alone(lines):
         False,
         True,
     ]
-
-
-async def test_a_stray_use_is_not_answered_by_an_init(lines):
-    """All nodes of the quorum wait: one line, beside the error that says whose the node was."""
-    async with world(3, **FENCED) as w:
-        w.nodes[0].flush()
-        async with make(w.nodes[:1], seed=99):
-            await asyncio.sleep(FOUND)
-        (line,) = [line for line in lines(logging.WARNING) if line.startswith("quarantine: ")]
-        assert line.endswith("a node of this quorum was in use by clients with another list of nodes")
-        assert "no lock can be acquired for another 6" in line
-        await asyncio.sleep(QUARANTINE * 1.01 + 2 + FOUND)
-        assert "the quarantine is over: 3 of 3 nodes may vote" in lines(logging.INFO)
 
 
 async def test_a_manager_that_closes_says_no_more(lines):

@@ -185,10 +185,7 @@ def _incarnation(node: NodeFacts, facts: Facts) -> Finding | None:
             f"another server's incarnation record: restarted with old data, or failed over; {_FIRST_USE}"
         )
     elif node.votes_in is not None:
-        closed = node.belongs_elsewhere and not _strays(facts)
-        which = "a node of this quorum was in use by clients with another list of nodes: no new lock"
-        what = which if closed else "restart quarantine: the node has no vote"
-        message = f"{what} for another {node.votes_in:.1f} s"
+        message = f"restart quarantine: the node has no vote for another {node.votes_in:.1f} s"
     elif incarnation.identity == UNKNOWN_IDENTITY or isinstance(node.info, Silence):
         message = "the server does not report its identity"
         message = f"{message}: a restart with old data, or a failover, cannot be detected (A2)"

@@ -1,6 +1,6 @@
--- The fields of a record of our format: identity, floor, ready, size, quarantine, closed, claim; nil for any other.
+-- The fields of a record of our format: identity, floor, ready, size, quarantine, claim; nil for any other.
 local function fields(record)
-  return string.match(record, '^1:([^:]*):(%d+):(%d+):(%d+):(%d+):(%d+):(%d+:%a+:.*)$')
+  return string.match(record, '^1:([^:]*):(%d+):(%d+):(%d+):(%d+):(%d+:%a+:.*)$')
 end
 -- How long a node grants nothing by its own clock, so that a quarantine has passed by any clock.
 local function wait(span)

@@ -1,4 +1,4 @@
-"""Which servers may vote beside those that other clients use (R12c)."""
+"""Which servers may vote beside those that other clients use, and which are another list's (R12c)."""
 
 from __future__ import annotations
 
@@ -8,129 +8,107 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioredlock_ng._core.members import WAITS, Member, Membership, membership, read_members, server_of
+from aioredlock_ng._core.members import USED, Member, late, read_members, server_of, strangers
 from aioredlock_ng._core.quorum import majority
 
-ALIVE_MS = 3_000
-SINCE = {b"a": 1, b"b": 1, b"c": 1, b"x": 2, b"y": 3, b"z": 4, b"w": 5}
+SECONDS = 6.0
 
 
-def member(identity: bytes, *, age_ms: int = 0) -> Member:
-    """Return a server that another client uses."""
-    return Member(identity, SINCE.get(identity, 9), age_ms, b"them")
+def member(identity: str, there: float, answered: float) -> Member:
+    """Return a server that another client has told of."""
+    return Member(identity.encode(), USED, there, answered, there, 0, b"them")
 
 
-def judged(listed: bytes, *others: Member, voting: bytes | None = None, quorum: int = 2) -> Membership:
-    """Return what a client with the list thinks, of servers of one letter each."""
-    letters = [bytes([letter]) for letter in listed]
-    votes = letters if voting is None else [bytes([letter]) for letter in voting]
-    own = [Member(letter, SINCE[letter], 0, b"us") for letter in votes if letter in SINCE]
-    return membership(
-        letters,
-        votes,
-        [*others, *own],
-        (),
-        size=len(listed),
-        quorum=quorum,
-        alive_ms=ALIVE_MS,
-    )
+def held(used: str, voting: str, *, size: int = 3) -> str:
+    """Return which servers may not vote, of one letter each."""
+    return "".join(sorted(late(set(used), set(voting), size=size, quorum=majority(size))))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("listed", "others", "late", "strangers", "disputed"),
+    ("used", "voting", "late_ones"),
     [
-        (b"abx", [member(b"y")], [], [b"y"], False),
-        (b"aby", [member(b"x")], [b"y"], [b"x"], True),
-        (b"abw", [member(b"x")], [b"w"], [b"x"], True),
-        (b"aby", [member(b"x", age_ms=ALIVE_MS)], [b"y"], [], False),
-        (b"aby", [member(b"a"), member(b"b")], [], [], False),
-        (b"bya", [member(b"y")], [], [], False),
+        ("abx", "aby", "y"),
+        ("ab", "aby", ""),
+        ("abxy", "aby", ""),
+        ("", "ab", ""),
+        ("ab", "ay", "y"),
+        ("ab", "ab", ""),
+        ("abc", "ab", ""),
     ],
-    ids=["first", "second", "by time", "has gone", "the same servers", "in another order"],
+    ids=[
+        "another list",
+        "a new one",
+        "both in use",
+        "a first use",
+        "one unreached",
+        "the usual",
+        "restarting",
+    ],
 )
-def test_the_list_that_was_used_first_goes_on(
-    listed: bytes, others: list[Member], late: list[bytes], strangers: list[bytes], disputed: bool
+def test_a_server_that_is_not_used_has_no_vote_beside_too_many_that_are(
+    used: str, voting: str, late_ones: str
 ) -> None:
-    """The server of the other one may not vote until no lock can be alive that has the vote of the first."""
-    found = judged(listed, *others)
-    assert (list(found.others), [one.identity for one in found.strangers]) == (late, strangers)
-    assert found.disputed is disputed
+    """A node that is not reached may know of one more; those that are in use go on in any case."""
+    assert held(used, voting) == late_ones
 
 
-def test_a_server_that_is_replaced_is_no_disagreement() -> None:
-    """The new one waits for its quarantine, and the old one is heard of no more by then."""
-    assert judged(b"aby", member(b"x"), voting=b"ab") == Membership()
-    assert judged(b"aby") == Membership()
-
-
-def test_lists_that_share_enough_need_not_be_equal() -> None:
-    """Of two nodes both are a majority, so that lists which share one exclude each other."""
-    assert judged(b"ax", member(b"y")) == Membership()
-    assert judged(b"abcx", member(b"y"), quorum=3) == Membership()
-    assert list(judged(b"abyz", member(b"c"), member(b"x"), quorum=3).others) == [b"z"]
-
-
-def test_a_server_of_the_list_that_others_use_counts_unreached() -> None:
-    """It may have voted for them a moment ago: b is cut off from this client alone."""
-    assert list(judged(b"aby", member(b"x"), member(b"b"), voting=b"ay").others) == [b"y"]
-
-
-def test_a_server_that_was_restarted_waits_for_a_node_that_may_know_of_another() -> None:
-    """One node is not reached: a client that uses another server may have told it alone."""
-    used = [Member(letter, 1, age_ms, b"us") for letter, age_ms in ((b"a", 0), (b"b", 5000))]
-    found = membership([b"a", b"b", b"c"], [b"a", b"c"], used, [b"c"], size=3, quorum=2, alive_ms=ALIVE_MS)
-    assert (list(found.others), found.hidden, found.disputed) == ([b"c"], True, False)
-    # All are reached: it votes again.
-    found = membership(
-        [b"a", b"b", b"c"], [b"a", b"b", b"c"], used, [b"c"], size=3, quorum=2, alive_ms=ALIVE_MS
-    )
-    assert found == Membership()
-
-
-def test_of_servers_that_wait_each_client_puts_its_own_first() -> None:
-    """Another client's may be in a list that is used no more (R12c)."""
-    told = [Member(letter, WAITS, 0, b"them") for letter in (b"a", b"b", b"x")]
-    found = membership(
-        [b"a", b"b", b"y"], [b"a", b"b", b"y"], told, [b"a", b"b", b"y"], size=3, quorum=2, alive_ms=ALIVE_MS
-    )
-    assert found.others == {}
-
-
-def test_a_first_use_is_possible_with_nodes_that_are_not_reached() -> None:
-    """No client has used any server: there is nothing that they may be used beside."""
-    assert judged(b"abx", voting=b"ab") == Membership()
-    assert judged(b"abcxy", voting=b"abc", quorum=3) == Membership()
+def test_a_list_of_five_goes_on_with_a_dead_node() -> None:
+    """One that was restarted votes again, after its quarantine, although another one is dead."""
+    assert held("abc", "abcd", size=5) == ""
+    assert held("abcd", "abcy", size=5) == "y"
 
 
 @given(
     st.lists(st.sets(st.sampled_from("abcdefgh"), min_size=3, max_size=3), min_size=2, max_size=4),
-    st.permutations("abcdefgh"),
+    st.permutations(range(4)),
 )
-def test_whatever_the_lists_two_majorities_meet(lists: list[set[str]], order: list[str]) -> None:
-    """Clients that have heard of each other's servers exclude each other, or one of them has no majority."""
-    since = {letter.encode(): position for position, letter in enumerate(order)}
+def test_whatever_the_lists_two_majorities_meet(lists: list[set[str]], order: list[int]) -> None:
+    """Of clients that begin one after the other, and have heard of the servers that are in use."""
+    used: set[str] = set()
     allowed = []
-    for mine in lists:
-        listed = [letter.encode() for letter in mine]
-        heard = [
-            Member(letter.encode(), since[letter.encode()], 0, b"them") for other in lists for letter in other
-        ]
-        found = membership(listed, listed, heard, (), size=3, quorum=majority(3), alive_ms=ALIVE_MS)
-        allowed.append(set(listed) - found.others.keys())
+    for number in order:
+        if number < len(lists):
+            may = lists[number] - set(held("".join(used), "".join(lists[number])))
+            allowed.append(may)
+            used |= may if len(may) >= 2 else set()
     for one, other in itertools.combinations(allowed, 2):
         assert len(one) < 2 or len(other) < 2 or one & other or len(one | other) < 4
 
 
+def found(told: list[Member], own: list[tuple[float, float]], places: int = 0) -> str:
+    """Return which servers cannot have been in a place of the list."""
+    return b"".join(one.identity for one in strangers(told, own, places=places, seconds=SECONDS)).decode()
+
+
+def test_a_server_that_was_followed_by_another_is_no_stranger() -> None:
+    """They were not there at once, or for a moment only: an old master goes on until it is told."""
+    own = [(0.0, 100.0), (0.0, 100.0), (50.0, 100.0)]
+    assert found([member("c", 0, 49.9)], own) == ""
+    assert found([member("c", 0, 55.9)], own) == ""
+    assert found([member("x", 0, 56.1)], own) == "x"
+    # The other way round: this client has not noticed so far that its own server is gone.
+    assert found([member("c", 50, 100)], [(0.0, 100.0), (0.0, 50.0)]) == ""
+
+
+def test_a_node_that_is_not_reached_may_be_each_of_its_servers() -> None:
+    """Whatever became of it; but not two servers that were there at once."""
+    own = [(0.0, 100.0), (0.0, 100.0)]
+    restarted = [member("b", 0, 30), member("c", 31, 60), member("d", 61, 99)]
+    assert found(restarted, own, places=1) == ""
+    assert found([*restarted, member("x", 0, 99)], own, places=1) == "bcdx"
+
+
 def test_lines_that_are_none_are_left_out() -> None:
     """Another program may have written there; and clients of another size are not of this quorum."""
-    lines = b"3:one 5 900 us: a label\nnonsense\n3:two x 3 them\n5:four 1 2 them\n3:three 7 2000 \n"
-    lines += b"3:five %b 3 them\n" % (b"9" * 5000)
-    assert read_members(lines, 1000, size=3) == (
-        Member(b"one", 5, 100, b"us: a label"),
-        Member(b"three", 7, 0, b""),
+    lines = b"3:one u 100 500 900 us: a label\nnonsense\n3:two x 3 4 5 them\n5:four u 1 2 3 them\n"
+    lines += b"3:three n 7 8 2000 \n"
+    lines += b"3:five u %b 3 4 them\n" % (b"9" * 5000)
+    assert read_members(lines, now_ms=1000, asked_at=10.0, size=3) == (
+        Member(b"one", USED, pytest.approx(9.1), pytest.approx(9.9), pytest.approx(9.5), 500, b"us: a label"),
+        Member(b"three", b"n", pytest.approx(9.007), 10.0, pytest.approx(9.008), 8, b""),
     )
 
 
 def test_an_identity_is_shown_without_control_characters() -> None:
     """Whoever may write there must not write to a terminal."""
-    assert server_of(Member(b"\x1b[31m\x07", 1, 0, b"them")).startswith(r"the one with run_id \x1b[31m\x07 (")
+    assert server_of(member("\x1b[31m\x07", 0, 1)).startswith(r"the one with run_id \x1b[31m\x07 (")

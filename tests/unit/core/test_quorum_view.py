@@ -1,4 +1,4 @@
-"""What a client makes of all its nodes' incarnation records together: when its quorum is closed (R12a)."""
+"""What a client makes of all its nodes' incarnation records together (R12, R12a, R12c)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng._core.fencing import at
-from aioredlock_ng._core.members import NOT_USED, WAITS, Member, Membership
-from aioredlock_ng._core.members import pace as pace_of
+from aioredlock_ng._core.members import NEW, USED, Member
 from aioredlock_ng._core.quarantine import (
     BY_INIT,
     BY_USE,
@@ -21,7 +20,13 @@ from aioredlock_ng._core.quarantine import (
     parse,
     wait_ms,
 )
-from aioredlock_ng._core.quorum_view import CATCHING_UP_MS, LONGEST_CLOSED_MS, MAX_SERVERS, QuorumView
+from aioredlock_ng._core.quorum_view import (
+    CATCHING_UP_MS,
+    HEARTBEAT,
+    MAX_SERVERS,
+    STARTS,
+    QuorumView,
+)
 
 QUARANTINE_MS = 60_000
 WAIT = wait_ms(QUARANTINE_MS) / 1000
@@ -33,7 +38,6 @@ def stored(
     *,
     age_ms: int = 1000,
     how: bytes = BY_USE,
-    closed_ms: int = 0,
     identity: bytes = b"server",
     ready_ms: int = 0,
 ) -> bytes:
@@ -42,7 +46,7 @@ def stored(
     return bytes(
         Incarnation(
             identity=identity, floor=1, ready_ms=ready_ms, size=size, quarantine_ms=QUARANTINE_MS,
-            closed_ms=closed_ms, claim=claim,
+            claim=claim,
         )
     )  # fmt: skip
 
@@ -61,7 +65,7 @@ def view_of(*answers: tuple[int, bytes], read_only: bool = False) -> QuorumView:
 
 def hear(view: QuorumView, node: int, incarnation: bytes, moment: float) -> None:
     """Let the client hear of a node's incarnation record at a moment."""
-    view.hear(node, incarnation, heard_at=moment, time_ms=NOW_MS + round(moment * 1000))
+    view.hear(node, incarnation, asked_at=moment, heard_at=moment, time_ms=NOW_MS + round(moment * 1000))
 
 
 def ours_and(stray: bytes) -> QuorumView:
@@ -70,70 +74,15 @@ def ours_and(stray: bytes) -> QuorumView:
 
 
 @pytest.mark.parametrize("order", sorted(set(itertools.permutations("SOOO"))))
-def test_a_stray_closes_the_quorum_whichever_node_answers_last(order: tuple[str, ...]) -> None:
-    """As soon as the client knows that it is the older one, and also if the node is out of reach then."""
+def test_a_stray_is_taken_back_whichever_node_answers_last(order: tuple[str, ...]) -> None:
+    """As soon as the client knows that it is the older one, and can reach the node."""
     answers = [(node, ORPHANED if kind == "S" else OURS) for node, kind in enumerate(order)]
     view = view_of(*answers)
     stray = order.index("S")
     assert view.may_take_back(stray)
-    assert view.closed_for(0.003) == pytest.approx(WAIT, abs=0.01)
+    assert not view.conflict
     view.lose(stray, 0.003)
     assert not view.may_take_back(stray)
-    assert view.closed_for(0.003) == pytest.approx(WAIT, abs=0.01)
-
-
-def test_a_stray_that_went_before_the_majority_came() -> None:
-    """What was seen stays true, when the node is out of reach before it is known whose it is."""
-    view = view_of((0, ORPHANED), (1, OURS), (2, OURS))
-    assert not view.closed_for(0.003)
-    view.lose(0, 0.003)
-    hear(view, 3, OURS, 0.003)
-    assert view.closed_for(0.003) == pytest.approx(WAIT, abs=0.01)
-
-
-def test_a_client_that_begins_to_take_part_is_closed_at_once() -> None:
-    """Not when the stray node answers the next time: it may not."""
-    view = view_of((0, ORPHANED), (1, OURS), (2, OURS), (3, OURS), read_only=True)
-    assert not view.closed_for(0.003)
-    view.take_part()
-    assert view.closed_for(0.003) == pytest.approx(WAIT, abs=0.01)
-
-
-@pytest.mark.parametrize("flushed", ["while it was a stray's", "after it was taken back"])
-def test_what_a_node_forgets_stays_true(flushed: str) -> None:
-    """Emptied and claimed anew it knows of no wait any more; leases on the stray's other nodes live."""
-    for how in (BY_USE, BY_INIT):
-        ours = stored(5, age_ms=5000, how=how)
-        view = view_of((1, ours), (2, ours), (3, ours), (0, ORPHANED))
-        if flushed == "after it was taken back":
-            taken = stored(5, age_ms=5000, how=how, closed_ms=NOW_MS + 100_000)
-            hear(view, 0, taken, 0.004)
-        before = view.closed_for(0.005)
-        assert before >= WAIT - 0.01
-        hear(view, 0, b"", 0.005)
-        hear(view, 0, ours, 0.006)
-        assert view.closed_for(0.005) == pytest.approx(before), how
-
-
-@pytest.mark.parametrize("seen", ["stray", "taken", "empty"])
-def test_an_init_ends_it(seen: str) -> None:
-    """An operator has stated that no lock can be alive, since the node was heard last."""
-    view = ours_and(ORPHANED)
-    if seen != "stray":
-        taken = stored(5, age_ms=5000, closed_ms=NOW_MS + 100_000)
-        hear(view, 0, taken, 0.004)
-    if seen == "empty":
-        hear(view, 0, b"", 0.005)
-    hear(view, 0, stored(5, age_ms=-6, how=BY_INIT), 0.007)
-    assert not view.closed_for(0.007)
-
-
-def test_a_clock_that_went_back_closes_it_for_a_day_at_most() -> None:
-    """Not for the fifty years that lie between 1970 and the end of the wait."""
-    taken = stored(5, age_ms=5000, closed_ms=NOW_MS)
-    view = QuorumView(b"{meta}", 5, QUARANTINE_MS)
-    view.hear(0, taken, heard_at=0.0, time_ms=1)
-    assert view.closed_for(0.0) == LONGEST_CLOSED_MS / 1000 < 90_000
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(((0, ORPHANED), (1, OURS), (2, b"")))))
@@ -168,14 +117,14 @@ def test_a_record_is_dated_back_once(event: str) -> None:
     view = QuorumView(b"{meta}", 3, 60_000)
     for node, age_ms in enumerate((90_000, 70_000, 80_000)):
         assert not view.may_write
-        view.hear(node, b"", heard_at=1.0, time_ms=NOW_MS, remembers_ms=age_ms)
+        view.hear(node, b"", asked_at=0.0, heard_at=1.0, time_ms=NOW_MS, remembers_ms=age_ms)
     view.claim()
     assert [view.dated_back_ms(node) for node in range(3)] == [70_000] * 3
     if event == "recorded":
-        view.hear(1, stored(3, age_ms=0), heard_at=2.0, time_ms=NOW_MS)
+        view.hear(1, stored(3, age_ms=0), asked_at=0.0, heard_at=2.0, time_ms=NOW_MS)
     elif event == "lost":
         view.lose(1, 0.003)
-    view.hear(1, b"", heard_at=3.0, time_ms=NOW_MS, remembers_ms=90_000)
+    view.hear(1, b"", asked_at=0.0, heard_at=3.0, time_ms=NOW_MS, remembers_ms=90_000)
     assert view.dated_back_ms(1) == (70_000 if event == "none" else 0)
 
 
@@ -216,7 +165,7 @@ def test_a_node_that_forgot_is_lifted_to_the_greatest_floor(
     view = QuorumView(b"{meta}", 5, quarantine_ms)
     for behind_ms, waits in ((0, 0.0), (300, 0.201)):
         for node, incarnation in enumerate((own, other)):
-            view.hear(node, incarnation, heard_at=1.0, time_ms=NOW_MS - behind_ms * (node == 0))
+            view.hear(node, incarnation, asked_at=0.0, heard_at=1.0, time_ms=NOW_MS - behind_ms * (node == 0))
         for later in (0.0, 0.1):
             wait: Any = pytest.approx(max(0.0, waits - later))
             assert view.lift(0, 1.0 + later) == ((at(NOW_MS + 11_900), wait) if lifted else None)
@@ -251,7 +200,7 @@ def test_a_node_that_was_emptied_is_the_other_quorums_for_a_moment_yet(stray: by
         assert view.conflict
         assert not view.may_write
         assert view.is_stray(0)
-    view.hear(0, b"", heard_at=1.0 + TAKING_BACK_MS / 1000, time_ms=NOW_MS + 4000)
+    view.hear(0, b"", asked_at=0.0, heard_at=1.0 + TAKING_BACK_MS / 1000, time_ms=NOW_MS + 4000)
     assert not view.conflict
     assert view.may_write
 
@@ -270,217 +219,209 @@ def test_an_init_ends_what_a_lost_node_has_said(reached: bool, moment: int, ends
     assert view.conflict is not ends
 
 
-@pytest.mark.parametrize(("age_ms", "forgotten"), [(3000, False), (4500, True)], ids=["since", "before"])
-def test_an_init_forgets_the_servers_that_were_told_of_before_it(age_ms: int, forgotten: bool) -> None:
-    """Of three nodes the last one that answers was initialised a second after the others (R12c)."""
-    view = QuorumView(b"{meta}", 3, QUARANTINE_MS, read_only=True, heartbeat=1.0)
-    other = Member(b"another server", 1, age_ms, b"another client")
-    for node, born_ms, members in ((b"a", 5000, (other,)), (b"b", 5000, (other,)), (b"c", 4000, ())):
-        record = stored(3, age_ms=born_ms, how=BY_INIT)
-        view.hear(node, record, heard_at=9.0, time_ms=NOW_MS, identity=node, members=members)
-    assert view.members.strangers == (() if forgotten else (other,))
+# -- lists that disagree (R12c) ------------------------------------------------------------------------
+
+
+def told_of(identity: bytes, answered_at: float, *, state: bytes = USED, since: float = -99.0) -> Member:
+    """Return a server that clients have told of, and which has been there since then."""
+    return Member(identity, state, since, answered_at, since, 0, b"them")
 
 
 def answers(
     view: QuorumView, node: bytes, moment: float, *members: Member, asked_at: float | None = None
 ) -> None:
-    """Let the client hear from a server of its own whose record gives it a vote."""
+    """Let the client hear from a server of its own whose record has given it a vote for long."""
     asked_at = moment if asked_at is None else asked_at
-    record, time_ms = stored(view.size, identity=node), NOW_MS + round(asked_at * 1000)
     view.hear(
-        node, record, asked_at=asked_at, heard_at=moment, time_ms=time_ms, identity=node, members=members
+        node,
+        stored(view.size, identity=node),
+        asked_at=asked_at,
+        heard_at=moment,
+        time_ms=NOW_MS + round(moment * 1000),
+        identity=node,
+        members=members,
     )
 
 
+def client_of(
+    nodes: bytes, *members: Member, moment: float = 1.0, size: int = 3, **options: Any
+) -> QuorumView:
+    """Return what a client knows whose nodes have answered, and told it of servers."""
+    view = QuorumView(b"{meta}", size, QUARANTINE_MS, **options)
+    goes_on(view, nodes, moment, *members)
+    return view
+
+
+def goes_on(view: QuorumView, nodes: bytes, moment: float, *members: Member) -> None:
+    """Let a client hear from its nodes again."""
+    for number, node in enumerate(nodes):
+        answers(view, bytes([node]), moment, *(() if number else members))
+
+
+def states(view: QuorumView, moment: float) -> dict[str, str]:
+    """Return which servers the client tells of, and in which states."""
+    words = view.told(b"a", moment)[0].decode().split()
+    found: dict[str, str] = {}
+    for identity, state in zip(words[::4], words[1::4], strict=True):
+        found[identity.partition(":")[2]] = found.get(identity.partition(":")[2], "") + state
+    return found
+
+
+@pytest.mark.parametrize(("answered_at", "forgotten"), [(5.5, False), (3.9, True)], ids=["since", "before"])
+def test_an_init_forgets_the_servers_that_were_told_of_before_it(answered_at: float, forgotten: bool) -> None:
+    """Of three nodes the last one that answers was initialised a second after the others."""
+    view = QuorumView(b"{meta}", 3, QUARANTINE_MS, read_only=True)
+    for node, born_ms in ((b"a", 5000), (b"b", 5000), (b"c", 4000)):
+        record = stored(3, age_ms=born_ms, how=BY_INIT, identity=node)
+        other = told_of(b"x", answered_at)
+        view.hear(node, record, asked_at=9.0, heard_at=9.0, time_ms=NOW_MS, identity=node, members=(other,))
+    assert (view.waits_for(told_of(b"x", answered_at)) == 0) is forgotten
+
+
 def test_a_client_uses_no_server_before_a_majority_has_answered() -> None:
-    """It has acquired no lock, and may not know so far of the servers that others use (R12c)."""
-    view = QuorumView(b"{meta}", 5, QUARANTINE_MS, heartbeat=0.5)
+    """It has acquired no lock, and may not know so far of the servers that others use."""
+    view = QuorumView(b"{meta}", 5, QUARANTINE_MS)
     told = []
     for node in (b"a", b"b", b"c"):
         answers(view, node, 1.0)
-        told.append(view.told(b"d", 1.0)[0])
-    since = NOW_MS + 1000
-    assert told[:2] == [b"5:a %d 0" % NOT_USED, b"5:a %d 0 5:b %d 0" % (NOT_USED, NOT_USED)]
-    assert told[2] == b"5:a %d 0 5:b %d 0 5:c %d 0" % (since, since, since)
+        told.append(states(view, 1.0))
+    assert told == [{"a": "n"}, {"a": "n", "b": "n"}, {"a": "u", "b": "u", "c": "u"}]
 
 
 def test_a_client_tells_of_a_server_that_it_has_lost_for_as_long_as_a_lock_can_live() -> None:
-    """And how long ago it used that one; what it does not use any more it has to use anew (R12c)."""
-    view = QuorumView(b"{meta}", 3, 6000, heartbeat=0.5)
-    for node in (b"a", b"b"):
-        answers(view, node, 1.0)
-    since = NOW_MS + 1000
+    """And how long ago that one answered, so that a client that comes later counts it."""
+    view = client_of(b"ab")
     view.lose(b"b", 1.5)
-    for tenth in range(15, 100, 5):
-        moment = tenth / 10
+    end = 1.0 + WAIT + 2 * HEARTBEAT
+    for moment in (2.0, end - 0.1, end):
         answers(view, b"a", moment)
-        used = b"%d %d" % (since, round(moment * 1000) - 1500)
-        waits = b"3:a %d 0" % WAITS
-        lost = moment - 1.5 >= 6.07 + 2 * 0.5
-        expected = waits if lost else b" ".join((b"3:a " + used, waits, b"3:b " + used))
-        assert view.told(b"a", moment) == (expected, b"%d" % (NOW_MS + round(moment * 1000)))
-    answers(view, b"b", 10.0)
-    assert view.told(b"a", 10.0)[0] == b"3:a %d 0 3:b %d 0" % (NOW_MS + 9500, NOW_MS + 10_000)
+        told = view.told(b"a", moment)[0].split()
+        assert (b"3:b" in told) is (moment < end)
+        if b"3:b" in told:
+            assert int(told[told.index(b"3:b") + 3]) == round((moment - 1) * 1000)
+    # It has to come first again: a and b are not used any more.
+    assert states(view, end) == {"a": "w"}
 
 
 def test_a_process_that_stood_still_has_used_nothing_meanwhile() -> None:
-    """Others may have come first by now (R12c)."""
-    view = QuorumView(b"{meta}", 3, 6000, heartbeat=0.5)
-    y = Member(b"y", NOW_MS + 50_000, 0, b"them")
-    for moment in (1.0, 1.5, 100.0):
-        for node in (b"a", b"b", b"x"):
-            answers(view, node, moment, *((y,) if moment == 100.0 and node != b"x" else ()))
+    """It goes by what its nodes have answered to: others may have come first by now."""
+    view = client_of(b"abx")
+    later = 1.0 + WAIT + 20
+    view.pass_time(later)
+    for node in (b"a", b"b", b"x"):  # the answers to what it had asked before
+        answers(view, node, later, asked_at=1.5)
+    assert "u" not in "".join(states(view, later).values())
+    goes_on(view, b"abx", later + 0.1, *(told_of(one, later) for one in (b"a", b"b", b"y")))
     assert set(view.members.others) == {b"x"}
-
-
-def used_since_one() -> tuple[QuorumView, int]:
-    """Return what a client knows that uses a, b and x from 1.0 on, and that moment by the nodes' clocks."""
-    view = QuorumView(b"{meta}", 3, 6000)
-    for node in (b"a", b"b", b"x"):
-        answers(view, node, 1.0)
-    return view, NOW_MS + 1000
-
-
-def test_a_process_that_stood_still_uses_nothing_until_nodes_answer() -> None:
-    """What they have answered to an earlier question says nothing of the time since then (R12c)."""
-    view, since = used_since_one()
-    view.pass_time(1.9)
-    assert view.told(b"a", 1.9)[0] == b"3:a %d 0 3:b %d 0 3:x %d 0" % (since, since, since)
-    view.pass_time(20.0)
-    for node in (b"a", b"b", b"x"):
-        answers(view, node, 20.0, asked_at=1.8)
-    assert not view.claimed
-    assert view.told(b"a", 20.0)[0] == b""
-    answers(view, b"b", 20.0)
-    assert not view.claimed
-    y = Member(b"y", NOW_MS + 5000, 0, b"them")
-    for node in (b"a", b"b"):
-        answers(view, node, 20.1, y)
-    answers(view, b"x", 20.1)
-    assert set(view.members.others) == {b"x"}
-
-
-def test_a_process_that_stood_still_for_a_moment_tells_when_it_used_its_servers() -> None:
-    """Others go by that, also where they have come to use another one meanwhile (R12c)."""
-    view, since = used_since_one()
-    view.pass_time(2.1)
-    assert view.told(b"a", 2.1)[0] == b"3:a %d 1100 3:b %d 1100 3:x %d 1100" % (since, since, since)
-    for node in (b"a", b"b"):
-        answers(view, node, 2.1)
-    told = b"3:a %d 0 3:b %d 0 3:x %d 1100" % (since, since, since)
-    assert view.told(b"a", 2.1)[0] == told
 
 
 def test_a_client_with_a_lost_stray_node_tells_what_it_uses() -> None:
-    """It takes locks with the other nodes; whose that node was matters for what it writes (R12a, R12c)."""
-    view = QuorumView(b"{meta}", 3, QUARANTINE_MS)
-    for node in (b"a", b"b"):
-        answers(view, node, 1.0)
+    """It takes locks with the other nodes; whose that node was matters for what it writes (R12a)."""
+    view = client_of(b"ab")
     stray = stored(1, identity=b"x", age_ms=0)
-    view.hear(b"x", stray, heard_at=1.0, time_ms=NOW_MS + 1000, identity=b"x")
+    view.hear(b"x", stray, asked_at=1.0, heard_at=1.0, time_ms=NOW_MS + 1000, identity=b"x")
     view.lose(b"x", 1.5)
     assert not view.conflict
-    since = NOW_MS + 1000
-    assert view.told(b"a", 2.0)[0] == b"3:a %d 0 3:b %d 0" % (since, since)
+    assert states(view, 2.0) == {"a": "u", "b": "u"}
 
 
-def test_the_longest_heartbeat_of_all_clients_counts() -> None:
-    """With a longer `node_timeout` a client tells more seldom, and misses a server later (R12c)."""
-    slow = QuorumView(b"{meta}", 3, QUARANTINE_MS, heartbeat=2.0)
-    for node in (b"a", b"b", b"x"):
-        answers(slow, node, 0.5)
-    told = slow.told(b"a", 0.5)[0].replace(b"3:x", b"3:z")
-    members = [
-        Member(identity[2:], int(since), int(age), b"them")
-        for identity, since, age in (line.split(b" ") for line in _triples(told))
-    ]
-    for age_ms, disputed in ((11_900, True), (12_100, False)):  # of six times two seconds
-        view = QuorumView(b"{meta}", 3, QUARANTINE_MS)
-        for moment in range(1, 30):
-            for node in (b"a", b"b", b"x"):
-                known = [member._replace(age_ms=age_ms) for member in members] if moment == 29 else []
-                answers(view, node, float(moment), *known)
-        assert view.members.disputed is disputed
-
-
-@pytest.mark.parametrize("heartbeat_ms", [8000, 999_999_999])
-def test_one_client_with_a_long_heartbeat_does_not_keep_lists_from_being_refused(heartbeat_ms: int) -> None:
-    """And no vote is delayed by more than two quarantines, whatever is under the key (R12c)."""
-    view = QuorumView(b"{meta}", 3, QUARANTINE_MS)
-    pace, x = Member(pace_of(heartbeat_ms), NOT_USED, 0, b"them"), Member(b"x", NOW_MS - 9000, 0, b"them")
-    for node in (b"a", b"b", b"y"):
-        answers(view, node, 1.0, pace, x)
+def test_a_client_that_starts_beside_another_list_is_refused() -> None:
+    """At once, where its own server has been there for long, too; it names the one that others use."""
+    view = client_of(b"aby", *(told_of(one, 0.9) for one in (b"a", b"b", b"x")))
     assert view.members.disputed
-    assert view.waits_for(x) <= 3 * WAIT
-    for moment in range(2, 200):
-        for node in (b"a", b"b", b"y"):
-            answers(view, node, float(moment), *((x,) if moment == 2 else ()))
-    assert view.members == Membership()
+    assert view.conflict
+    assert "another server in its place, the one with run_id x" in view.members.reason(b"y")
+    assert states(view, 1.0) == {"a": "nu", "b": "nu", "x": "u", "y": "n"}
+    assert view.to_tell == {b"a", b"b", b"y"}
 
 
-def _triples(told: bytes) -> list[bytes]:
-    words = told.split(b" ")
-    return [b" ".join(words[i : i + 3]) for i in range(0, len(words), 3)]
+def test_a_client_that_runs_is_not_refused() -> None:
+    """It has used its servers for 12 s; another list comes, whose servers had come first elsewhere."""
+    view = client_of(b"abx")
+    for half in range(3, 2 * (1 + round(STARTS * HEARTBEAT)) + 2):
+        goes_on(view, b"abx", half / 2)
+    y = told_of(b"y", 14.0)
+    goes_on(view, b"abx", 14.0, y)
+    assert [one.identity for one in view.members.strangers] == [b"y"]
+    assert not view.members.disputed
+    assert view.members.others == {}
+    assert set(states(view, 14.0).values()) == {"u"}
+
+
+def test_of_two_lists_that_begin_at_once_none_comes_first() -> None:
+    """Both are refused until no lock can be alive; the one that came a moment before the other goes on."""
+    view = client_of(b"abx")
+    goes_on(view, b"abx", 1.5, told_of(b"y", 1.4, since=1.2))
+    assert not view.members.disputed, "y has not been there for long enough to tell"
+    goes_on(view, b"abx", 1.6, told_of(b"y", 1.5)._replace(told_since=1.2))
+    assert view.members.disputed
+    first = client_of(b"abx")
+    goes_on(first, b"abx", 1.9, told_of(b"y", 1.8)._replace(told_since=1.6))
+    assert not first.members.disputed
+
+
+def test_a_client_with_the_list_of_others_is_not_refused() -> None:
+    """There is one with another list, too: that one came later, or runs."""
+    view = client_of(b"abx", *(told_of(one, 0.9) for one in (b"a", b"b", b"x", b"y")))
+    assert not view.members.disputed
+    assert [one.identity for one in view.members.strangers] == [b"y"]
+    assert view.members.others == {}
+
+
+@pytest.mark.parametrize("down", [False, True])
+def test_a_trace_of_a_server_that_was_restarted_refuses_nobody(down: bool) -> None:
+    """Its successor has its vote already, others say; and another node is down now, which they used."""
+    traces = [told_of(b"a", 0.9), told_of(b"b", 0.5), told_of(b"old", -61.0)]
+    view = QuorumView(b"{meta}", 3, QUARANTINE_MS)
+    new = stored(3, identity=b"new", ready_ms=NOW_MS - 400)
+    for node, record in ((b"a", stored(3, identity=b"a")), (b"c", new)):
+        identity = parse(record).identity  # type: ignore[union-attr]
+        used = told_of(b"new", 0.9, since=0.6) if node == b"c" else told_of(b"a", 0.9)
+        view.hear(
+            node, record, asked_at=1.0, heard_at=1.0, time_ms=NOW_MS, identity=identity,
+            members=(*traces, used),
+        )  # fmt: skip
+    if not down:
+        answers(view, b"b", 1.0)
+    assert not view.members.disputed
+    assert view.members.strangers == ()
+    assert view.members.others == {}
+    assert {b"a", b"new"} <= view.claimed
 
 
 def test_a_client_remembers_no_more_servers_than_it_can_judge() -> None:
-    """A server that is restarted over and over has another identity each time (R12c)."""
+    """A server that is restarted over and over has another identity each time."""
     view = QuorumView(b"{meta}", 3, QUARANTINE_MS)
-    used = Member(b"y", NOW_MS, 5000, b"them")
-    for moment in range(1, 101):
-        waits = Member(b"restarted %d" % moment, WAITS, 0, b"them")
-        for node in (b"a", b"b", b"x"):
-            answers(view, node, moment / 10, *((used,) if moment == 1 else ()), waits)
+    for number in range(1, 101):
+        moment = number / 10
+        restarted = told_of(b"restarted %d" % number, moment, state=NEW)
+        goes_on(view, b"abx", moment, *((told_of(b"y", -5.0),) if number == 1 else ()), restarted)
     assert len(view._heard) <= MAX_SERVERS * 3
-    assert (b"y", True) in view._heard
-    assert (b"restarted 100", False) in view._heard
+    assert (b"y", USED) in view._heard
+    assert (b"restarted 100", NEW) in view._heard
 
 
 def test_an_init_by_a_clock_that_is_ahead_forgets_nothing_of_later() -> None:
-    """The claim is one node's, and it is read on another one (R12c)."""
+    """The claim is one node's, and it is read on another one."""
     view = QuorumView(b"{meta}", 3, QUARANTINE_MS)
-    x = Member(b"x", NOW_MS, 0, b"them")
-    for node in (b"a", b"b", b"y"):
-        record = stored(3, age_ms=-8000, how=BY_INIT, identity=node)
-        view.hear(node, record, heard_at=9.0, time_ms=NOW_MS, identity=node)
-    for node in (b"a", b"b"):
-        record = stored(3, age_ms=-8000, how=BY_INIT, identity=node)
-        view.hear(node, record, heard_at=9.5, time_ms=NOW_MS + 500, identity=node, members=(x,))
-    assert (b"x", True) in view._heard
-
-
-@pytest.mark.parametrize(("moment", "told"), [(5.0, False), (8.0, True)])
-def test_the_list_that_came_first_reports_others_when_they_stay(moment: float, told: bool) -> None:
-    """Another client may have met a server that was restarted a moment before this one did (R12c)."""
-    view = QuorumView(b"{meta}", 3, QUARANTINE_MS)
-    y = Member(b"y", NOT_USED, 0, b"them")
-    for half in range(2, round(2 * moment)):
-        for node in (b"a", b"b", b"x"):
-            answers(view, node, half / 2, *((y,) if half > 2 else ()))
-    assert (view.members.strangers != ()) is told
-    assert not view.members.disputed
-
-
-@pytest.mark.parametrize(("quarantine_ms", "refused"), [(5900, False), (6000, True)])
-def test_a_short_quarantine_refuses_no_list(quarantine_ms: int, refused: bool) -> None:
-    """It may end while the last words about a server that has gone are on their way (R12c)."""
-    view = QuorumView(b"{meta}", 3, quarantine_ms)
-    x = Member(b"x", NOW_MS - 9000, 0, b"them")
-    for node in (b"a", b"b", b"y"):
-        answers(view, node, 1.0, x)
-    assert set(view.members.others) == {b"y"}
-    assert view.members.disputed is refused
+    for moment in (9.0, 9.5):
+        for node in (b"a", b"b", b"y"):
+            record = stored(3, age_ms=-8000, how=BY_INIT, identity=node)
+            time_ms = NOW_MS + round((moment - 9) * 1000)
+            x = told_of(b"x", 9.4)
+            view.hear(
+                node, record, asked_at=moment, heard_at=moment, time_ms=time_ms, identity=node,
+                members=(x,) if moment > 9 else (),
+            )  # fmt: skip
+    assert (b"x", USED) in view._heard
 
 
 def test_a_node_that_has_lost_its_memory_may_be_used_beside_another_server() -> None:
-    """It may have been told of x by the client that uses both (R12c)."""
-    view = QuorumView(b"{meta}", 3, QUARANTINE_MS, heartbeat=1.0)
-    b_used = Member(b"b", NOW_MS - 2000, 0, b"them")
-    x_used = Member(b"x", NOW_MS - 2000, 0, b"them")
+    """It may have been told of x by the client that uses both."""
+    view = QuorumView(b"{meta}", 3, QUARANTINE_MS)
     waits = stored(3, identity=b"a", ready_ms=NOW_MS + 60_000)
-    view.hear(b"a", waits, heard_at=1.0, time_ms=NOW_MS, identity=b"a")
-    answers(view, b"b", 1.0, b_used, x_used)
+    view.hear(b"a", waits, asked_at=1.0, heard_at=1.0, time_ms=NOW_MS, identity=b"a")
+    answers(view, b"b", 1.0, told_of(b"b", 0.9), told_of(b"x", 0.2))
     answers(view, b"y", 1.0)
     assert set(view.members.others) == {b"y"}
-    assert "it may count in place of this one" in view.members.reason(b"y")
-    answers(view, b"a", 2.0)
+    assert "clients used another server a moment ago" in view.members.reason(b"y")

@@ -27,8 +27,8 @@ def test_a_process_that_stood_still_says_when_it_last_used_its_servers() -> None
     """In its first greeting, too: others may have come first meanwhile (R12c)."""
     greeting, told = Greeting("node", QuorumView(b"{meta}", 1, 60_000)), 8
     greeting.take(answer(incarnation(ONE), ONE), 1.0, 1.0)
-    assert greeting.command(b"", 1.5).args[told] == b"1:%b 1700000000000 0" % ONE
-    assert greeting.command(b"", 20.0).args[told] == b"1:%b 1700000000000 18500" % ONE
+    assert greeting.command(b"", 1.5).args[told] == b"1:%b u 1700000000500 500" % ONE
+    assert greeting.command(b"", 20.0).args[told] == b"1:%b u 1700000019000 19000" % ONE
 
 
 def test_a_node_that_says_ever_new_things_does_not_fill_memory(caplog: pytest.LogCaptureFixture) -> None:

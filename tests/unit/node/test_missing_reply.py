@@ -21,7 +21,7 @@ from tests.unit.node.test_pipe import Recorder, raised
 
 OURS, THEIRS = (b"%040x:1700000000000:%b" % (number, label) for number, label in ((1, b"us"), (2, b"them")))
 SENTINEL: Final = b"redlock:{meta}"
-EXPECTED: Final = b"1:somebody:0:0:5:0:0:0:use:us"
+EXPECTED: Final = b"1:somebody:0:0:5:0:0:use:us"
 NAMES: Final = ("free", "taken", "ours", "free too", "ours too", "taken too")
 
 
