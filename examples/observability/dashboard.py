@@ -119,11 +119,12 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
             _lines("Calls ahead in the queue", "none", "max by (label) (redlock_calls_ahead)", "{{label}}"),
             _lines("Extensions", "ops", _rate("redlock_extensions_total", "outcome"), "{{outcome}}"),
             Panel(
-                "Clocks that jumped, loops that stood still",
+                "Clocks that jumped, loops that stood still, quorums lost",
                 "none",
                 (
                     ("sum by (node) (increase(redlock_clock_steps_total[5m]))", "{{node}}"),
                     ("sum by (instance) (increase(redlock_loop_stalls_total[5m]))", "{{instance}}"),
+                    ("sum by (instance) (increase(redlock_quorum_lost_total[5m]))", "{{instance}}, quorum"),
                 ),
             ),
         ),
