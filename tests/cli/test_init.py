@@ -183,7 +183,7 @@ async def test_a_live_lock_forbids_it(
 
 
 LIST = "redis.call('RPUSH', 'redlock:list', 'x') redis.call('SET', 'redlock:settings', 'x') "
-COUNTER = "redis.call('SET', 'redlock:fence:{a}', '1', 'PX', 60000) "
+COUNTER = "redis.call('SET', 'redlock:fence:{redlock:a}', '1', 'PX', 60000) "
 CROWD = "for i = 1, 1500 do redis.call('SET', 'redlock:' .. i, 'v') end"
 SESSION = "redis.call('SET', 'redlock:session', 'x', 'PX', 60000)"
 
