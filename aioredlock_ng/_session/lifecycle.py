@@ -191,9 +191,7 @@ class Lifecycle:
 
     async def start(self, *, read_only: bool = False) -> Session:
         """Start; a caller that is `read_only` leaves the nodes' incarnation records as they are."""
-        # A conflict that the first nodes show may not be all that there is to say.
-        with suppress(ConfigurationError):
-            await self.ready(read_only=read_only)
+        await self.ready(read_only=read_only)
         if self._background is not None:
             await self._background.settled.wait()
         return await self.ready(read_only=read_only)
@@ -237,6 +235,9 @@ class Lifecycle:
             await background.take_part()
         # Still connecting: the manager may be closed meanwhile.
         await background.usable.wait()
+        # A conflict that the first nodes show may not be all that there is to say.
+        if availability.conflict is not None:
+            await background.settled.wait()
         if availability.closing:
             raise availability.closed_error()
         availability.check()

@@ -249,8 +249,8 @@ async def test_a_missing_right_is_an_error(right: str, rights: Callable[[str], l
     findings = [one for one in await diagnose(*less) if one.check in checks]
     found = {(one.check, one.level) for one in findings}
     named = all(right in one.advice.replace(",", "").split() for one in findings)
-    if right == "+hello":
-        assert found == set()  # a connection that speaks RESP2 does without
+    if right in ("+hello", "+script|exists"):
+        assert found == set()  # a connection speaks RESP2, or loads all scripts
     elif right in ("+info", *NOTICE_RIGHTS.split()):
         assert (found, named) == ({("info" if right == "+info" else "notices", "warning")}, True)
     elif right in ("+ping", "+eval", "+type"):
