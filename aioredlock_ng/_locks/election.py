@@ -496,6 +496,9 @@ class Leadership(Uncopied):
         """Raise `LockLostError` if it does not lead any more; no I/O."""
         self._lease.check()
 
+    def _check_end(self) -> None:
+        self._lease._check_end()  # noqa: SLF001
+
     async def resign(self) -> ReleaseReport:
         """Give it up, so that another candidate wins at once; return what each node said.
 

@@ -66,7 +66,7 @@ _OUTCOMES = {
 
 
 @final
-@instead("`async with lease:`", *WITH)
+@instead("`async with lease:`", "__await__", *WITH)
 @dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class Lease(Renamed, Generic[Fence_co, Slot_co]):
     """One holding of a lock, from its win to its release.
@@ -184,6 +184,12 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
             self._session.check_process()
             self._session.do_in_loop(self._holding.notice_expiry)
             raise self._holding.error()
+
+    def _check_end(self) -> None:
+        """Raise at the end of a block whose lease was lost, also in the grace; used by `sync`."""
+        if self._holding.loss is not None:
+            raise self._holding.error()
+        self.check()
 
     async def extend(self, ttl: Seconds | None = None) -> None:
         """Extend the validity to `ttl` seconds from now, by default the longest asked; never shorten it.

@@ -155,7 +155,7 @@ class NodeUrl:
         databases = [value for option, value in parse_qsl(parts.query) if option == "db"]
         if scheme != "unix":  # there the path is the socket's
             databases.append(unquote(parts.path).removeprefix("/"))
-        if not all(map(_DATABASE.fullmatch, databases)):
+        if parts.fragment or not all(map(_DATABASE.fullmatch, databases)):
             if "<" in self.name:  # the path is rather the rest of a password
                 raise self._invalid()
             raise ConfigurationError(

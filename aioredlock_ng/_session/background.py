@@ -28,8 +28,6 @@ from .quarantine_log import QuarantineLog
 from .quorum_log import QuorumLog
 from .session import Session
 
-ENDS_PROCESS: Final = (KeyboardInterrupt, SystemExit, GeneratorExit)
-
 RESTART: Final = RetryPolicy(base=0.05, cap=0.5)
 """Seconds until a part of the manager is started again that has failed twice in a row, or more often."""
 
@@ -135,9 +133,12 @@ class Background:
                 await asyncio.sleep(RESTART.backoff(failures - 2, self._session.random.random(), least=0.5))
             await part.run()
             failure: BaseException = RuntimeError("its code has returned")
-        except ENDS_PROCESS:
+        except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # noqa: BLE001 (such as a test's failure in a credential provider)
+        except BaseException as error:
+            # This coroutine is collected, after the end of its loop.
+            if isinstance(error, GeneratorExit) and not self._session.loop.is_running():
+                raise
             failure = error
         if self._ends(tasks):
             return

@@ -99,7 +99,7 @@ class SyncLeadership(Uncopied):
                 self._thread.leave(self._leadership, *exc_info)
         except ManagerClosedError:  # then it was released with the manager
             if exc_info[1] is None:
-                self.check()
+                self._leadership._check_end()  # noqa: SLF001
         finally:  # not before: a handler's `close` would wait for it
             if self._entry is not None:
                 self._thread.entries.discard(self._entry)

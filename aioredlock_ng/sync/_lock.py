@@ -117,7 +117,7 @@ class SyncLease(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
 
 
 @final
-@instead(f"{_WRITE}; in an event loop use a `LockManager`", *ASYNC_WITH)
+@instead(f"{_WRITE}; in an event loop use a `LockManager`", "__await__", *ASYNC_WITH)
 class SyncLock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
     """A `Lock` for threads: reusable, and safe to enter from many threads at once.
 
@@ -210,7 +210,7 @@ class SyncLock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
             if not isinstance(error, ManagerClosedError):
                 raise
             if block is not None and exc_info[1] is None:
-                block.lease.check()  # it was released with the manager
+                block.lease._check_end()  # noqa: SLF001 (it was released with the manager)
 
     def _give_back(self, block: Entry) -> None:
         """Release what a block has that has ended, without waiting."""

@@ -237,11 +237,21 @@ class LoopThread:
         try:
             if not self._stopped:  # looked at after `_loop` was set: `stop` looks in the other order
                 self._take_calls()
-                await self._stop.wait()
+                await self._wait_for_stop(self._stop)
         finally:
             self._refuse_calls()
             if self._tasks:
                 await asyncio.wait(self._tasks)
+
+    async def _wait_for_stop(self, stop: asyncio.Event) -> None:
+        """Wait until `stop` is called, also where other code cancels all tasks of this loop (R44)."""
+        while not stop.is_set():
+            try:
+                await stop.wait()
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                assert task is not None, "a task runs this"
+                task.uncancel()
 
     def _take_calls(self) -> None:
         """Begin what threads ask for, or refuse it; called in the loop, and by threads once it ends."""
@@ -353,7 +363,7 @@ class LoopThread:
             self.call(block.__aexit__, *exc_info, goes_on=True)
         except QuorumUnavailableError:
             if not held and exc_info[1] is None:
-                block.check()
+                block._check_end()  # noqa: SLF001
 
     def stop(self, close: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
         """Run `close` there, end the thread, and wait for its end."""

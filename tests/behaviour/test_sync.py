@@ -191,6 +191,24 @@ def test_a_loss_is_noticed_in_the_loop(shared_nodes: Nodes) -> None:
     assert threads[0] != threading.get_ident()
 
 
+@pytest.mark.parametrize("kind", ["lock", "election"])
+def test_a_manager_whose_tasks_other_code_cancels(shared_nodes: Nodes, kind: str) -> None:
+    """Code in its thread cancels all of them: the block ends in LockLostError, and the next call works."""
+
+    def cancel() -> None:
+        for task in asyncio.all_tasks():
+            task.cancel()
+
+    with SyncLockManager(shared_nodes.urls) as manager:
+        block = manager.lock("x") if kind == "lock" else manager.election("x").campaign()
+        with pytest.raises(LockLostError) as caught, block as lease:
+            manager._thread._wake(cancel)
+            until(lease.lost.is_set, "it is told")
+        assert caught.value.reason is LossReason.CANCELLED
+        with manager.lock("x", blocking_timeout=10):
+            pass
+
+
 def test_a_thread_can_wait_for_the_loss(shared_nodes: Nodes) -> None:
     """Also when it asks after the loss; leases that were not lost stay as they are."""
     recorder = Recorder()

@@ -72,7 +72,7 @@ def test_known_options_are_taken(url: str) -> None:
         *(
             f"{scheme}://h/{path}"
             for scheme in ("redis", "valkeys")
-            for path in ("locks", "3/4", "1x", "-1", "3/")
+            for path in ("locks", "3/4", "1x", "-1", "3/", "3#4")
         ),
         "redis://h//",
         "redis://h/%C2%B2",
