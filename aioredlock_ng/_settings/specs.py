@@ -137,7 +137,8 @@ class Primitives:
             return latest
         # Another name.
         else:
-            primitive = latest.over(names[0], self._options.prefix + encoded(names[0]))
+            encoded(names[0])  # raises if it cannot be a name
+            primitive = latest.over(names[0], self._options.key(names[0]))
         if len(primitive.names) == 1:
             if latest is None and len(self._latest) >= MAX_KINDS:
                 self._latest.clear()

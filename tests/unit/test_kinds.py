@@ -7,7 +7,7 @@ from dataclasses import replace
 import hiredis
 import pytest
 
-from aioredlock_ng import _scripts
+from aioredlock_ng import LockManager, _scripts
 from aioredlock_ng._admin.inspection import holders_in
 from aioredlock_ng._core.command import Answer, Proof, Silence
 from aioredlock_ng._core.keyspace import RESERVED_NAMES, lock_key, locks_among, mark_key
@@ -16,6 +16,7 @@ from aioredlock_ng._kinds import KINDS
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node.pipe import words
+from aioredlock_ng.testing import MemoryNode
 
 GRANTED, REFUSED, SILENT = Vote.GRANTED, Vote.REFUSED, Vote.SILENT
 OWNER = b"0123456789abcdef0123456789abcdef01234567:1763640000000:me"
@@ -254,6 +255,15 @@ def test_a_key_is_read_by_the_kind_that_knows_it():
         assert OWNER[:40].decode() not in repr(holder)
     assert holders_in((None, -2, None)) == ()
     assert holders_in("down") is None
+
+
+def test_every_name_is_checked_and_not_the_first_alone():
+    """Names after the first take a shorter way to their keys."""
+    manager = LockManager([MemoryNode()])
+    manager.lock("a")
+    for name in ("b:fence:{redlock:b:a}", "fence:{a}", ""):
+        with pytest.raises(ValueError, match=r"reserved|empty"):
+            manager.lock(name)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
