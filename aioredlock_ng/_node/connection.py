@@ -73,7 +73,7 @@ class Endpoint(Protocol):
 
 
 class ServerEndpoint:
-    """What all endpoints of real servers share: a subclass knows the way to its server."""
+    """The common part of endpoints of real servers: a subclass knows the way to its server."""
 
     clustered = False
     prefix = b""
@@ -85,7 +85,7 @@ class ServerEndpoint:
         self._addresses = Addresses()
         self._redis_sentinels: RedisSentinels | None = None
         self._secrets: list[str] = []
-        """What no message may repeat: the passwords of the last login."""
+        """The passwords of the last login, which no message may repeat."""
         self._at_provider = False
         """Whether the login waits for a user's credential provider, or ended there."""
         self._ending: asyncio.Task[tuple[Link, Identity]] | None = None

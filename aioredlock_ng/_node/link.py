@@ -204,7 +204,7 @@ def notice_dead_peers(transport: asyncio.BaseTransport) -> None:
 
 
 def unverified(transport: asyncio.BaseTransport) -> str | None:
-    """Return what TLS does not verify of the server; empty: nothing, None: there is no TLS."""
+    """Return the reason why TLS does not verify the server; empty: it does, None: there is no TLS."""
     context: ssl.SSLContext | None = transport.get_extra_info("sslcontext")
     if context is None:
         return None

@@ -84,7 +84,7 @@ class RedisNode(BaseNode):
 
     @property
     def unverified(self) -> str | None:
-        """What TLS does not verify of the server; empty: nothing, None: there is no TLS, or no connection."""
+        """Why TLS does not verify the server; empty: it does, None: there is no TLS, or no connection."""
         return None if self._link is None else unverified(self._link.transport)
 
     # -- commands ----------------------------------------------------------------------------

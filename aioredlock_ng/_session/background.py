@@ -14,7 +14,6 @@ from anyio.abc import TaskGroup
 from .._core.command import milliseconds
 from .._core.fencing import floor_at
 from .._core.members import COMPARE, Membership, not_in_list, server_of
-from .._core.policy import RetryPolicy
 from .._core.quorum import majority
 from .._core.quorum_view import HEARTBEAT, QuorumView
 from .._hold.holding import Holding
@@ -22,14 +21,12 @@ from .._local.runner import current_runners
 from .._log import CONTAINED, report
 from .._node import Node, NodeEnv, NodeState, TimeSample
 from .._node.failures import why
+from .._node.redis_node import RECONNECT
 from ..errors import LossReason
 from ..events import ClockStepped, Misconfigured, NodeChanged
 from .quarantine_log import QuarantineLog
 from .quorum_log import QuorumLog
 from .session import Session
-
-RESTART: Final = RetryPolicy(base=0.05, cap=0.5)
-"""Seconds until a part of the manager is started again that has failed twice in a row, or more often."""
 
 MAX_STRANGERS: Final = 32
 """Servers of other clients' lists that are reported, each once."""
@@ -129,8 +126,10 @@ class Background:
         """
         began = self._session.clock.now()
         try:
+            # Twice in a row, or more often.  The wait is no part of the time for which it has run.
             if failures > 1:
-                await asyncio.sleep(RESTART.backoff(failures - 2, self._session.random.random(), least=0.5))
+                await asyncio.sleep(RECONNECT.backoff(failures - 2, self._session.random.random(), least=0.5))
+                began = self._session.clock.now()
             await part.run()
             failure: BaseException = RuntimeError("its code has returned")
         except (KeyboardInterrupt, SystemExit):
