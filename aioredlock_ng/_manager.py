@@ -20,13 +20,13 @@ from ._admin.inspection import NodeInspection
 from ._admin.survey import QueueInspection, Survey, look_at_line, survey
 from ._clock import Clock, SystemClock
 from ._core.policy import ExtensionPolicy, RetryPolicy
-from ._hold.hooks import HookList
 from ._kinds.fair import FAIR
 from ._kinds.kind import Mode
 from ._kinds.mutex import LEADER, MUTEX
 from ._kinds.read_write import READ, WRITE
 from ._kinds.semaphore import semaphore
-from ._local.runner import act_for
+from ._lock.hooks import HookList
+from ._lock.runner import act_for
 from ._locks import WITH, Uncopied, instead
 from ._locks.decorator import lock_of, locked, sort_of
 from ._locks.election import Election, subject_of, unbounded

@@ -28,9 +28,9 @@ from .._core.keyspace import LEADER, mark_key
 from .._core.policy import ExtensionPolicy, RetryPolicy
 from .._core.quarantine import INCARNATION_CHANGED
 from .._core.quorum import Vote
-from .._hold.holding import Holding
 from .._kinds.primitive import Primitive, ms
-from .._local.runner import act_for, current_task, in_task_of_its_own
+from .._lock.holding import Holding
+from .._lock.runner import act_for, current_task, in_task_of_its_own
 from .._round.deadlines import ring
 from .._round.outbox import Outbox
 from .._round.releases import Releases

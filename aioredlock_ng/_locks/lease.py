@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import NoReturn, Self, final
 
 from .._core.quorum import Extension, Vote, extension_verdict
-from .._hold.holding import Holding, extension_decided
-from .._hold.reentry import View
 from .._kinds.kind import Mode
+from .._lock.holding import Holding, extension_decided
+from .._lock.reentry import View
 from .._round.round import all_answered, majority_answered
 from .._session.session import Session
 from .._settings.options import Fence_co, Generic, Renamed, Seconds, Slot_co

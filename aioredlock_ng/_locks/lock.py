@@ -8,11 +8,11 @@ import sys
 from types import CodeType, FrameType, TracebackType
 from typing import Final, final
 
-from .._acquire.acquisition import Acquisition
 from .._admin.survey import survey, votes_of
-from .._hold.reentry import outermost, reenter
 from .._kinds.primitive import Primitive
-from .._local.runner import act_for
+from .._lock.acquisition import Acquisition
+from .._lock.reentry import outermost, reenter
+from .._lock.runner import act_for
 from .._session import lifecycle
 from .._session.lifecycle import Lifecycle
 from .._settings.options import Fence_co, Generic, Renamed, Request, Slot_co

@@ -16,8 +16,8 @@ from .._core.fencing import floor_at
 from .._core.members import COMPARE, Membership, not_in_list, server_of
 from .._core.quorum import majority
 from .._core.quorum_view import HEARTBEAT, QuorumView
-from .._hold.holding import Holding
-from .._local.runner import current_runners
+from .._lock.holding import Holding
+from .._lock.runner import current_runners
 from .._log import CONTAINED, report
 from .._node import Node, NodeEnv, NodeState, TimeSample
 from .._node.failures import why

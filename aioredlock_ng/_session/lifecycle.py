@@ -16,8 +16,8 @@ from typing import Final, Protocol, final
 from weakref import WeakKeyDictionary, WeakSet
 
 from .._clock import Clock
-from .._hold.hooks import HookList
 from .._kinds.kind import Kind
+from .._lock.hooks import HookList
 from .._log import report
 from .._node import Node
 from .._node.fork import close_in_children

@@ -15,20 +15,20 @@ from typing import Any, Protocol, TypeVar, final
 
 import anyio
 
-from .._acquire.attempt import Owners
-from .._acquire.long_waits import Ancestors, LongWaits
-from .._acquire.notifications import Notifications
-from .._acquire.refusals import LocalRefusals
-from .._acquire.waiting import AcquireSession, Sleeps
 from .._clock import Clock, wall_of
 from .._core.clock_watch import ClockWatch
 from .._core.keyspace import QUEUE, TICKETS, mark_key
 from .._core.validity import drift
-from .._hold.holding import Holdings
-from .._hold.hooks import HookList
-from .._hold.succession import Succession
-from .._hold.watchdog import Watchdog
-from .._local.local_queue import AttemptLimiter, LocalQueue
+from .._lock.attempt import Owners
+from .._lock.holding import Holdings
+from .._lock.hooks import HookList
+from .._lock.local_queue import AttemptLimiter, LocalQueue
+from .._lock.long_waits import Ancestors, LongWaits
+from .._lock.notifications import Notifications
+from .._lock.refusals import LocalRefusals
+from .._lock.succession import Succession
+from .._lock.waiting import AcquireSession, Sleeps
+from .._lock.watchdog import Watchdog
 from .._log import Once, report
 from .._node import Node, fork
 from .._round.availability import Availability

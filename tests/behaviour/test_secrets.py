@@ -22,7 +22,7 @@ from aioredlock_ng import (
     LockTakenError,
     QuorumUnavailableError,
 )
-from aioredlock_ng._acquire.attempt import OWNER_BITS
+from aioredlock_ng._lock.attempt import OWNER_BITS
 from aioredlock_ng.testing.local_nodes import LocalNodes
 from tests.behaviour.tools import PATIENCE, Recorder, delete, extended, monitor, monitored_words, told
 from tests.servers import Nodes, ask, eventually

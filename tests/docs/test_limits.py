@@ -30,8 +30,8 @@ OUTSIDE: Final = ("_cli", "_dashboard", "_demo", "contrib", "testing")
 
 # Numbers that bound nothing, or that are explained elsewhere, and why; patterns.
 NO_LIMITS: Final = {
-    "_acquire/attempt:OWNER_BITS": "assumption A5 has it",
-    "_acquire/waiting:SAME_EXPIRY": "what counts as the same moment",
+    "_lock/attempt:OWNER_BITS": "assumption A5 has it",
+    "_lock/waiting:SAME_EXPIRY": "what counts as the same moment",
     "_admin/doctor/gather:PORTS": "how many ports there are",
     "_admin/doctor/trial:*": "what a trial lock looks like",
     "_core/clock_watch:ALIKE_WITHIN": "what counts as the same step",

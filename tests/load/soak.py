@@ -26,13 +26,13 @@ from statistics import median
 from typing import Any, Final, NamedTuple
 
 from aioredlock_ng import Lease, LockManager
-from aioredlock_ng._acquire.attempt import Attempt
 from aioredlock_ng._core.command import Command
 from aioredlock_ng._core.quorum import Tally
-from aioredlock_ng._hold.holding import Holding
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._local.handoff import HandoffWindow
-from aioredlock_ng._local.local_queue import NameQueue
+from aioredlock_ng._lock.attempt import Attempt
+from aioredlock_ng._lock.handoff import HandoffWindow
+from aioredlock_ng._lock.holding import Holding
+from aioredlock_ng._lock.local_queue import NameQueue
 from aioredlock_ng._node.ledger import PendingRelease, _Unresolved
 from aioredlock_ng._node.link import Link
 from aioredlock_ng._round.round import Round

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from aioredlock_ng._local.local_queue import NameQueue
+from aioredlock_ng._lock.local_queue import NameQueue
 from tests.load.claims import Claims
 from tests.load.soak import FEWEST, LONG, SHORT, Tolerance, growing, soak
 from tests.load.work import TTL, Mill

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 from unittest.mock import patch
 
-from aioredlock_ng._acquire.attempt import Attempt
 from aioredlock_ng._core.command import Answer
 from aioredlock_ng._core.quarantine import parse_any
-from aioredlock_ng._hold.holding import Holding
+from aioredlock_ng._lock.attempt import Attempt
+from aioredlock_ng._lock.holding import Holding
 from aioredlock_ng._node.redis_node import RedisNode
 from aioredlock_ng._round.releases import Releases
 from aioredlock_ng.testing import MemoryNode

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import pytest
 
-from aioredlock_ng._acquire.attempt import Attempt
 from aioredlock_ng._core import quarantine, quorum, validity
 from aioredlock_ng._core.command import Silence
+from aioredlock_ng._lock.attempt import Attempt
 from aioredlock_ng._node.ledger import PendingRelease
 from aioredlock_ng._node.redis_node import RedisNode
 from aioredlock_ng._round import outbox
@@ -117,7 +117,7 @@ def _gives_up(patch: pytest.MonkeyPatch) -> None:
 def _one_grant_extends(patch: pytest.MonkeyPatch) -> None:
     verdict = quorum.extension_verdict
     broken = lambda tally: quorum.Extension.EXTENDED if tally.granted else verdict(tally)  # noqa: E731
-    patch.setattr("aioredlock_ng._hold.holding.extension_verdict", broken)
+    patch.setattr("aioredlock_ng._lock.holding.extension_verdict", broken)
 
 
 BROKEN: Final[dict[str, tuple[int, str, Broken]]] = {

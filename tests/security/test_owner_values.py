@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from aioredlock_ng import LockManager, LockTakenError
-from aioredlock_ng._acquire.attempt import OWNER_BITS, OWNERS_AT_ONCE
+from aioredlock_ng._lock.attempt import OWNER_BITS, OWNERS_AT_ONCE
 from aioredlock_ng.testing import MemoryNode
 from tests.behaviour.tools import python
 from tests.unit.tasks import sim, virtual

@@ -11,11 +11,10 @@ from typing import Any, Final, TypeAlias
 
 import pytest
 
-from aioredlock_ng._acquire import attempt
 from aioredlock_ng._core.command import Silence
-from aioredlock_ng._hold import body, holding
-from aioredlock_ng._hold.succession import Grant, Succession
-from aioredlock_ng._local.local_queue import Contender, LocalQueue, QueueEntry
+from aioredlock_ng._lock import attempt, body, holding
+from aioredlock_ng._lock.local_queue import Contender, LocalQueue, QueueEntry
+from aioredlock_ng._lock.succession import Grant, Succession
 from aioredlock_ng._node import redis_node
 from aioredlock_ng._node.link import Link
 from aioredlock_ng._round import round as round_module

@@ -303,7 +303,7 @@ def test_whatever_is_scheduled_has_a_context_of_its_own() -> None:
         and getattr(node.func, "attr", None) in scheduling
         and not any(keyword.arg == "context" for keyword in node.keywords)
         and part_of(file) not in PROGRAMS
-        and file != "_local/runner.py"  # users' code
+        and file != "_lock/runner.py"  # users' code
     ]
 
 
@@ -333,7 +333,7 @@ def test_the_wall_clock_decides_nothing() -> None:
     }
     kit = {file for file in readers if part_of(file) == "testing"}  # its clocks pass it on
     page = {"_dashboard/access.py"}
-    assert readers - kit - page == {"_acquire/attempt.py", "_session/session.py", "_admin/survey.py"}
+    assert readers - kit - page == {"_lock/attempt.py", "_session/session.py", "_admin/survey.py"}
 
 
 def test_chance_comes_in_through_the_seam() -> None:

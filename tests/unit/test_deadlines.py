@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from aioredlock_ng import ExtensionPolicy
-from aioredlock_ng._hold.watchdog import TICK, Watchdog
+from aioredlock_ng._lock.watchdog import TICK, Watchdog
 from aioredlock_ng._round.deadlines import SPARE_ENTRIES, DeadlineHeap, Deadlines
 from tests.counting import Compared, counted
 from tests.unit.tasks import cancelled, cycle, sim, until

@@ -27,10 +27,10 @@ from aioredlock_ng import (
     RetryPolicy,
     Vote,
 )
-from aioredlock_ng._acquire.attempt import TrySession
 from aioredlock_ng._core.fencing import MAX_BLOCK
-from aioredlock_ng._local import handoff
-from aioredlock_ng._local.handoff import WINDOW, YIELD
+from aioredlock_ng._lock import handoff
+from aioredlock_ng._lock.attempt import TrySession
+from aioredlock_ng._lock.handoff import WINDOW, YIELD
 from aioredlock_ng._round.outbox import TickContext
 from aioredlock_ng.events import Acquired, GaveUp, Lost, Released
 from aioredlock_ng.testing import MemoryNode, lose
@@ -950,7 +950,7 @@ async def test_the_memory_of_turns_is_bounded(monkeypatch):
 
 async def test_the_number_of_waiters_is_bounded(monkeypatch):
     """One waiter too many is told at once that the lock is taken, and why; others are not disturbed."""
-    monkeypatch.setattr("aioredlock_ng._acquire.acquisition.MAX_WAITERS", 3)
+    monkeypatch.setattr("aioredlock_ng._lock.acquisition.MAX_WAITERS", 3)
     async with world() as w:
         lease = await w.manager.lock(NAME).acquire()
         tasks = [waits(w) for _ in range(3)]

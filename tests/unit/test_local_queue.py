@@ -13,14 +13,13 @@ import pytest
 
 from aioredlock_ng import ConfigurationError, Lease
 from aioredlock_ng._clock import SystemClock
-from aioredlock_ng._hold import watchdog
-from aioredlock_ng._hold.holding import Holding
 from aioredlock_ng._kinds.kind import Kind
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._local import handoff, local_queue
-from aioredlock_ng._local.handoff import WINDOW, YIELD, YIELD_WITHOUT_LISTENERS, HandoffWindows
-from aioredlock_ng._local.local_queue import (
+from aioredlock_ng._lock import handoff, local_queue, watchdog
+from aioredlock_ng._lock.handoff import WINDOW, YIELD, YIELD_WITHOUT_LISTENERS, HandoffWindows
+from aioredlock_ng._lock.holding import Holding
+from aioredlock_ng._lock.local_queue import (
     AttemptLimiter,
     Contender,
     LocalQueue,

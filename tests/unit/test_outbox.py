@@ -10,8 +10,8 @@ from typing import Any, Final
 import pytest
 
 from aioredlock_ng import Vote, _scripts
-from aioredlock_ng._acquire.attempt import Attempt
 from aioredlock_ng._kinds.primitive import Primitive
+from aioredlock_ng._lock.attempt import Attempt
 from aioredlock_ng._node import NodeState, pipe
 from aioredlock_ng._node.handshake import Identity
 from aioredlock_ng._round.batch import MAX_BATCH, AcquireRound, ExtendRound, ReleaseRound

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import Lease, LockManager, LockTakenError, RetryPolicy
-from aioredlock_ng._acquire.notifications import ReleaseListener, _told
 from aioredlock_ng._core.slots import ANY
+from aioredlock_ng._lock.notifications import ReleaseListener, _told
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing._memory_commands import COMMANDS
 from aioredlock_ng.testing._memory_data import CommandError

@@ -9,9 +9,9 @@ import pytest
 
 from aioredlock_ng._admin.look import look_for
 from aioredlock_ng._core.command import Command, Purpose, Silence
-from aioredlock_ng._hold.holding import Repair
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
+from aioredlock_ng._lock.holding import Repair
 from aioredlock_ng._node.link import heartbeat
 from aioredlock_ng._node.pipe import (
     MAX_IN_FLIGHT,

@@ -104,7 +104,7 @@ class ReleaseListener:
 class Notifications:
     """The subscriptions of one manager, by channel.
 
-    A channel of releases has one contender (`_local/local_queue`).  The channel of an election has one
+    A channel of releases has one contender (`_lock/local_queue`).  The channel of an election has one
     observation, for all observers in this process.  No channel is both (R16).
     """
 

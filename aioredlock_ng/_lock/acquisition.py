@@ -8,12 +8,12 @@ from weakref import ref
 
 from .._core.quorum import PENDING
 from .._core.seats import NO_SEAT, SHARED_SEAT
-from .._hold.holding import Holding, Won
-from .._hold.hooks import About
-from .._hold.succession import Grant
 from .._kinds.primitive import Primitive
-from .._local.local_queue import MAX_WAITERS, Contender, NameQueue
-from .._local.patience import LETS_IN, Patience, PatienceInLine
+from .._lock.holding import Holding, Won
+from .._lock.hooks import About
+from .._lock.local_queue import MAX_WAITERS, Contender, NameQueue
+from .._lock.patience import LETS_IN, Patience, PatienceInLine
+from .._lock.succession import Grant
 from .._log import debugging
 from .._round.round import SlotRound, verdict_known
 from .._settings.options import Request

@@ -22,8 +22,8 @@ from .._core.policy import (
 from .._core.quorum import WON
 from .._core.seats import HEAD_START, MOST_AHEAD
 from .._core.slots import ANY
-from .._local.handoff import YIELD, YIELD_WITHOUT_LISTENERS, HandoffWindow
-from .._local.local_queue import Contender
+from .._lock.handoff import YIELD, YIELD_WITHOUT_LISTENERS, HandoffWindow
+from .._lock.local_queue import Contender
 from .._log import Once
 from .._round.availability import Availability
 from .._round.deadlines import give_up, wait_for
@@ -197,7 +197,7 @@ class Waiting:
     # -- the waits between them ----------------------------------------------------------------
 
     async def let_others_ask(self, window: HandoffWindow) -> None:
-        """Wait a moment before asking, after this process has had the name for long (`_local/handoff`)."""
+        """Wait a moment before asking, after this process has had the name for long (`_lock/handoff`)."""
         session, release = self._session, window.release
         # The release failed before it was sent: no process was notified of it.
         if release is None:

@@ -13,7 +13,7 @@ from typing import Any, final
 
 from .._kinds.kind import Kind
 from .._kinds.primitive import Primitive
-from .._local.runner import current_runners
+from .._lock.runner import current_runners
 from .._round.releases import Releases
 from .._round.round import Round
 from .._settings.options import Request

@@ -7,7 +7,7 @@ from contextvars import Context
 from typing import Final
 
 from .._clock import Clock
-from .._local.local_queue import NameQueue, QueueEntry
+from .._lock.local_queue import NameQueue, QueueEntry
 from .._round.deadlines import give_up
 from ..errors import LockNotAcquiredError, LockTakenError, QuorumUnavailableError
 

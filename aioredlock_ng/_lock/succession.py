@@ -18,7 +18,7 @@ from typing import NamedTuple, final
 
 from .._core.validity import may_be_handed_off
 from .._kinds.primitive import Primitive
-from .._local.local_queue import Contender, QueueEntry
+from .._lock.local_queue import Contender, QueueEntry
 from .._round.availability import Availability
 from .._round.releases import Releases
 from .._round.round import Round

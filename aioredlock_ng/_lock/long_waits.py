@@ -14,8 +14,8 @@ from contextvars import Context, ContextVar
 from typing import Final, NamedTuple, Protocol, TypeAlias, final
 from weakref import ref
 
-from .._hold.holding import Holding, Holdings
 from .._kinds.primitive import Primitive
+from .._lock.holding import Holding, Holdings
 from .._log import Once, report
 from ..errors import LockNotAcquiredError, LockTakenError, printable
 

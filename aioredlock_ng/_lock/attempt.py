@@ -13,9 +13,9 @@ from .._core.keyspace import SEATS, mark_key
 from .._core.owner import signed
 from .._core.quorum import WON, Vote
 from .._core.seats import NO_SEAT, Seat, seat_life
-from .._hold.holding import HoldSession
 from .._kinds.primitive import Primitive
-from .._local.local_queue import AttemptLimiter
+from .._lock.holding import HoldSession
+from .._lock.local_queue import AttemptLimiter
 from .._round.batch import AcquireRound
 from .._round.outbox import TickContext
 from .._round.round import GrantRound, Round, all_answered, grant_round, verdict_known

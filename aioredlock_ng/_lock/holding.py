@@ -30,9 +30,9 @@ from .._core.seats import NO_SEAT
 from .._core.validity import asked_at, valid_until
 from .._kinds.kind import Kind
 from .._kinds.primitive import Primitive
-from .._local.handoff import HandoffWindow
-from .._local.local_queue import Contender, LocalQueue
-from .._local.runner import runner_of
+from .._lock.handoff import HandoffWindow
+from .._lock.local_queue import Contender, LocalQueue
+from .._lock.runner import runner_of
 from .._log import debugging, report
 from .._round.availability import Availability
 from .._round.batch import ExtendRound

@@ -14,8 +14,8 @@ from .._core.command import WRITER_WAITS, WRONG_TYPE, Answer, Command, Purpose
 from .._core.quorum import WON, Tally, Vote, majority
 from .._core.validity import free_after
 from .._kinds.primitive import Primitive
-from .._local.local_queue import Held, LocalQueue, NameQueue
-from .._local.runner import current_runners
+from .._lock.local_queue import Held, LocalQueue, NameQueue
+from .._lock.runner import current_runners
 from .._log import Once, one_line, report
 from .._node import Node
 from .._round.outbox import Outbox

@@ -1,1 +1,0 @@
-"""Acquiring: the story of one call, its attempts, and how it waits between them."""
