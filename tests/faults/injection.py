@@ -20,9 +20,7 @@ import aioredlock_ng
 
 PACKAGE: Final = str(Path(aioredlock_ng.__file__).parent)
 
-ROOMS: Final = tuple(
-    f"{PACKAGE}/{room}/" for room in ("_lock", "_node", "_round", "_session")
-)
+ROOMS: Final = tuple(f"{PACKAGE}/{room}/" for room in ("_lock", "_node", "_round", "_session"))
 """Where the calls are made: by background tasks and callbacks of the loop."""
 
 SHARED: Final = tuple(f"{PACKAGE}/{room}/" for room in ("_node", "_round"))
