@@ -29,7 +29,7 @@ NEW: Final = b"n"
 
 COMPARE: Final = (
     "give all clients the same nodes: compare their lists "
-    "(docs/how-to/operating.md#changing-the-list-of-nodes says how to change them)"
+    "(docs/operate/operating.md#changing-the-list-of-nodes says how to change them)"
 )
 """What to do about lists that disagree."""
 

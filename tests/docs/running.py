@@ -49,7 +49,7 @@ class Database:
 
 
 # Pages that are a way through, whose commands are run between the blocks of Python.
-COMMANDED: Final = ("docs/start.md", "docs/how-to/operating.md")
+COMMANDED: Final = ("docs/start.md", "docs/operate/operating.md")
 
 
 # Options for each command: on a loaded machine a server may take longer than the usual 0.1 s.

@@ -26,13 +26,13 @@ def test_every_reason_of_a_loss_is_told() -> None:
 def test_every_hook_is_named() -> None:
     """The page about metrics names all hooks, and no other."""
     hooks = {name for name in vars(aioredlock_ng.Hooks) if name.startswith("on_")}
-    page = (DOCS / "how-to" / "operating.md").read_text()
+    page = (DOCS / "operate" / "metrics.md").read_text()
     assert set(re.findall(r"\bon_\w+", page)) == hooks
 
 
 def test_every_fault_of_the_table_has_a_test() -> None:
     """Each row says whether exclusion holds, and links to what shows it."""
-    page = (DOCS / "explanation" / "guarantees.md").read_text()
+    page = (DOCS / "reference" / "faults.md").read_text()
     rows = re.findall(r"^\| (.*) \|$", page.partition("|---|---|---|---|\n")[2], re.MULTILINE)
     assert len(rows) >= 20
     for row in rows:

@@ -18,7 +18,7 @@ import aioredlock_ng
 from tests.docs.pages import DOCS, cell_texts
 
 PACKAGE: Final = Path(aioredlock_ng.__file__).parent
-PAGE: Final = DOCS / "explanation" / "limits.md"
+PAGE: Final = DOCS / "reference" / "limits.md"
 ROWS: Final = [cells for cells in cell_texts(PAGE) if ":" in cells[-1] and "`" in cells[-1]]
 LIMITS: Final = {cells[3].strip("`"): cells[1] for cells in ROWS}
 

@@ -57,7 +57,7 @@ def test_every_metric_is_on_the_dashboard() -> None:
 
 def test_every_query_of_the_guide_is_there() -> None:
     """The table of what to ask for names metrics that there are."""
-    asked = set(METRIC.findall((ROOT / "docs" / "how-to" / "metrics.md").read_text()))
+    asked = set(METRIC.findall((ROOT / "docs" / "operate" / "metrics.md").read_text()))
     assert asked <= metrics()
 
 

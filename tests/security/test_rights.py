@@ -1,4 +1,4 @@
-"""The line of rights in ``docs/how-to/nodes.md``, read from there: enough for all it promises.
+"""The line of rights in ``docs/operate/nodes.md``, read from there: enough for all it promises.
 
 ``tests/cli/test_doctor.py`` shows that `doctor` names whichever is missing.
 """
@@ -29,7 +29,7 @@ from tests.behaviour.tools import all_up
 from tests.environments.interpreters import ROOT
 from tests.servers import ask, eventually, with_rights
 
-PAGE: Final = (ROOT / "docs" / "how-to" / "nodes.md").read_text()
+PAGE: Final = (ROOT / "docs" / "operate" / "nodes.md").read_text()
 (LINE,) = re.findall(r"^ACL SETUSER locks (.*)$", PAGE, re.MULTILINE)
 ADMINISTRATION: Final = ["+scan", "+config|get +acl|getuser"]  # beside the line
 

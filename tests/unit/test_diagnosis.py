@@ -374,7 +374,7 @@ def test_the_acl_line_fits_the_prefix(prefix, pattern):
 
 def test_the_docs_have_the_same_acl_line():
     """There is one minimal line of rights."""
-    assert acl_line(b"redlock:") in (ROOT / "docs" / "how-to" / "nodes.md").read_text().splitlines()
+    assert acl_line(b"redlock:") in (ROOT / "docs" / "operate" / "nodes.md").read_text().splitlines()
 
 
 def test_escaped_text_matches_itself():

@@ -170,7 +170,7 @@ def _incarnation(node: NodeFacts, facts: Facts) -> Finding | None:
             "program, and is left as it is"
         )
         advice = (
-            "expected while clients of another version run (docs/explanation/upgrades.md); if another "
+            "expected while clients of another version run (docs/operate/upgrades.md); if another "
             "program wrote it, stop all clients, then delete it"
         )
     elif incarnation.size != size:
