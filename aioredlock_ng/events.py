@@ -22,13 +22,30 @@ if TYPE_CHECKING:
     from ._statistics import ManagerStatistics
 
 
-@final
 @dataclass(slots=True, kw_only=True, unsafe_hash=True)  # frozen, it would take three times as long to make
-class Acquired:
-    """A lock was acquired."""
+class LockEvent:
+    """The fields of all events about a lock."""
 
     names: tuple[str, ...]
     label: str
+    kind: str = "mutex"
+    """The sort of lock: ``"mutex"``, ``"fair"``, ``"semaphore"``, ``"leader"``, or of a read-write lock
+    ``"read"`` or ``"write"``.  Of a lease that was downgraded, the sort that it is by then."""
+
+
+@dataclass(slots=True, kw_only=True, unsafe_hash=True)
+class LeaseEvent(LockEvent):
+    """The fields of all events about a lease."""
+
+    lease: int = 0
+    """The number of the lease in its process: the same in all events of the lease, and in no others."""
+
+
+@final
+@dataclass(slots=True, kw_only=True, unsafe_hash=True)
+class Acquired(LeaseEvent):
+    """A lock was acquired."""
+
     waited: float
     """Seconds from the call to the win."""
     attempts: int
@@ -40,58 +57,43 @@ class Acquired:
     handed_off: bool = False
     """Whether it came from another task of this process, for which no node was asked: the votes are those
     that this one had (R43)."""
-    kind: str = "mutex"
-    """What sort of lock: ``"mutex"``, ``"fair"``, ``"semaphore"``, ``"leader"``, or of a read-write lock
-    ``"read"`` or ``"write"``."""
-    lease: int = 0
-    """Which lease of the process it is: the same in all that is told of it, and in nothing else."""
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+@dataclass(slots=True, kw_only=True, unsafe_hash=True)
+class Refused(LockEvent):
     """One try to acquire a lock, a round of the nodes, was not a win, and has been undone.
 
     A call of `acquire` that waits makes many of them; how a call ends is told by `Acquired` and `GaveUp`.
     """
 
-    names: tuple[str, ...]
-    label: str
     taken: bool
     """True: another client holds the lock.  False: too few nodes answered."""
     votes: tuple[NodeVote, ...]
-    kind: str = "mutex"
-    """As in `Acquired`."""
     ahead: int = 0
     """How many calls of other processes come before it in line, of a fair lock: as many as a node said."""
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+@dataclass(slots=True, kw_only=True, unsafe_hash=True)
+class Waiting(LockEvent):
     """A call of `acquire` was not let through at once and begins to wait; told once per call."""
 
-    names: tuple[str, ...]
-    label: str
     waited: float
     """Seconds since the call."""
     taken: bool
     """True: the lock is taken, by a task of this process if `votes` is empty.  False: no quorum answered."""
     votes: tuple[NodeVote, ...]
     """What the nodes said to the first try; empty when it waits for a task of this process."""
-    kind: str = "mutex"
-    """As in `Acquired`."""
     ahead: int = 0
     """As in `Refused`."""
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GaveUp:
+@dataclass(slots=True, kw_only=True, unsafe_hash=True)
+class GaveUp(LockEvent):
     """A call of `acquire` or `try_acquire` ended without the lock; told once per call."""
 
-    names: tuple[str, ...]
-    label: str
     waited: float
     """Seconds since the call."""
     attempts: int
@@ -101,109 +103,77 @@ class GaveUp:
     call was cut short, as by a cancellation, the end of the manager, or `WouldDeadlockError`."""
     votes: tuple[NodeVote, ...]
     """What the nodes said last; empty when none was asked."""
-    kind: str = "mutex"
-    """As in `Acquired`."""
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extended:
+@dataclass(slots=True, kw_only=True, unsafe_hash=True)
+class Extended(LeaseEvent):
     """A lease was extended."""
 
-    names: tuple[str, ...]
-    label: str
     extensions: int
     remaining: float
     """Seconds of validity after the extension."""
     topped_up: int
     """Nodes that had lost the lock's key and are given it back (R9), as far as they have answered by now."""
-    kind: str = "mutex"
-    """As in `Acquired`; of a lease that was downgraded, what it is by then."""
-    lease: int = 0
-    """As in `Acquired`."""
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotExtended:
+@dataclass(slots=True, kw_only=True, unsafe_hash=True)
+class NotExtended(LeaseEvent):
     """An extension of a lease, a round of the nodes, was not a win.
 
     It is asked for again while there is time; a lease that is lost by it is reported as `Lost`, too.
     """
 
-    names: tuple[str, ...]
-    label: str
     refused: bool
     """True: a majority says that the lock is not ours any more.  False: too few nodes answered in time."""
     remaining: float
     """Seconds of validity that are left."""
     votes: tuple[NodeVote, ...]
-    kind: str = "mutex"
-    """As in `Acquired`; of a lease that was downgraded, what it is by then."""
-    lease: int = 0
-    """As in `Acquired`."""
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Downgraded:
+@dataclass(slots=True, kw_only=True, unsafe_hash=True)
+class Downgraded(LeaseEvent):
     """A write lease is a read lease from now on (R23).
 
     The extension by which the nodes follow is reported as `Extended`.
     """
 
-    names: tuple[str, ...]
-    label: str
     held_for: float
     """Seconds that it was a write lease."""
     kind: str = "read"
-    """What it is now."""
-    lease: int = 0
-    """As in `Acquired`."""
+    """That of the lease from now on."""
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExtensionsLow:
+@dataclass(slots=True, kw_only=True, unsafe_hash=True)
+class ExtensionsLow(LeaseEvent):
     """A lease has used half of its `ExtensionPolicy.max_extensions`, or nine tenths of them."""
 
-    names: tuple[str, ...]
-    label: str
     extensions: int
     """How often it was extended in the background."""
     max_extensions: int
     remaining: float
     """Seconds until the lock is lost, unless it is released: what the extensions that are left can give."""
-    kind: str = "mutex"
-    """As in `Acquired`; of a lease that was downgraded, what it is by then."""
-    lease: int = 0
-    """As in `Acquired`."""
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
+@dataclass(slots=True, kw_only=True, unsafe_hash=True)
+class Lost(LeaseEvent):
     """A lease was lost before it was released."""
 
-    names: tuple[str, ...]
-    label: str
     reason: LossReason
     held_for: float
     """Seconds."""
     votes: tuple[NodeVote, ...]
-    kind: str = "mutex"
-    """As in `Acquired`; of a lease that was downgraded, what it is by then."""
-    lease: int = 0
-    """As in `Acquired`."""
 
 
 @final
-@dataclass(slots=True, kw_only=True, unsafe_hash=True)  # as `Acquired`
-class Released:
+@dataclass(slots=True, kw_only=True, unsafe_hash=True)
+class Released(LeaseEvent):
     """The releases of a lease are on their way to the nodes; or another task of this process has the lock."""
 
-    names: tuple[str, ...]
-    label: str
     held_for: float
     """Seconds."""
     stays_taken: float = 0.0
@@ -212,10 +182,6 @@ class Released:
     """Whether another task of this process has the lock now: nothing was sent to the nodes (R43)."""
     lost: bool = False
     """Whether it had been lost before, which was told as `Lost`."""
-    kind: str = "mutex"
-    """As in `Acquired`; of a lease that was downgraded, what it is by then."""
-    lease: int = 0
-    """As in `Acquired`."""
 
 
 @final

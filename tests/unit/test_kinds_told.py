@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+from typing import get_args
 
 import pytest
 
@@ -15,9 +16,7 @@ from tests.unit.test_log import logged
 from tests.unit.traces import Heard
 from tests.unit.worlds import LATENCY, TTL, each, opened, world
 
-OF_LOCKS = {
-    name for name, event in vars(events).items() if "label" in getattr(event, "__dataclass_fields__", ())
-}
+OF_LOCKS = {event.__name__ for event in get_args(events.Event) if issubclass(event, events.LockEvent)}
 """The events that are about a lock."""
 
 
