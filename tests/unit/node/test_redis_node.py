@@ -15,7 +15,7 @@ from aioredlock_ng._core.command import Command, Silence
 from aioredlock_ng._core.quorum_view import HEARTBEAT, QuorumView
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._node import NodeEnv, NodeState, base
+from aioredlock_ng._node import NodeEnv, NodeState, redis_node
 from aioredlock_ng._node.handshake import Identity
 from aioredlock_ng._node.link import Link
 from aioredlock_ng._node.pipe import MAX_IN_FLIGHT
@@ -552,9 +552,9 @@ async def test_what_a_node_dropped_from_its_ledger_is_counted() -> None:
 async def test_a_node_that_is_down_for_ever_new_reasons_does_not_fill_memory() -> None:
     """Reasons are logged once, so they are kept: a limited number of them."""
     async with running() as (it, _):
-        for number in range(10 * base.MAX_LOGGED_REASONS):
+        for number in range(10 * redis_node.MAX_LOGGED_REASONS):
             it.node._become(NodeState.DOWN, f"reason {number}")
-        assert len(it.node._logged) == base.MAX_LOGGED_REASONS
+        assert len(it.node._logged) == redis_node.MAX_LOGGED_REASONS
 
 
 @pytest.mark.parametrize(("clustered", "attempts"), [(True, 2), (False, 1)])
