@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 PACKAGE: Final = Path(__file__).parent.parent / "aioredlock_ng"
 
-# Folders whose figures are none of a manager's: those of the commands, of web pages and of test kits.
-OUTSIDE: Final = ("_cli", "_dashboard", "_demo", "_view", "contrib", "testing")
+# Folders whose figures are none of a manager's: those of the commands and of test kits.
+OUTSIDE: Final = ("_cli", "_demo", "_view", "contrib", "testing")
 
 MARK: Final = "<!-- the tables of limits -->"
 
