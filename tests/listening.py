@@ -10,7 +10,7 @@ import hiredis
 
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing._memory_connection import MemoryConnection
-from aioredlock_ng.testing._memory_wire import Wire
+from tests.simulation.wires import Wire, WireConnection, WiredNode
 
 _NOTHING: Final = object()
 
@@ -60,9 +60,12 @@ class Listener(asyncio.Protocol):
 
 
 def listen_in_memory(node: MemoryNode, wire: Wire | None = None) -> Listener:
-    """Connect to a master in memory, by the first of its ways unless told."""
+    """Connect to a master in memory, by the first of its ways, or by another one."""
     listener = Listener()
-    listener.transport = connection = MemoryConnection(node, wire or node.wires[0])
+    if wire is None and isinstance(node, WiredNode):
+        wire = node.wires[0]
+    connection = MemoryConnection(node) if wire is None else WireConnection(wire)
+    listener.transport = connection
     node._connections.append(connection)
     connection.set_protocol(listener)
     return listener

@@ -1,22 +1,62 @@
-"""A TCP connection in memory, between a `Link` and a `MemoryNode`."""
+"""A TCP connection in memory, between a `Link` and a `MemoryNode`, and the network that carries it."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import deque
-from typing import Any, Protocol, final
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Any, Protocol, TypeVarTuple
 
 import hiredis
 
-from ._memory_wire import Goodbye, Lane, Wire
+from .sim_loop import SimLoop
+
+_Ts = TypeVarTuple("_Ts")
+
+
+class Network:
+    """Carries messages by the running loop, which clients and nodes share.
+
+    A machine that is suspended (`SimLoop.suspend`) is the client's: the nodes' clocks go on.
+    """
+
+    _identities = itertools.count(1)
+
+    def new_identity(self) -> str:
+        """Return what no server process has been called yet."""
+        return f"{next(self._identities):040x}"
+
+    def time(self) -> float:
+        """Return the time that messages go by."""
+        return asyncio.get_running_loop().time()
+
+    def clock(self) -> float:
+        """Return the time that the nodes' clocks go by."""
+        loop = asyncio.get_running_loop()
+        return loop.clock.now() if isinstance(loop, SimLoop) else loop.time()
+
+    def call_at(self, when: float, callback: Callable[[*_Ts], object], *args: *_Ts) -> None:
+        """Let something happen between two ends of a connection, or at a node."""
+        asyncio.get_running_loop().call_at(when, callback, *args)
+
+    def hand(self, loop: asyncio.AbstractEventLoop, callback: Callable[[*_Ts], object], *args: *_Ts) -> None:
+        """Let something happen in a client's loop: it has come to its end of the connection."""
+        callback(*args)
 
 
 class Server(Protocol):
-    """What a connection needs of the server behind it."""
+    """The part of a `MemoryNode` that its connections use."""
+
+    network: Network
 
     @property
     def answers(self) -> bool:
         """Whether the server executes what arrives."""
+
+    def delay(self) -> float:
+        """Return the seconds that the next message takes."""
 
     def execute(self, words: list[bytes], client: MemoryConnection | None) -> bytes:
         """Execute one command of a client and return the reply."""
@@ -25,24 +65,57 @@ class Server(Protocol):
         """Drop a connection that has ended."""
 
 
-@final
+class Goodbye(Enum):
+    """The end of a connection, as it travels."""
+
+    FIN = auto()
+    """All has been sent."""
+    RST = auto()
+    """It is reset."""
+
+
+class Lane:
+    """One direction of a connection: all that is sent arrives in order, later."""
+
+    def __init__(self, server: Server, arrive: Callable[[bytes | Goodbye], None]) -> None:
+        self._server = server
+        self._arrive = arrive
+        self._sent: deque[bytes | Goodbye] = deque()
+        self._due_at = 0.0
+        self.closed = False
+
+    def send(self, what: bytes | Goodbye) -> None:
+        """Let it arrive at the other end."""
+        network = self._server.network
+        self._due_at = max(self._due_at, network.time() + self._server.delay())
+        self._sent.append(what)
+        network.call_at(self._due_at, self._deliver)
+
+    def close(self) -> None:
+        """Carry nothing more."""
+        self.closed = True
+        self._sent.clear()
+
+    def _deliver(self) -> None:
+        if self._sent:  # the oldest, whichever timer is called: loops may turn equal times round
+            self._arrive(self._sent.popleft())
+
+
 class MemoryConnection(asyncio.Transport):
     """A TCP connection in memory, seen as the client's transport.
 
     Nothing inside it is skipped or overtaken, neither replies nor what is pushed between them.  After
-    `write_eof` and `close` (FIN) the server still executes all that was sent, after `abort` (RST) all that
-    was not held up.  A real server reads in pieces: after `close` it may lose what it has not read when its
-    first answer is answered with a reset.
+    `write_eof` and `close` (FIN), and after `abort` (RST), the server still executes all that was sent.  A
+    real server reads in pieces: after `close` it may lose what it has not read when its first answer is
+    answered with a reset.
     """
 
-    def __init__(self, server: Server, wire: Wire) -> None:
+    def __init__(self, server: Server) -> None:
         super().__init__()
         self._server = server
-        self._wire = wire
         self._loop = asyncio.get_running_loop()
         self._parser = hiredis.Reader(notEnoughData=None)
-        self._requests = Lane(wire, self._arrive, requests=True)
-        self._replies = Lane(wire, self._come_back, requests=False)
+        self._requests, self._replies = self._lanes()
         self._arrived: deque[bytes] = deque()
         self._answers: list[bytes] = []
         self._working = False
@@ -53,6 +126,10 @@ class MemoryConnection(asyncio.Transport):
         self._closing = False  # the client has none
         self.aborted = False
         """Whether the client has reset it, rather than closed."""
+
+    def _lanes(self) -> tuple[Lane, Lane]:
+        """Return the ways there and back."""
+        return Lane(self._server, self._arrive), Lane(self._server, self._come_back)
 
     # -- the client's end ----------------------------------------------------------------------
 
@@ -83,9 +160,6 @@ class MemoryConnection(asyncio.Transport):
 
     def abort(self) -> None:
         self.aborted = True
-        self._requests.take_back()
-        if self._requests.cut:  # all that is held up is lost, the reset too, and not sent again
-            self._requests.close()
         self._hang_up(Goodbye.RST)
 
     def _hang_up(self, goodbye: Goodbye) -> None:
@@ -98,7 +172,7 @@ class MemoryConnection(asyncio.Transport):
 
     def _come_back(self, data: bytes | Goodbye) -> None:
         """Hand the client what has come to its end."""
-        self._wire.network.hand(self._loop, self._received, data)
+        self._server.network.hand(self._loop, self._received, data)
 
     def _received(self, data: bytes | Goodbye) -> None:
         if self._closing:
@@ -123,11 +197,10 @@ class MemoryConnection(asyncio.Transport):
             self._requests.close()
         if self._gone:
             self._say_reset()  # the first one may have been lost
-        elif isinstance(data, Goodbye):
-            self.work()
-        else:
+            return
+        if isinstance(data, bytes):
             self._arrived.append(data)
-            self.work()
+        self.work()
 
     def work(self) -> None:
         """Execute what has arrived, if the server runs, and send the replies."""
@@ -144,14 +217,7 @@ class MemoryConnection(asyncio.Transport):
                 self._replies.send(Goodbye.FIN)
 
     def _execute(self, words: list[bytes]) -> None:
-        after = self._wire.breaks.pop(0).after if self._wire.breaks else None
-        if after is not False:
-            answer = self._server.execute(words, self)
-        if after is None:
-            self._answers.append(answer)
-        else:
-            self._send_back()
-            self.reset()
+        self._answers.append(self._server.execute(words, self))
 
     def push(self, data: bytes) -> None:
         """Send what was not asked for, such as a message on a channel."""
@@ -162,15 +228,7 @@ class MemoryConnection(asyncio.Transport):
     def _send_back(self) -> None:
         if self._answers and not self._closing:
             self._replies.send(b"".join(self._answers))
-        elif self._answers and self._is_half_open and not self._requests.cut and not self._replies.cut:
-            back_at = self._wire.network.time() + self._wire.delay() + self._wire.delay()
-            self._wire.network.call_at(back_at, self._arrive, Goodbye.RST)
         self._answers.clear()
-
-    @property
-    def _is_half_open(self) -> bool:
-        """Whether the client has none any more, and nothing is under way that tells the server so."""
-        return self._closing and self._requests.closed and not self._over
 
     def reset(self) -> None:
         """Reset from the server's side, which is done with it."""

@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from typing import Final, final
+import math
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias, final
 
 from .. import _scripts
+from .._core.policy import number
 from .._node import Node
 from .._node.handshake import Identity
 from .._node.link import Link
 from .._node.pipe import Fail
 from .._node.redis_node import RedisNode
-from ._arguments import check_amount, check_line
-from ._memory_connection import MemoryConnection
+from ._memory_connection import MemoryConnection, Network
 from ._memory_data import NodeClock, Snapshot
 from ._memory_server import MemoryServer
-from ._memory_wire import Latency, Network, OneLoop, Wire
+
+Latency: TypeAlias = float | Callable[[], float]
+"""Seconds from one end of a connection to the other, or what draws them for each message."""
 
 EXECUTED_KEPT: Final = 1_000_000
 """Commands that a master remembers having executed; when there are more, the older half is forgotten."""
@@ -29,7 +33,6 @@ EXECUTED_KEPT: Final = 1_000_000
 _numbers = itertools.count(1)
 
 
-@final
 class MemoryNode:
     """One master; give it to any number of managers of one event loop.
 
@@ -54,45 +57,31 @@ class MemoryNode:
         clock_offset: float = 0.0,
         network: Network | None = None,
     ) -> None:
-        if not callable(latency):
-            check_amount("latency", latency)
-        number = next(_numbers)
-        self.name = f"memory-{number}" if name is None else name
+        if not callable(latency) and not 0 <= number("latency", latency) < math.inf:
+            raise ValueError(f"latency must be finite and not negative, got {latency!r}")
+        self.name = f"memory-{next(_numbers)}" if name is None else name
         self.latency = latency
         self.executed: list[tuple[bytes, ...]] = []
         """The commands executed, but for heartbeats, in order: the last `EXECUTED_KEPT` at most."""
-        self._network = OneLoop() if network is None else network
+        self.network = Network() if network is None else network
         self._server = MemoryServer(
             lambda: len(self._connections),
-            clock=NodeClock(self._network.clock, clock_offset),
-            new_identity=self._network.new_identity,
+            clock=NodeClock(self.network.clock, clock_offset),
+            new_identity=self.network.new_identity,
         )
-        self.wires: list[Wire] = []
-        """The ways to it: first the one of those clients that have none of their own."""
         self._refusal = ""
         self._connections: list[MemoryConnection] = []
         self._frozen = False
-        self._running = True
-        self.wire()
+        self.running = True
+        """Whether it has a process, and has not crashed."""
 
     def __repr__(self) -> str:
-        state = "frozen" if self._frozen else "running" if self._running else "down"
+        state = "frozen" if self._frozen else "running" if self.running else "down"
         return f"<MemoryNode {self.name} {state}, {len(self._server.data)} keys>"
 
     def link(self) -> Node:
         """Return one manager's node over this master; a manager calls it itself."""
-        return self.wires[0].link()
-
-    def wire(self) -> Wire:
-        """Return a new way to this master, for a client of its own: give it to a manager as the node."""
-        wire = Wire(
-            self._network,
-            self.delay,
-            lambda wire: RedisNode(_MemoryEndpoint(self, wire)),
-            seed=len(self.wires),
-        )
-        self.wires.append(wire)
-        return wire
+        return RedisNode(MemoryEndpoint(self, self.open))
 
     # -- what tests do to it -------------------------------------------------------------------
 
@@ -117,7 +106,7 @@ class MemoryNode:
         Args:
             keep_data: the data survives, as with an append-only file; without it, it is gone.
         """
-        self._running = False
+        self.running = False
         if not keep_data:
             self._server.flush_all()
         self.disconnect()
@@ -128,16 +117,16 @@ class MemoryNode:
         Args:
             from_: an older state to come back with, instead.
         """
-        if self._running:
+        if self.running:
             self.crash()
         self._server.new_process()
         if from_ is not None:
             self._server.restore(from_)
-        self._running, self._frozen = True, False
+        self.running, self._frozen = True, False
 
     def start(self) -> None:
         """Come back after a `crash`, with the data that it kept; nothing happens to one that runs."""
-        if not self._running:
+        if not self.running:
             self.restart()
 
     def snapshot(self) -> Snapshot:
@@ -197,7 +186,10 @@ class MemoryNode:
             TypeError: `error` is no str.
             ValueError: it is more than one line, or cannot be printed.
         """
-        check_line("error", error)
+        if not isinstance(error, str):
+            raise TypeError(f"error must be a str, got {error!r}")
+        if not error.isprintable():
+            raise ValueError(f"error must be one line, such as 'BUSY …', got {error!r}")
         self._refusal = error
 
     @property
@@ -252,19 +244,21 @@ class MemoryNode:
     @property
     def answers(self) -> bool:
         """Whether the server executes what arrives."""
-        return self._running and not self._frozen
+        return self.running and not self._frozen
 
-    async def open(self, on_failure: Fail, wire: Wire) -> tuple[Link, Identity]:
+    async def open(self, on_failure: Fail) -> tuple[Link, Identity]:
         """Accept a connection, once the handshake is answered."""
         while True:
-            if not self._running and not (wire.requests_cut or wire.replies_cut):
+            if not self.running:
                 raise ConnectionRefusedError(f"{self.name} refused the connection")
-            await asyncio.sleep(wire.delay() + wire.delay())
-            if self.answers and not (wire.requests_cut or wire.replies_cut):
-                break
-            await asyncio.sleep(_MUTE_LOOK)
+            await asyncio.sleep(self.delay() + self.delay())
+            if self.answers:
+                return self.accept(MemoryConnection(self), on_failure)
+            await asyncio.sleep(MUTE_LOOK)
+
+    def accept(self, connection: MemoryConnection, on_failure: Fail) -> tuple[Link, Identity]:
+        """Have one more connection."""
         self._server.load_all()
-        connection = MemoryConnection(self, wire)
         self._connections.append(connection)
         link = Link(connection, on_failure)
         connection.set_protocol(link)
@@ -277,26 +271,33 @@ class MemoryNode:
             self._connections.remove(connection)
 
 
-_MUTE_LOOK: Final = 0.01
-"""Seconds between a client's looks whether a server that is frozen or cut off answers its handshake."""
+MUTE_LOOK: Final = 0.01
+"""Seconds between a client's looks whether a server that is frozen answers its handshake."""
 
 
 @final
-class _MemoryEndpoint:
-    """See `Endpoint`."""
+class MemoryEndpoint:
+    """See `Endpoint`.
+
+    Args:
+        server: what it leads to.
+        accept: opens a connection there.
+    """
 
     clustered = False
     prefix = b""
 
-    def __init__(self, server: MemoryNode, wire: Wire) -> None:
-        self._server = server
-        self._wire = wire
+    def __init__(
+        self, server: MemoryNode, accept: Callable[[Fail], Awaitable[tuple[Link, Identity]]]
+    ) -> None:
+        self._accept = accept
         self.name = server.name
         self.address: tuple[object, ...] = (id(server),)
 
     async def connect(self, timeout: float, on_failure: Fail) -> tuple[Link, Identity]:
+        """See `Endpoint`."""
         async with asyncio.timeout(timeout):
-            return await self._server.open(on_failure, self._wire)
+            return await self._accept(on_failure)
 
     def look_elsewhere(self) -> None:
-        pass
+        """See `Endpoint`: there is no other place."""

@@ -27,7 +27,6 @@ PUBLIC: Final = (
     "aioredlock_ng.pytest_plugin",
     "aioredlock_ng.sync",
     "aioredlock_ng.testing",
-    "aioredlock_ng.testing.faults",
 )
 
 # Modules that they start, or that hold others.
@@ -91,4 +90,4 @@ def test_every_public_module_is_listed() -> None:
         for module in pkgutil.iter_modules(folder, prefix)
         if not module.name.rpartition(".")[2].startswith("_") or module.name.endswith("__main__")
     }
-    assert found | {"aioredlock_ng", "aioredlock_ng.testing.faults"} == set(PUBLIC) | NO_API
+    assert found | {"aioredlock_ng"} == set(PUBLIC) | NO_API

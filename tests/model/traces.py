@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from aioredlock_ng.testing.faults import ClockStep, Relapse
 from tests.simulation.campaign import silence
 from tests.simulation.commands import client_of
+from tests.simulation.faults import ClockStep, Relapse
 from tests.simulation.plan import Plan, draw
 
 from .models import MODELS

@@ -16,7 +16,6 @@ from aioredlock_ng import (
     LockNotAcquiredError,
     NodeState,
 )
-from aioredlock_ng.testing._memory_wire import Wire
 from tests.simulation.bodies import Bodies, BodyError
 from tests.simulation.history import Mode, Operation, Outcome
 from tests.simulation.hits import count_batches
@@ -24,6 +23,7 @@ from tests.simulation.orphans import SETTLING
 from tests.simulation.plan import POOL, ClientPlan
 from tests.simulation.processes import Process
 from tests.simulation.record import Record
+from tests.simulation.wires import Wire
 from tests.simulation.work import STEP, Hooks, Thrown, Work, draw_work, with_mode
 from tests.unit.tasks import Tripwire
 

@@ -21,9 +21,10 @@ from aioredlock_ng import Leader, Leadership, LeaderUnknown, LockError, LockLost
 from aioredlock_ng._core.command import Reply
 from aioredlock_ng._core.quorum import majority
 from aioredlock_ng._locks.election import Announcement
-from aioredlock_ng.testing import MemoryNode, SimLoop
+from aioredlock_ng.testing import SimLoop
 from tests.simulation import searching
 from tests.simulation.searching import ViolationError
+from tests.simulation.wires import WiredNode
 
 NAME: Final = "a"
 
@@ -214,10 +215,10 @@ class World(searching.World):
             await asyncio.sleep(self.draw.uniform(0, 1.0))
             node = self.draw.choice(self.nodes)
             kind: Any = self.draw.choice(
-                (MemoryNode.disconnect, MemoryNode.freeze, MemoryNode.flush, MemoryNode.restart)
+                (WiredNode.disconnect, WiredNode.freeze, WiredNode.flush, WiredNode.restart)
             )
             await self._strike(node, kind, 2 * TTL)
-            if kind in (MemoryNode.flush, MemoryNode.restart):
+            if kind in (WiredNode.flush, WiredNode.restart):
                 await asyncio.sleep(2 * QUARANTINE)
 
     # -- the judgement -------------------------------------------------------------------------

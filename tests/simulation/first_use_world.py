@@ -18,9 +18,10 @@ from enum import StrEnum
 from typing import Any, Final
 
 from aioredlock_ng import ConfigurationError, ExtensionPolicy, LockError, LockManager
-from aioredlock_ng.testing import MemoryNode, SimLoop
+from aioredlock_ng.testing import SimLoop
 from tests.simulation import searching
 from tests.simulation.searching import ViolationError, judge_exclusion
+from tests.simulation.wires import WiredNode
 
 NAME: Final = "a"
 
@@ -61,7 +62,7 @@ class World(searching.World):
     async def _main(self) -> None:
         draw, quarantine = self.draw, self.quarantine
         nodes = [
-            MemoryNode(latency=lambda: draw.uniform(0.0002, 0.004), clock_offset=draw.randint(-2, 2))
+            WiredNode(latency=lambda: draw.uniform(0.0002, 0.004), clock_offset=draw.randint(-2, 2))
             for _ in range(self.size + 3)
         ]
         for node in nodes:
@@ -138,7 +139,7 @@ class World(searching.World):
                 self.counts["refused"] += 1
             await asyncio.sleep(draw.uniform(0.01, 0.2))
 
-    async def _trouble(self, reached: list[MemoryNode], *, cut: bool) -> None:
+    async def _trouble(self, reached: list[WiredNode], *, cut: bool) -> None:
         """Let all nodes lose their memory, or one of the client's, whose clock may jump after that."""
         draw = self.draw
         number = draw.choice((0, 1, 1, self.size, self.size, self.size))

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Final
 from aioredlock_ng._node.pipe import Parcel
 from aioredlock_ng._round.batch import Batch
 from aioredlock_ng._round.outbox import Outbox, TakesBatches
-from aioredlock_ng.testing import MemoryNode
-from aioredlock_ng.testing import faults as f
-from aioredlock_ng.testing._memory_wire import Break, Wire
+from tests.simulation import faults as f
 from tests.simulation.commands import keys_and_owners
 from tests.simulation.plan import Eviction
 from tests.simulation.process_faults import ProcessFault
+from tests.simulation.wires import Break, Wire, WiredNode
 
 if TYPE_CHECKING:
     from tests.simulation.client import Client
@@ -47,7 +46,7 @@ class Hits:
         counts: where it is counted.
     """
 
-    def __init__(self, nodes: Sequence[MemoryNode], counts: Counter[str]) -> None:
+    def __init__(self, nodes: Sequence[WiredNode], counts: Counter[str]) -> None:
         self._nodes = nodes
         self._counts = counts
         self._breaks: list[tuple[Wire, Break]] = []
@@ -174,7 +173,7 @@ def _begun(fault: f.Fault, before: _Look, after: _Look) -> Iterator[str]:
             yield "hit: connections reset"
 
 
-def _lasted(fault: f.Fault, node: MemoryNode, wires: Sequence[Wire]) -> Iterator[str]:
+def _lasted(fault: f.Fault, node: WiredNode, wires: Sequence[Wire]) -> Iterator[str]:
     """Say what a fault has struck, just before it ends."""
     match fault:
         case f.Stall() if node.frozen and any(connection._arrived for connection in node._connections):
@@ -182,7 +181,9 @@ def _lasted(fault: f.Fault, node: MemoryNode, wires: Sequence[Wire]) -> Iterator
         case f.ClockRate() if node.clock_rate == fault.rate and keys_and_owners(node):
             yield "hit: locks at another rate"
         case f.Partition():
-            held_back = {lane._requests for wire in wires for lane in wire.lanes if lane.cut and lane._sent}
+            held_back = {
+                lane.requests for wire in wires for lane in wire.lanes if lane.cut and lane.under_way
+            }
             yield from (
                 f"hit: {'requests' if one else 'replies'} held back by a partition" for one in held_back
             )

@@ -21,10 +21,10 @@ from enum import StrEnum
 from typing import Final
 
 from aioredlock_ng import ConfigurationError, ExtensionPolicy, LockError, LockManager, NodeState
-from aioredlock_ng.testing import MemoryNode, SimLoop
-from aioredlock_ng.testing._memory_wire import Wire
+from aioredlock_ng.testing import SimLoop
 from tests.simulation import searching
 from tests.simulation.searching import ViolationError, judge_exclusion
+from tests.simulation.wires import Wire, WiredNode
 
 NAME: Final = "a"
 
@@ -63,21 +63,19 @@ class Contacts:
     """Which clients know of each other's servers, through nodes that both have reached (R12c)."""
 
     def __init__(self) -> None:
-        self._reached: dict[tuple[str, MemoryNode], float] = {}
+        self._reached: dict[tuple[str, WiredNode], float] = {}
         """Since when a client can exchange words with a node."""
         self._votes: dict[str, float] = {}
         """Since when a client has had a majority."""
-        self._told: dict[tuple[str, MemoryNode], list[float]] = {}
+        self._told: dict[tuple[str, WiredNode], list[float]] = {}
         """When a client had certainly told a node of the servers that it used then."""
-        self._read: dict[tuple[str, MemoryNode], list[float]] = {}
+        self._read: dict[tuple[str, WiredNode], list[float]] = {}
         """When a client had certainly heard from a node of what others had told it."""
         self._used: dict[str, list[float]] = {}
         """When a client had a majority."""
-        self._forgot: dict[MemoryNode, list[float]] = {}
+        self._forgot: dict[WiredNode, list[float]] = {}
 
-    def see(
-        self, client: str, node: MemoryNode, now: float, *, reached: bool, cut: bool, votes: bool
-    ) -> None:
+    def see(self, client: str, node: WiredNode, now: float, *, reached: bool, cut: bool, votes: bool) -> None:
         """Note what can be seen of a client and one of its nodes."""
         key = client, node
         if votes:
@@ -95,7 +93,7 @@ class Contacts:
             if now - self._votes.get(client, now) >= EXCHANGED:
                 self._told.setdefault(key, []).append(now)
 
-    def forget(self, node: MemoryNode, now: float) -> None:
+    def forget(self, node: WiredNode, now: float) -> None:
         """Note that a node has lost its memory."""
         self._forgot.setdefault(node, []).append(now)
 
@@ -132,7 +130,7 @@ class World(searching.World):
         self._gone: set[str] = set()
         self._wires: dict[str, list[Wire]] = {}
         self._links_break = self.draw.random() < 0.5
-        self._places: dict[str, list[MemoryNode]] = {}
+        self._places: dict[str, list[WiredNode]] = {}
         """The nodes of each client, in its order."""
         self._contacts = Contacts()
 
@@ -174,7 +172,7 @@ class World(searching.World):
         stack: contextlib.AsyncExitStack,
         tasks: asyncio.TaskGroup,
         name: str,
-        nodes: list[MemoryNode],
+        nodes: list[WiredNode],
     ) -> LockManager:
         self._places[name] = self.draw.sample(nodes, len(nodes))
         self._wires[name] = wires = [node.wire() for node in self._places[name]]
@@ -227,7 +225,7 @@ class World(searching.World):
     async def _trouble(self) -> None:
         """Trouble a node at a time."""
         draw = self.draw
-        kinds = (MemoryNode.disconnect, MemoryNode.freeze, MemoryNode.restart, MemoryNode.flush)
+        kinds = (WiredNode.disconnect, WiredNode.freeze, WiredNode.restart, WiredNode.flush)
         while not self._over:
             await asyncio.sleep(draw.uniform(0.5, 3))
             await self._strike(draw.choice(self.nodes), draw.choice(kinds), 1.0)
@@ -249,7 +247,7 @@ class World(searching.World):
             tasks.create_task(broken(draw.choice(self._wires[name]), name))
             if draw.random() < 0.05:
                 node = draw.choice(self.nodes)
-                await self._strike(node, MemoryNode.restart, 1.0)
+                await self._strike(node, WiredNode.restart, 1.0)
                 self._contacts.forget(node, SimLoop.running().time())
 
     async def _look(self, manager: LockManager, name: str) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from aioredlock_ng import NodeState
-from aioredlock_ng.testing._memory_wire import Wire
 from tests.simulation.commands import Seat, client_of, keys_and_seats, line, marks
 from tests.simulation.plan import wire_of
+from tests.simulation.wires import Wire
 
 if TYPE_CHECKING:
     from tests.simulation.client import Client
@@ -124,5 +124,5 @@ class Orphans:
 def _is_whole(wire: Wire, now: float) -> bool:
     """Whether messages go through, and none is sent again or late."""
     return not (wire.requests_cut or wire.replies_cut or wire.extra or wire.loss) and all(
-        0 <= now - sent.sent_at < UNDER_WAY for lane in wire.lanes for sent in lane._sent
+        0 <= now - sent.sent_at < UNDER_WAY for lane in wire.lanes for sent in lane.under_way
     )

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from aioredlock_ng.testing import MemoryNode
-from aioredlock_ng.testing import faults as f
+from tests.simulation import faults as f
 from tests.simulation.history import Mode
 from tests.simulation.process_faults import Cancel, Kill, ProcessFault, Stop, Suspend, WallStep
+from tests.simulation.wires import WiredNode
 from tests.unit.traces import PREFIX
 
 SIZES: Final = (1, 2, 3, 3, 3, 4, 5, 5, 5, 7)
@@ -73,7 +73,7 @@ class Eviction(f.Fault):
 
     name: str
 
-    def begin(self, nodes: Sequence[MemoryNode]) -> f.End:
+    def begin(self, nodes: Sequence[WiredNode]) -> f.End:
         """As in `Fault`."""
         for node in nodes:
             node.delete(PREFIX + self.name.encode())

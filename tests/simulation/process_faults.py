@@ -1,4 +1,4 @@
-"""What goes wrong with the processes of a run; `aioredlock_ng.testing.faults` is about its nodes."""
+"""What goes wrong with the processes of a run; `faults` is about its nodes."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVarTuple, final
 
 from aioredlock_ng.testing import DeadlockError, SimLoop
+from aioredlock_ng.testing._memory_connection import Network
 from aioredlock_ng.testing.sim_loop import EPOCH, START
 
 _Ts = TypeVarTuple("_Ts")
@@ -25,8 +26,8 @@ MAX_STEPS_AT_ONE_INSTANT: Final = 100_000
 
 
 @final
-class Timeline:
-    """The true time, and what is to happen outside of the processes; see `testing._memory_wire.Network`."""
+class Timeline(Network):
+    """The true time, and what is to happen outside of the processes."""
 
     def __init__(self) -> None:
         self.now = START

@@ -13,8 +13,9 @@ from enum import StrEnum
 from typing import Any, Protocol, Self
 
 from aioredlock_ng import LockManager
-from aioredlock_ng.testing import MemoryNode, SimLoop
+from aioredlock_ng.testing import SimLoop
 from tests.simulation.campaign import silence
+from tests.simulation.wires import WiredNode
 from tests.unit.worlds import make
 
 
@@ -76,22 +77,22 @@ class World(ABC):
     async def _main(self) -> None:
         """Let it happen."""
 
-    def _memory(self, number: int, *, slowest: float) -> list[MemoryNode]:
+    def _memory(self, number: int, *, slowest: float) -> list[WiredNode]:
         latency = lambda: self.draw.uniform(0.0002, slowest)  # noqa: E731 (each message another one)
-        return [MemoryNode(latency=latency) for _ in range(number)]
+        return [WiredNode(latency=latency) for _ in range(number)]
 
     async def _manager(
-        self, stack: contextlib.AsyncExitStack, nodes: Sequence[MemoryNode], **options: Any
+        self, stack: contextlib.AsyncExitStack, nodes: Sequence[WiredNode], **options: Any
     ) -> LockManager:
         manager = make(nodes, seed=self.draw.getrandbits(32), **options)
         await stack.enter_async_context(contextlib.aclosing(manager))
         return manager
 
-    async def _strike(self, node: MemoryNode, kind: Callable[[MemoryNode], Any], longest: float) -> None:
+    async def _strike(self, node: WiredNode, kind: Callable[[WiredNode], Any], longest: float) -> None:
         """Let something happen to a node; one that freezes does so for a time that is drawn."""
         self.counts[kind.__name__] += 1
         kind(node)
-        if kind is MemoryNode.freeze:
+        if kind is WiredNode.freeze:
             await asyncio.sleep(self.draw.uniform(0.05, longest))
             node.thaw()
 

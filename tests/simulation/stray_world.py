@@ -29,9 +29,10 @@ from aioredlock_ng import (
 )
 from aioredlock_ng._core.quarantine import parse
 from aioredlock_ng.events import Hooks, Misconfigured
-from aioredlock_ng.testing import MemoryNode, SimLoop
+from aioredlock_ng.testing import SimLoop
 from tests.simulation import searching
 from tests.simulation.searching import ViolationError
+from tests.simulation.wires import WiredNode
 from tests.unit.traces import PREFIX
 
 NAME: Final = "a"
@@ -169,7 +170,7 @@ class World(searching.World):
         early = draw.random() < 0.3  # it was refused, so far
         strays = [await self._client(stack, tasks, 0, stray=True)] if early else []
         await asyncio.sleep(draw.uniform(0, 1))
-        lose = draw.choice((MemoryNode.flush, MemoryNode.restart))
+        lose = draw.choice((WiredNode.flush, WiredNode.restart))
         for node in self.nodes[: self.shared]:
             lose(node)
             self.losses += 1
@@ -191,9 +192,9 @@ class World(searching.World):
             await asyncio.sleep(draw.uniform(0.3, 3))
             shared = draw.random() < 0.4
             node = draw.choice(self.nodes[: self.shared] if shared else self.nodes[self.shared :])
-            kinds: list[Callable[[MemoryNode], Any]] = [MemoryNode.disconnect, MemoryNode.freeze]
+            kinds: list[Callable[[WiredNode], Any]] = [WiredNode.disconnect, WiredNode.freeze]
             if not shared and now() > 1000 + 3 + 1 + 0.4 + NOTICED and not self._stray_now():
-                kinds += [MemoryNode.flush, MemoryNode.restart]
+                kinds += [WiredNode.flush, WiredNode.restart]
             await self._strike(node, draw.choice(kinds), 0.5 if shared else 2)
 
     def _stray_now(self) -> bool:

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from aioredlock_ng._core.quorum import majority
-from aioredlock_ng.testing import MemoryNode
-from aioredlock_ng.testing.faults import BreakAfter, BreakBefore, ClockStep, Relapse, WireFault
 from tests.simulation.client import Client
 from tests.simulation.commands import (
     Held,
@@ -31,6 +29,7 @@ from tests.simulation.commands import (
     owner_of,
     single_about,
 )
+from tests.simulation.faults import BreakAfter, BreakBefore, ClockStep, Relapse, WireFault
 from tests.simulation.history import Claim, Effect, Happening, History, Operation, Remark
 from tests.simulation.hits import Hits
 from tests.simulation.orphans import LOOK, UNDER_WAY, Orphans
@@ -39,6 +38,7 @@ from tests.simulation.process_faults import ProcessFault
 from tests.simulation.processes import BusyWaitError, Timeline
 from tests.simulation.processes import run as run_processes
 from tests.simulation.resources import Resources
+from tests.simulation.wires import WiredNode
 
 AGREEABLE: Final = 9.0
 """Seconds that the clocks of nodes may be apart which agree on fences: 10 (R10), less what they drift."""
@@ -75,7 +75,7 @@ class World:
         self._set_back: dict[int, float] = {}  # since when a node has neither older data nor an older clock
         self._over = False  # what killed processes do while they are buried does not count
         self._digest = hashlib.blake2b(digest_size=16)
-        self.nodes: list[MemoryNode] = []
+        self.nodes: list[WiredNode] = []
         self._hits = Hits(self.nodes, self.counts)
         self.nodes += [self._node(i) for i in range(plan.nodes)]
         for _ in range(self.history.clients):
@@ -84,10 +84,10 @@ class World:
         self.clients = {one.number: self._client(one) for one in plan.clients}
         self.timeline.watch(Orphans(self).look, every=LOOK)
 
-    def _node(self, number: int) -> MemoryNode:
+    def _node(self, number: int) -> WiredNode:
         least, more = self.plan.latency
         rng = random.Random(f"{self.plan.seed} network {number}")
-        node = MemoryNode(
+        node = WiredNode(
             f"node-{number}",
             latency=lambda: least + rng.expovariate(1 / more),
             clock_offset=self.plan.node_offsets[number],
@@ -141,9 +141,7 @@ class World:
             )
             self.history.claims.append(claim)
 
-    def _executed(
-        self, number: int, node: MemoryNode, words: list[bytes], execute: Any, client: Any
-    ) -> bytes:
+    def _executed(self, number: int, node: WiredNode, words: list[bytes], execute: Any, client: Any) -> bytes:
         """Execute a command at a node, and write down what it changes at the keys of locks."""
         keys = lock_keys(words)
         before = [holders(node, key) for key in keys]
@@ -266,7 +264,7 @@ class World:
         else:
             self.counts["never healed: clocks too far apart"] += 1
 
-    def _mend(self, nodes: Sequence[MemoryNode]) -> None:
+    def _mend(self, nodes: Sequence[WiredNode]) -> None:
         for node in nodes:
             node.start()
             node.thaw()

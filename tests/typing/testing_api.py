@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import assert_type
 
 import pytest
@@ -15,12 +15,9 @@ from aioredlock_ng.testing import (
     MemoryNode,
     SimLoop,
     Snapshot,
-    Wire,
     bypass,
-    faults,
     lose,
 )
-from aioredlock_ng.testing.faults import Fault, play
 
 
 async def test_forced_losses(lock_manager: LockManager) -> None:
@@ -51,69 +48,17 @@ def no_nodes() -> Iterator[None]:
         pass
 
 
-ALL_KINDS: list[Fault] = [
-    faults.Stall(at=0.5, node=0, lasts=2.0),
-    faults.Restart(at=0.5, node=1, lasts=2.0, keep_data=True),
-    faults.Relapse(at=0.5, node=2, lasts=2.0),
-    faults.FlushData(at=0.5, node=0),
-    faults.FlushScripts(at=0.5, node=0),
-    faults.Refusal(at=0.5, node=0, lasts=2.0, error="BUSY Redis is busy running a script."),
-    faults.Disconnect(at=0.5, node=0),
-    faults.ClockStep(at=0.5, node=0, seconds=-5.0),
-    faults.ClockRate(at=0.5, node=0, lasts=2.0, rate=1.01),
-    faults.Partition(at=0.5, node=0, lasts=2.0, client=1, requests=False),
-    faults.Delay(at=0.5, node=0, lasts=2.0, seconds=0.05),
-    faults.Loss(at=0.5, node=0, lasts=2.0, client=None, share=0.2),
-    faults.BreakBefore(at=0.5, node=0, client=0),
-    faults.BreakAfter(at=0.5, node=0),
-]
-
-
-class Amnesia(Fault):
-    """A fault of one's own."""
-
-    def begin(self, nodes: Sequence[MemoryNode]) -> faults.End:
-        """Forget everything, and in the end the scripts once more."""
-        nodes[self.node].flush()
-        return nodes[self.node].flush_scripts
-
-
-async def test_faults() -> None:
-    """Clients with ways of their own to masters in memory, and what goes wrong there."""
-    nodes = [MemoryNode(latency=0.001), MemoryNode("b", clock_offset=1.0), MemoryNode(latency=lambda: 0.1)]
-    wires = [node.wire() for node in nodes]
-    async with LockManager(nodes) as shared, LockManager(wires) as own:
-        async with play(nodes, ALL_KINDS) as nothing:
-            assert_type(nothing, None)
-            await own.lock("job").try_acquire()
-        async with play(tuple(nodes), (kind for kind in ALL_KINDS if kind.node == 0)), shared.lock("job"):
-            nodes[0].refuse("LOADING")
-            nodes[0].start()
-            assert_type(nodes[0].clock_rate, float)
-        wires[0].cut(replies=False)
-        wires[0].mend()
-        wires[0].break_before()
-        wires[0].break_after()
-        wires[0].extra = 0.1
-
-
 def nodes_at(*latencies: Latency) -> list[MemoryNode]:
     """A helper that passes on how long messages take."""
     return [MemoryNode(latency=latency) for latency in latencies]
 
 
-def ways(nodes: list[MemoryNode]) -> list[Wire]:
-    """A helper that returns ways of a client's own, which are nodes to a manager."""
-    wires = [node.wire() for node in nodes]
-    assert_type((wires, nodes[0].wires), tuple[list[Wire], list[Wire]])
-    LockManager(wires)
-    return wires
-
-
 def set_back(node: MemoryNode, state: Snapshot | None = None) -> Snapshot:
     """A helper that keeps a state, and comes back with it."""
     node.restart(from_=state)
-    assert_type((node.frozen, node.refusal), tuple[bool, str])
+    node.refuse("LOADING")
+    node.start()
+    assert_type((node.frozen, node.refusal, node.clock_rate), tuple[bool, str, float])
     return node.snapshot()
 
 

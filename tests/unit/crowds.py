@@ -8,7 +8,8 @@ import random
 from typing import Any, Final, NamedTuple
 
 from aioredlock_ng import LockManager
-from aioredlock_ng.testing import MemoryNode, SimLoop
+from aioredlock_ng.testing import SimLoop
+from tests.simulation.wires import WiredNode
 from tests.unit.traces import count
 from tests.unit.worlds import make
 
@@ -55,7 +56,7 @@ async def _crowd(
     processes: int, seconds: float, draw: random.Random, wanted: dict[str, Any], dying: int
 ) -> Figures:
     permits = wanted.get("permits", 0)
-    nodes = [MemoryNode(latency=lambda: 0.00015 + draw.expovariate(10_000)) for _ in range(NODES)]
+    nodes = [WiredNode(latency=lambda: 0.00015 + draw.expovariate(10_000)) for _ in range(NODES)]
     wins = [0] * processes
     inside: set[int] = set()
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import NodeState
-from aioredlock_ng.testing import MemoryNode
+from tests.simulation.wires import WiredNode
 from tests.unit.tasks import sim, turns
 from tests.unit.worlds import TTL, states, world
 
@@ -19,14 +19,14 @@ GIVE_UP_AFTER = 5
 """Heartbeats."""
 
 
-def forget_connections(server: MemoryNode) -> None:
+def forget_connections(server: WiredNode) -> None:
     """Let what is sent on the present connections go nowhere, as behind a NAT that has forgotten them."""
     for wire in server.wires:
         nowhere = copy.copy(wire)
         nowhere.lanes, wire.lanes = wire.lanes, []
         nowhere.cut()
         for lane in nowhere.lanes:
-            lane._wire = nowhere
+            lane.wire = nowhere
 
 
 @pytest.mark.parametrize("phase", [0.0, 0.1, 0.25, 0.4, 0.49])

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioredlock_ng import ExtensionPolicy, Lease, LockManager
-from aioredlock_ng.testing import MemoryNode, SimLoop
+from aioredlock_ng.testing import SimLoop
+from tests.simulation.wires import WiredNode
 from tests.unit.worlds import LATENCY, make
 
 SIZE: Final = 3
@@ -22,13 +23,13 @@ Step = tuple[str, int, int]
 
 TASK_STEPS: Final = ("acquire", "release", "extend", "cancel")
 
-NODE_STEPS: Final[dict[str, Callable[[MemoryNode], object]]] = {
+NODE_STEPS: Final[dict[str, Callable[[WiredNode], object]]] = {
     "crash": lambda master: master.crash(keep_data=True),
-    "start": MemoryNode.start,
-    "freeze": MemoryNode.freeze,
-    "thaw": MemoryNode.thaw,
-    "disconnect": MemoryNode.disconnect,
-    "forget": MemoryNode.flush_scripts,
+    "start": WiredNode.start,
+    "freeze": WiredNode.freeze,
+    "thaw": WiredNode.thaw,
+    "disconnect": WiredNode.disconnect,
+    "forget": WiredNode.flush_scripts,
     "lose": lambda master: master.wires[0].break_before(),
 }
 
@@ -62,7 +63,7 @@ class Play:
     """One run of the steps, and what was seen."""
 
     manager: LockManager
-    masters: list[MemoryNode]
+    masters: list[WiredNode]
     nodes: list[Any]
     seen: list[Any] = field(default_factory=list)
     tasks: dict[int, asyncio.Task[Any]] = field(default_factory=dict)
@@ -128,7 +129,7 @@ def played(script: list[Step], options: dict[str, Any], *, alone: bool) -> list[
     """Return what was seen: with batches, or with every lock asked for `alone`."""
 
     async def main() -> list[Any]:
-        masters = [MemoryNode(f"m{i}", latency=LATENCY) for i in range(SIZE)]
+        masters = [WiredNode(f"m{i}", latency=LATENCY) for i in range(SIZE)]
         nodes: list[Any] = [master.link() for master in masters]
         if alone:
             for node in nodes:

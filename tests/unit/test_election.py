@@ -24,7 +24,7 @@ from aioredlock_ng import (
     QuorumUnavailableError,
     ReleaseOutcome,
 )
-from aioredlock_ng.testing import MemoryNode
+from tests.simulation.wires import WiredNode
 from tests.unit.tasks import cancelled, cycle, in_task, sim, turns, until
 from tests.unit.traces import PREFIX, count, sent
 from tests.unit.worlds import GRACE, LATENCY, ROUND_TRIP, TTL, each, make, opened, put, world
@@ -596,7 +596,7 @@ async def test_an_observer_is_told_of_nodes_that_cannot_be_a_quorum():
 )
 def test_bad_values_are_refused_at_the_call(options, error, message):
     """With the value in the message."""
-    manager = LockManager([MemoryNode()])
+    manager = LockManager([WiredNode()])
     with pytest.raises(error, match=message):
         manager.election(**{"name": NAME, **options})
 
@@ -604,7 +604,7 @@ def test_bad_values_are_refused_at_the_call(options, error, message):
 def test_without_fences_there_are_no_terms():
     """It is refused at the call, with or without a quarantine."""
     for quarantine in (0, 60):
-        manager = LockManager([MemoryNode()], fencing=False, restart_quarantine=quarantine)
+        manager = LockManager([WiredNode()], fencing=False, restart_quarantine=quarantine)
         with pytest.raises(ConfigurationError, match=r"'scheduler'.*fencing=False"):
             manager.election(NAME)
 
@@ -623,7 +623,7 @@ async def test_what_may_be_given():
 @contextlib.asynccontextmanager
 async def watched(ttl, *, node_timeout):
     """Give a candidate and an observer over the same nodes, with their wires, and what that one is told."""
-    nodes = [MemoryNode(latency=LATENCY) for _ in range(3)]
+    nodes = [WiredNode(latency=LATENCY) for _ in range(3)]
     ours, theirs = ([node.wire() for node in nodes] for _ in range(2))
     options = {"ttl": ttl, "node_timeout": node_timeout}
     async with (

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import inspect
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import Any, Never
+from typing import Any
 
 import hiredis
 import pytest
 
-from aioredlock_ng import QuorumUnavailableError, Vote, testing
-from aioredlock_ng.testing import MemoryNode, faults
-from aioredlock_ng.testing.faults import (
+from tests.listening import Listener, listen_in_memory
+from tests.simulation.faults import (
     BreakAfter,
     BreakBefore,
     ClockRate,
     ClockStep,
     Delay,
     Disconnect,
+    End,
     Fault,
     FlushData,
     FlushScripts,
@@ -32,26 +29,12 @@ from aioredlock_ng.testing.faults import (
     Relapse,
     Restart,
     Stall,
-    WireFault,
-    play,
 )
-from tests.listening import Listener, listen_in_memory
-from tests.unit.tasks import cycle, sim
-from tests.unit.traces import locks
-from tests.unit.worlds import opened
+from tests.simulation.wires import WiredNode
+from tests.unit.tasks import sim
 
 BUSY = "BUSY Redis is busy running a script."
 
-
-PUBLIC = sorted(
-    (
-        kind
-        for name, kind in vars(faults).items()
-        if inspect.isclass(kind) and issubclass(kind, Fault) and name[0] != "_"
-    ),
-    key=lambda kind: kind.__name__,
-)
-KINDS = [kind for kind in PUBLIC if not inspect.isabstract(kind)]
 
 ARGUMENTS: dict[type[Fault], dict[str, Any]] = {
     ClockRate: {"rate": 2.0},
@@ -63,6 +46,26 @@ ARGUMENTS: dict[type[Fault], dict[str, Any]] = {
 """What kinds need besides the time and the node."""
 
 
+@contextlib.asynccontextmanager
+async def play(nodes: Sequence[WiredNode], faults: Iterable[Fault]) -> AsyncIterator[None]:
+    """Let faults happen while the block runs; those that wait for a command end with the block."""
+    waiting: list[End] = []
+
+    def begin(fault: Fault) -> None:
+        end = fault.begin(nodes)
+        if isinstance(fault, BreakBefore | BreakAfter):
+            waiting.append(end)
+        else:
+            sim().call_later(fault.lasts, end)
+
+    timers = [sim().call_later(fault.at, begin, fault) for fault in faults]
+    yield
+    for timer in timers:
+        timer.cancel()
+    for end in waiting:
+        end()
+
+
 def make(kind: type[Fault], **options: Any) -> Fault:
     """Make a fault of a kind."""
     return kind(**{"at": 1.0, "node": 0, "lasts": 2.0, **ARGUMENTS.get(kind, {}), **options})
@@ -71,7 +74,7 @@ def make(kind: type[Fault], **options: Any) -> Fault:
 Look = dict[str, Any]
 
 
-async def look(node: MemoryNode) -> Look:
+async def look(node: WiredNode) -> Look:
     """Look at a node, as a client sees it by one PING and as it is; the connection is left in the lurch."""
     listener = listen_in_memory(node)
     listener.send(b"PING")
@@ -110,7 +113,7 @@ DURING: dict[type[Fault], dict[str, Any]] = {
     Restart: {"answer": "nothing", "data": None},
     Stall: {"answer": "nothing"},
 }
-"""What differs half a second after it began."""
+"""Each kind, and what differs half a second after it began."""
 
 AFTERWARDS: dict[type[Fault], dict[str, Any]] = {
     ClockRate: {"ahead": 2.0},
@@ -123,9 +126,9 @@ AFTERWARDS: dict[type[Fault], dict[str, Any]] = {
 """What differs when it is over."""
 
 
-async def prepared() -> tuple[list[MemoryNode], Look]:
+async def prepared() -> tuple[list[WiredNode], Look]:
     """Return two nodes with a key and scripts, and how the first one is before anything goes wrong."""
-    nodes = [MemoryNode(), MemoryNode()]
+    nodes = [WiredNode(), WiredNode()]
     for node in nodes:
         node.set(b"key", b"value")
         node._server.load_all()
@@ -138,7 +141,7 @@ def differs(was: Look, now: Look) -> Look:
     return changed | ({"process": "another"} if "process" in changed else {})
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", DURING, ids=lambda kind: kind.__name__)
 async def test_a_fault_begins_and_ends_as_it_says(kind: type[Fault]) -> None:
     """Nothing before its time, what its docstring says while it lasts, all well afterwards; and never
     anything at another node.
@@ -159,37 +162,9 @@ async def test_a_fault_begins_and_ends_as_it_says(kind: type[Fault]) -> None:
     assert differs(other, await look(nodes[1])) == {}
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("how", ["end", "error", "cancellation"])
-async def test_what_has_begun_ends_with_the_block(kind: type[Fault], how: str) -> None:
-    """Also when the block raises or is cancelled; what has not begun by then never does."""
-    nodes, was = await prepared()
-    began = asyncio.Event()
-
-    async def block() -> None:
-        async with play(nodes, [make(kind, lasts=100.0), make(kind, at=50.0)]):
-            await asyncio.sleep(2)
-            began.set()
-            if how == "error":
-                raise LookupError("mine")
-            if how == "cancellation":
-                await asyncio.Event().wait()
-
-    task = asyncio.create_task(block())
-    await began.wait()
-    if how == "cancellation":
-        task.cancel()
-    await asyncio.wait((task,))
-    assert task.cancelled() if how == "cancellation" else (task.exception() is not None) == (how == "error")
-    expected = AFTERWARDS.get(kind, {}) | ({"ahead": 1.0} if kind is ClockRate else {})
-    assert differs(was, await look(nodes[0])) == pytest.approx(expected)
-    await asyncio.sleep(100)
-    assert differs(was, await look(nodes[0])) == pytest.approx(expected)
-
-
 async def test_a_reset_of_all_connections_is_heard() -> None:
     """`Disconnect` ends what is connected, and nothing else."""
-    node = MemoryNode()
+    node = WiredNode()
     listener = listen_in_memory(node)
     async with play([node], [Disconnect(at=1.0, node=0)]):
         await asyncio.sleep(0.9)
@@ -200,7 +175,7 @@ async def test_a_reset_of_all_connections_is_heard() -> None:
 
 async def test_a_relapse_brings_the_data_of_its_beginning() -> None:
     """What was written in between is gone, and there is another process."""
-    node = MemoryNode()
+    node = WiredNode()
     node.set(b"key", b"then")
     first = node.identity
     async with play([node], [Relapse(at=1.0, node=0, lasts=1.0)]):
@@ -215,13 +190,13 @@ async def test_a_relapse_brings_the_data_of_its_beginning() -> None:
 @pytest.mark.parametrize("keep", [False, True])
 async def test_a_restart_keeps_its_data_if_it_says_so(keep: bool) -> None:
     """As with an append-only file; while it is down no client can connect."""
-    node = MemoryNode()
+    node = WiredNode()
     node.set(b"key", b"value")
     first = node.identity
     async with play([node], [Restart(at=1.0, node=0, lasts=1.0, keep_data=keep)]):
         await asyncio.sleep(1.5)
         with pytest.raises(ConnectionRefusedError):
-            await node.open(lambda *_: None, node.wires[0])
+            await node.wires[0].open(lambda *_: None)
         await asyncio.sleep(1)
         assert node.get(b"key") == (b"value" if keep else None)
         assert node.identity != first
@@ -230,7 +205,7 @@ async def test_a_restart_keeps_its_data_if_it_says_so(keep: bool) -> None:
 @pytest.mark.parametrize("after", [False, True])
 async def test_a_break_is_of_one_command(after: bool) -> None:
     """Executed or not, it has no answer; the next connection is as good as any."""
-    node = MemoryNode()
+    node = WiredNode()
     async with play([node], [(BreakAfter if after else BreakBefore)(at=0.0, node=0)]):
         await asyncio.sleep(10)
         listener = listen_in_memory(node)
@@ -241,11 +216,11 @@ async def test_a_break_is_of_one_command(after: bool) -> None:
         assert (await look(node))["answer"] == "PONG"
 
 
-async def test_loss_is_drawn_anew_for_each_node() -> None:
+async def test_loss_is_drawn_again_for_each_node() -> None:
     """Ways to different nodes, and different ways to one, do not lose the same messages; equal runs do."""
 
     def drawn() -> list[tuple[float, ...]]:
-        nodes = [MemoryNode(), MemoryNode()]
+        nodes = [WiredNode(), WiredNode()]
         nodes[0].wire()
         ends = [Loss(at=0.0, node=i, share=0.5).begin(nodes) for i in range(2)]
         ways = [*nodes[0].wires, *nodes[1].wires]
@@ -269,7 +244,7 @@ def on(kind: type[Fault], at: float, lasts: float, **options: Any) -> Fault:
     return kind(at=at, node=0, lasts=lasts, **options)
 
 
-def wire(attribute: str) -> Callable[[MemoryNode], Any]:
+def wire(attribute: str) -> Callable[[WiredNode], Any]:
     """Return what shows how the first way to a node is."""
     return lambda node: getattr(node.wires[0], attribute)
 
@@ -277,7 +252,7 @@ def wire(attribute: str) -> Callable[[MemoryNode], Any]:
 answers, rate = attrgetter("answers"), attrgetter("clock_rate")
 YES, NO = True, False
 
-OVERLAPS: dict[str, tuple[Fault, Fault, Callable[[MemoryNode], Any], list[Any]]] = {
+OVERLAPS: dict[str, tuple[Fault, Fault, Callable[[WiredNode], Any], list[Any]]] = {
     "stall": (on(Stall, 1, 2), on(Stall, 2, 2), answers, [YES, NO, NO, NO, YES]),
     "stall within": (on(Stall, 1, 3), on(Stall, 2, 1), answers, [YES, NO, NO, NO, YES]),
     "restart": (on(Restart, 1, 2), on(Restart, 2, 2), answers, [YES, NO, NO, NO, YES]),
@@ -333,7 +308,7 @@ OVERLAPS: dict[str, tuple[Fault, Fault, Callable[[MemoryNode], Any], list[Any]]]
 async def test_faults_of_one_node_go_on_side_by_side(name: str) -> None:
     """The end of one is not the end of the other, and when the last one is over all is as it was."""
     first, second, shown, expected = OVERLAPS[name]
-    node = MemoryNode()
+    node = WiredNode()
     node.set(b"key", b"value")
     seen = []
     async with play([node], [first, second]):
@@ -346,7 +321,7 @@ async def test_faults_of_one_node_go_on_side_by_side(name: str) -> None:
 
 async def test_what_was_wrong_before_is_wrong_afterwards() -> None:
     """A fault ends what it began: what a test has done by hand before holds again afterwards."""
-    node = MemoryNode()
+    node = WiredNode()
     wire = node.wires[0]
     node.set_clock_rate(1.25)
     node.freeze()
@@ -366,7 +341,7 @@ async def test_what_was_wrong_before_is_wrong_afterwards() -> None:
 @pytest.mark.parametrize("kind", [Restart, Relapse])
 async def test_a_node_that_was_down_before_comes_back(kind: type[Fault]) -> None:
     """A fault that brings another process brings it whatever a test has done before: it runs."""
-    node = MemoryNode()
+    node = WiredNode()
     node.crash()
     node.freeze()
     async with play([node], [make(kind)]):
@@ -378,7 +353,7 @@ async def test_a_node_that_was_down_before_comes_back(kind: type[Fault]) -> None
 
 async def test_a_stall_of_another_process_does_not_come_back() -> None:
     """A stall that a restart has ended has no part in what stalls the new process, nor in its end."""
-    node = MemoryNode()
+    node = WiredNode()
     stalls = [Stall(at=1.0, node=0, lasts=9.0), Stall(at=5.0, node=0, lasts=1.0)]
     async with play([node], [*stalls, Restart(at=2.0, node=0, lasts=1.0), Stall(at=9.0, node=0, lasts=3.0)]):
         await asyncio.sleep(5.5)
@@ -393,7 +368,7 @@ async def test_a_stall_of_another_process_does_not_come_back() -> None:
 @pytest.mark.parametrize("happens", [True, False])
 async def test_a_break_that_was_no_faults_stays(first: bool, happens: bool) -> None:
     """With the block goes what a fault still has to break, not what a test has put on the way by hand."""
-    node = MemoryNode()
+    node = WiredNode()
     wire = node.wires[0]
     by_hand = [wire.break_before, wire.break_after]
     if first:
@@ -414,7 +389,7 @@ async def test_a_break_that_was_no_faults_stays(first: bool, happens: bool) -> N
 
 async def test_a_break_that_has_not_begun_takes_nothing_back() -> None:
     """Its time never came, and what waits on the way is not its own."""
-    node = MemoryNode()
+    node = WiredNode()
     async with play([node], [BreakAfter(at=100.0, node=0)]):
         node.wires[0].break_before()
     assert (await look(node))["answer"] == "reset"
@@ -422,7 +397,7 @@ async def test_a_break_that_has_not_begun_takes_nothing_back() -> None:
 
 async def test_a_fault_of_one_client_is_of_no_other() -> None:
     """Each way by its number; without one, all ways that there are."""
-    node = MemoryNode()
+    node = WiredNode()
     for _ in range(2):
         node.wire()
     async with play([node], [Partition(at=1.0, node=0, lasts=1.0, client=1), Partition(at=3.0, node=0)]):
@@ -433,227 +408,3 @@ async def test_a_fault_of_one_client_is_of_no_other() -> None:
     end = Partition(at=0.0, node=0).begin([node])
     assert all(wire.requests_cut for wire in node.wires)
     end()
-
-
-# -- bad values ------------------------------------------------------------------------------------
-
-WIRES = [kind for kind in KINDS if issubclass(kind, WireFault)]
-
-BAD: list[tuple[type[Fault], dict[str, Any], str]] = [
-    *((kind, {"at": -1.0}, "at .*-1.0") for kind in KINDS),
-    *((kind, {"lasts": math.nan}, "lasts .*nan") for kind in KINDS),
-    *((kind, {"node": -1}, "nodes .*-1") for kind in KINDS),
-    *((kind, {"client": -2}, "ways .*-2") for kind in WIRES),
-    (Stall, {"at": math.inf}, "at .*inf"),
-    (Stall, {"lasts": -0.5}, "lasts .*-0.5"),
-    (Delay, {"seconds": -0.1}, "seconds .*-0.1"),
-    (Delay, {"seconds": math.nan}, "seconds .*nan"),
-    (Loss, {"share": 1.5}, r"share .*0 to 1.*1\.5"),
-    (Loss, {"share": -0.1}, "share .*-0.1"),
-    (ClockRate, {"rate": -1.0}, "rate .*-1.0"),
-    (ClockRate, {"rate": math.inf}, "rate .*inf"),
-    (ClockStep, {"seconds": math.nan}, "seconds .*nan"),
-    (ClockStep, {"seconds": -math.inf}, "seconds .*-inf"),
-    (Refusal, {"error": ""}, "error .*''"),
-    (Refusal, {"error": "BUSY\r\n+OK"}, r"error .*BUSY\\r\\n"),
-    (Partition, {"requests": False, "replies": False}, "requests=False and replies=False"),
-]
-
-WRONG: list[tuple[type[Fault], dict[str, Any], str]] = [
-    *((kind, {"node": 1.0}, r"node must be an int, got 1\.0") for kind in KINDS),
-    *((kind, {"at": "0"}, "at must be a number, got '0'") for kind in KINDS),
-    *((kind, {"client": 0.0}, r"client .* int, got 0\.0") for kind in WIRES),
-    (Stall, {"node": False}, "node .*False"),
-    (Stall, {"node": None}, "node .*None"),
-    (Stall, {"lasts": True}, "lasts .*True"),
-    (Delay, {"client": True}, "client .*True"),
-    (Delay, {"seconds": "0.1"}, "seconds .*'0.1'"),
-    (Loss, {"share": None}, "share .*None"),
-    (ClockRate, {"rate": "2"}, "rate .*'2'"),
-    (ClockStep, {"seconds": "2"}, "seconds .*'2'"),
-    (Refusal, {"error": b"BUSY"}, "error must be a str, got b'BUSY'"),
-]
-
-
-@pytest.mark.parametrize(("error", "table"), [(ValueError, BAD), (TypeError, WRONG)])
-def test_bad_values_are_refused_at_once(error: type[Exception], table: list[Any]) -> None:
-    """With the value in the message, when the fault is made: not when it is to begin, in a timer."""
-    for kind, options, message in table:
-        with pytest.raises(error, match=message):
-            make(kind, **options)
-
-
-def test_a_node_refuses_with_one_line() -> None:
-    """Whichever test tells it to: more would be answers without questions."""
-    node = MemoryNode()
-    node.refuse(BUSY)
-    with pytest.raises(ValueError, match=r"error is one line.*'a\\nb'"):
-        node.refuse("a\nb")
-    with pytest.raises(TypeError, match="error must be a str, got b'BUSY'"):
-        node.refuse(b"BUSY")  # type: ignore[arg-type]
-    assert node.refusal == BUSY
-    node.refuse("")
-    assert node.execute([b"PING"]) == b"+PONG\r\n"
-
-
-@pytest.mark.parametrize(
-    ("nodes", "listed", "message"),
-    [
-        ([MemoryNode().wire()], [], "nodes must be a list of MemoryNode, got one with <.*Wire"),
-        (MemoryNode("a"), [], "nodes must be a list of MemoryNode, got <MemoryNode a"),
-        ([MemoryNode()], ["x"], "faults must be a list of Fault, got one with 'x'"),
-        ([MemoryNode()], Stall(at=0.0, node=0), r"faults must be a list of Fault, got Stall\("),
-    ],
-)
-def test_what_cannot_be_played_is_refused(nodes: Any, listed: Any, message: str) -> None:
-    """Before anything happens, and with what is expected."""
-    with pytest.raises(TypeError, match=message):
-        play(nodes, listed)
-
-
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        (Stall(at=1.0, node=2), r"Stall\(at=1.0, node=2.*there are 2 nodes"),
-        (Loss(at=1.0, node=5, share=0.1), r"Loss\(.*there are 2 nodes"),
-        (Partition(at=1.0, node=1, client=3), r"Partition\(.*client=3.*3 wires.*wire\(\) makes more"),
-    ],
-)
-def test_what_is_not_there_is_found_before_anything_happens(fault: Fault, message: str) -> None:
-    """A number of a node or of a way that does not exist fails where `play` is called, with the fault's own
-    words.
-    """
-    nodes = [MemoryNode(), MemoryNode()]
-    for _ in range(2):
-        nodes[1].wire()
-    with pytest.raises(ValueError, match=message):
-        play(nodes, [Stall(at=0.0, node=0), fault])
-    play(nodes, [Partition(at=1.0, node=1, client=2)])
-
-
-# -- faults that fail ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Broken(Fault):
-    """A fault of a user's own, which fails."""
-
-    at_its_end: bool = False
-
-    def begin(self, nodes: Sequence[MemoryNode]) -> Callable[[], None]:
-        """As in `Fault`."""
-        if self.at_its_end:
-            return self.fail
-        return self.fail()
-
-    def fail(self) -> Never:
-        """Do it."""
-        raise LookupError("mine")
-
-
-@pytest.mark.parametrize("at_its_end", [False, True])
-@pytest.mark.parametrize("lasts", [0.0, 100.0])
-async def test_what_a_fault_raises_is_raised_by_the_block(at_its_end: bool, lasts: float) -> None:
-    """Not lost in a timer, nor in the way of the other faults and their ends; it says which one it was."""
-    node = MemoryNode()
-    broken = Broken(at=1.0, node=0, lasts=lasts, at_its_end=at_its_end)
-
-    async def block() -> None:
-        async with play([node], [broken, Stall(at=1.0, node=0, lasts=100.0)]):
-            await asyncio.sleep(2)
-            assert not node.answers
-
-    with pytest.raises(LookupError, match="mine") as caught:
-        await block()
-    assert node.answers
-    assert caught.value.__notes__ == [f"raised by {broken}"]
-
-
-async def test_what_several_faults_raise_is_a_group() -> None:
-    """One exception for all, in the order of time."""
-    first, second = Broken(at=1.0, node=0, lasts=9.0, at_its_end=True), Broken(at=2.0, node=0)
-    with pytest.raises(ExceptionGroup) as caught:
-        async with play([MemoryNode()], [first, second]):
-            await asyncio.sleep(3)
-    notes = [note for error in caught.value.exceptions for note in error.__notes__]
-    assert notes == [f"raised by {second}", f"raised by {first}"]
-
-
-@pytest.mark.parametrize("kind", [ValueError, asyncio.CancelledError])
-async def test_a_blocks_own_exception_stays(kind: type[BaseException]) -> None:
-    """It leaves unchanged, a cancellation too; what a fault has raised is a note on it."""
-    error, broken = kind("the block's"), Broken(at=1.0, node=0)
-
-    async def block() -> None:
-        async with play([MemoryNode()], [broken]):
-            await asyncio.sleep(2)
-            raise error
-
-    with pytest.raises(kind) as caught:
-        await block()
-    assert caught.value is error
-    assert error.__notes__ == [f"LookupError('mine') was raised by {broken}"]
-
-
-# -- faults as values ------------------------------------------------------------------------------
-
-
-def test_what_helpers_are_annotated_with_is_public() -> None:
-    """What nodes and managers are given and give has a name; the names are sorted, and all are there."""
-    assert testing.__all__ == sorted(testing.__all__)
-    assert {*testing.__all__} <= {*vars(testing)}
-    assert type(MemoryNode().wire()) is testing.Wire
-    assert type(MemoryNode().snapshot()) is testing.Snapshot
-    assert testing.Latency == inspect.signature(MemoryNode, eval_str=True).parameters["latency"].annotation
-
-
-def test_every_kind_is_public() -> None:
-    """`__all__` holds each class of faults, what ends one, `play`, and nothing else, sorted."""
-    assert faults.__all__ == [*sorted(["End", *(kind.__name__ for kind in PUBLIC)]), "play"]
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_a_fault_is_a_value(kind: type[Fault]) -> None:
-    """It is frozen, equal to another with the same words, and its repr makes it again."""
-    fault = make(kind)
-    assert fault == make(kind)
-    assert len({fault, make(kind), make(kind, at=2.0)}) == 2
-    assert eval(repr(fault), vars(faults).copy()) == fault  # noqa: S307 (words of our own)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        fault.at = 3.0  # type: ignore[misc]
-    assert kind.__doc__
-    assert not kind.__doc__.startswith(kind.__name__), "the one that dataclasses make up"
-
-
-async def test_a_generator_of_faults_will_do() -> None:
-    """They are taken once; a list may be played again."""
-    node = MemoryNode()
-    listed = [Stall(at=1.0, node=0, lasts=1.0)]
-    for _ in range(2):
-        async with play([node], (fault for fault in listed)):
-            await asyncio.sleep(1.5)
-            assert not node.answers
-        assert node.answers
-
-
-# -- a whole story ---------------------------------------------------------------------------------
-
-
-async def test_a_lock_under_faults() -> None:
-    """A minority that fails costs nothing, a majority the lock; when it is over, all goes on."""
-    nodes = [MemoryNode(latency=0.001) for _ in range(3)]
-    async with opened(nodes) as manager:
-        minority = [Partition(at=0.0, node=0, lasts=5.0), Delay(at=0.0, node=1, lasts=5.0, seconds=0.01)]
-        majority = [Stall(at=0.0, node=0, lasts=1.0), Refusal(at=0.0, node=1, lasts=1.0, error=BUSY)]
-        async with play(nodes, minority):
-            await asyncio.sleep(1)
-            async with manager.lock("a") as lease:
-                assert [vote.vote for vote in lease.votes].count(Vote.GRANTED) == 2
-        await asyncio.sleep(2)
-        async with play(nodes, majority):
-            await asyncio.sleep(0.1)
-            with pytest.raises(QuorumUnavailableError):
-                await manager.lock("a", blocking=False).acquire()
-            await cycle(manager.lock("a", blocking_timeout=5.0))
-        await asyncio.sleep(2)
-        assert [locks(node) for node in nodes] == [()] * 3

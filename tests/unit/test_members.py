@@ -25,8 +25,7 @@ from aioredlock_ng._core.quarantine import parse
 from aioredlock_ng._dashboard.overview import look
 from aioredlock_ng._dashboard.wire import as_json
 from aioredlock_ng.events import Hooks, Misconfigured
-from aioredlock_ng.testing import MemoryNode
-from aioredlock_ng.testing._memory_wire import Wire
+from tests.simulation.wires import Wire, WiredNode
 from tests.unit.tasks import sim
 from tests.unit.traces import PREFIX
 from tests.unit.worlds import LATENCY, make
@@ -55,8 +54,8 @@ class Told(Hooks):
         self.reasons.append(event.reason)
 
 
-def _servers(number: int) -> list[MemoryNode]:
-    return [MemoryNode(latency=LATENCY) for _ in range(number)]
+def _servers(number: int) -> list[WiredNode]:
+    return [WiredNode(latency=LATENCY) for _ in range(number)]
 
 
 async def use(manager: LockManager, name: str = "a") -> None:

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioredlock_ng import LockManager, NodeState, QuorumUnavailableError, Vote
-from aioredlock_ng.testing import MemoryNode
 from tests.listening import Listener, listen_in_memory
+from tests.simulation.wires import WiredNode
 from tests.unit.tasks import cycle, virtual
 from tests.unit.traces import PREFIX, count
 from tests.unit.worlds import PLAIN, TIMEOUT, each, make, opened, world
@@ -29,9 +29,9 @@ LONG = 60.0
 """Seconds after which everything has come that ever will."""
 
 
-def one_way() -> tuple[MemoryNode, Any, Listener]:
+def one_way() -> tuple[WiredNode, Any, Listener]:
     """Return a master, its first wire, and a connection."""
-    node = MemoryNode(latency=LATENCY)
+    node = WiredNode(latency=LATENCY)
     wire = node.wires[0]
     return node, wire, listen_in_memory(node, wire)
 
@@ -41,7 +41,7 @@ def pack(*words: bytes) -> bytes:
     return hiredis.pack_command(words)  # type: ignore[arg-type]  # the stub says a tuple of one
 
 
-def executed(node: MemoryNode) -> list[int]:
+def executed(node: WiredNode) -> list[int]:
     """Return the numbers that were set, in order."""
     return [int(words[2]) for words in node.executed if words[0] == b"SET"]
 
@@ -79,7 +79,7 @@ def test_bytes_arrive_in_order_and_once(steps: list[tuple[str, Any]], seed: int)
 
     @virtual
     async def main() -> None:
-        node = MemoryNode(latency=lambda: drawn.choice((0.0, 0.01, 0.4)))
+        node = WiredNode(latency=lambda: drawn.choice((0.0, 0.01, 0.4)))
         wire = node.wires[0]
         listener = listen_in_memory(node, wire)
         number = 0
@@ -238,7 +238,7 @@ async def test_a_server_whose_client_vanished_hears_of_it_when_it_speaks() -> No
 async def test_wires_keep_nothing_of_connections_that_have_ended() -> None:
     """Whichever side ends them, and in whichever order: no lane is left that would be mended for ever."""
     node, wire, _ = one_way()
-    for end in (MemoryNode.disconnect, MemoryNode.crash):
+    for end in (WiredNode.disconnect, WiredNode.crash):
         listener = listen_in_memory(node, wire)
         end(node)
         listener.transport.close()
@@ -277,7 +277,7 @@ async def test_held_up_replies_are_silence() -> None:
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_what_breaks_is_released_by_the_ledger(when: str) -> None:
     """The connection breaks under an acquire: SILENT, and the next one begins with its release (R5)."""
-    node = MemoryNode(latency=0.001)
+    node = WiredNode(latency=0.001)
     wire = node.wire()
     async with opened([wire], fencing=False, restart_quarantine=0, extension=PLAIN) as manager:
         await asyncio.sleep(0.25)  # so that it is the acquire that breaks it
@@ -291,8 +291,8 @@ async def test_what_breaks_is_released_by_the_ledger(when: str) -> None:
 
 async def test_a_way_that_is_cut_during_the_handshake_is_cut() -> None:
     """No client is connected through it before it is mended."""
-    node = MemoryNode(latency=0.1)
-    opening = asyncio.create_task(node.open(lambda *_: None, node.wires[0]))
+    node = WiredNode(latency=0.1)
+    opening = asyncio.create_task(node.wires[0].open(lambda *_: None))
     await asyncio.sleep(0.05)
     node.wires[0].cut()
     await asyncio.sleep(1)
@@ -307,7 +307,7 @@ async def test_no_client_connects_through_a_cut_way(direction: str) -> None:
     """It times out by `connect_timeout`, again and again, and succeeds when the way is mended; behind a cut a
     dead server is as mute, for none is there to refuse the connection.
     """
-    node = MemoryNode(latency=LATENCY)
+    node = WiredNode(latency=LATENCY)
     if direction == "dead":
         node.crash()
     wire = node.wire()
@@ -327,7 +327,7 @@ async def test_no_client_connects_through_a_cut_way(direction: str) -> None:
 
 async def test_each_client_has_its_own_way() -> None:
     """Two processes with wires of their own, and one without: a cut is one client's only."""
-    nodes = [MemoryNode(latency=0.001) for _ in range(3)]
+    nodes = [WiredNode(latency=0.001) for _ in range(3)]
     wires = [node.wire() for node in nodes]
     async with opened(nodes) as shared, opened(wires, seed=2) as cut_off:
         for wire in wires:
@@ -365,7 +365,7 @@ async def test_refusals_are_silence_with_a_reason() -> None:
 
 async def test_start_brings_back_the_dead_alone() -> None:
     """With the data that a crash has kept, as a new process; to one that runs nothing happens."""
-    node = MemoryNode()
+    node = WiredNode()
     node.set(b"key", b"value")
     first = node.identity
     node.start()
@@ -375,3 +375,13 @@ async def test_start_brings_back_the_dead_alone() -> None:
     node.start()
     assert (node.answers, node.get(b"key")) == (True, b"value")
     assert node.identity != first
+
+
+def test_a_node_refuses_with_one_line() -> None:
+    """More would be answers without questions."""
+    node = WiredNode()
+    with pytest.raises(ValueError, match=r"error must be one line.*'a\\nb'"):
+        node.refuse("a\nb")
+    with pytest.raises(TypeError, match="error must be a str, got b'BUSY'"):
+        node.refuse(b"BUSY")  # type: ignore[arg-type]
+    assert node.refusal == ""

@@ -18,8 +18,8 @@ from aioredlock_ng._round.batch import MAX_BATCH, AcquireRound, ExtendRound, Rel
 from aioredlock_ng._round.outbox import CALM, Outbox, TakesNone, TickContext
 from aioredlock_ng._round.round import Round, grant_round
 from aioredlock_ng._session.session import Session
-from aioredlock_ng.testing import MemoryNode, memory_node
-from aioredlock_ng.testing._memory_wire import Break
+from aioredlock_ng.testing import memory_node
+from tests.simulation.wires import Break, WiredNode
 from tests.unit.tasks import in_task, sim, turns, until
 from tests.unit.traces import PREFIX, counter, locks
 from tests.unit.worlds import LATENCY, PLAIN, TIMEOUT, TTL, World, each, opened, states, world
@@ -32,12 +32,12 @@ NAMES: Final = {
 ROUND_TRIP: Final = 2.5 * LATENCY
 
 
-def verbs(node: MemoryNode) -> list[str]:
+def verbs(node: WiredNode) -> list[str]:
     """Return what a node has executed: scripts by their names."""
     return [NAMES[words[1]] if words[0].startswith(b"EVAL") else words[0].decode() for words in node.executed]
 
 
-def sizes(node: MemoryNode) -> list[int]:
+def sizes(node: WiredNode) -> list[int]:
     """Return of each script that a node has executed how many keys it had."""
     return [int(words[2]) for words in node.executed if words[0].startswith(b"EVAL")]
 
@@ -362,7 +362,7 @@ async def test_a_node_whose_answers_were_lost_is_asked_one_by_one():
 
 async def test_a_node_that_takes_no_batches_has_the_same_votes():
     """Each lock alone, in the same order, and no release of what it was not sent (R42)."""
-    masters = [MemoryNode(latency=LATENCY) for _ in range(3)]
+    masters = [WiredNode(latency=LATENCY) for _ in range(3)]
     async with opened(masters) as manager:
         w = World(masters, manager)
         outbox_of(w)._takers[0] = TakesNone()

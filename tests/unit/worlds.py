@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aioredlock_ng import ExtensionPolicy, Lease, LockManager, NodeState
-from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing.sim_loop import EPOCH
+from tests.simulation.wires import WiredNode
 from tests.unit.tasks import sim
 from tests.unit.traces import PREFIX, counter, locks
 
@@ -51,7 +51,7 @@ def deadline(lease: Lease, ttl: float = TTL) -> float:
 class World:
     """Nodes, and the managers over them that were opened; each stands for a process of its own."""
 
-    nodes: list[MemoryNode]
+    nodes: list[WiredNode]
     manager: LockManager
     seeds: Any = field(default_factory=lambda: iter(range(2, 1_000)))
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
@@ -95,7 +95,7 @@ def put(w: World, name: str, *fences: int | None) -> None:
 
 
 @contextlib.asynccontextmanager
-async def opened(nodes: list[MemoryNode], *, seed: int = 1, **options: Any) -> AsyncIterator[LockManager]:
+async def opened(nodes: list[WiredNode], *, seed: int = 1, **options: Any) -> AsyncIterator[LockManager]:
     """Open a manager over `nodes`; at the end no key and no task of its may be left."""
     before = asyncio.all_tasks()
     manager = make(nodes, seed=seed, **options)
@@ -115,7 +115,7 @@ async def world(
     number: int = 3, *, latency: float | Callable[[], float] = LATENCY, **options: Any
 ) -> AsyncIterator[World]:
     """Open a world of `number` nodes and one manager; at the end no task of its may be left."""
-    nodes = [MemoryNode(latency=latency) for _ in range(number)]
+    nodes = [WiredNode(latency=latency) for _ in range(number)]
     async with opened(nodes, **options) as manager:
         yield World(nodes, manager)
 

@@ -20,7 +20,9 @@ from aioredlock_ng._node.handshake import Identity
 from aioredlock_ng._node.link import Link
 from aioredlock_ng._node.pipe import MAX_IN_FLIGHT
 from aioredlock_ng._node.redis_node import GIVE_UP_AFTER, RECONNECT, RESP3_LOOK, RedisNode
-from aioredlock_ng.testing import MemoryNode, _memory_server, memory_node
+from aioredlock_ng.testing import _memory_server
+from aioredlock_ng.testing.memory_node import MemoryEndpoint
+from tests.simulation.wires import WiredNode
 from tests.unit.node.test_ledger import owner
 from tests.unit.node.test_pipe import Recorder
 from tests.unit.tasks import cancelled, sim
@@ -47,8 +49,8 @@ class Door:
 
     clustered, prefix = False, b""
 
-    def __init__(self, server: MemoryNode, *, role: str = "master") -> None:
-        self._inner = memory_node._MemoryEndpoint(server, server.wires[0])
+    def __init__(self, server: WiredNode, *, role: str = "master") -> None:
+        self._inner = MemoryEndpoint(server, server.wires[0].open)
         self.name, self.address = self._inner.name, self._inner.address
         self.role = role
         self.resp3 = True
@@ -71,7 +73,7 @@ class Door:
 class Running:
     """A node under test."""
 
-    def __init__(self, server: MemoryNode, door: Door) -> None:
+    def __init__(self, server: WiredNode, door: Door) -> None:
         self.server, self.door, self.node = server, door, RedisNode(door)
         self.changes: list[tuple[NodeState, str]] = []
         self.on_change: Callable[[], None] = lambda: None
@@ -109,14 +111,14 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def running(
-    server: MemoryNode | None = None,
+    server: WiredNode | None = None,
     *,
     door: Door | None = None,
     seed: int = 0,
     view: QuorumView | None = None,
-) -> AsyncIterator[tuple[Running, MemoryNode]]:
+) -> AsyncIterator[tuple[Running, WiredNode]]:
     """Run a node over a master in memory for as long as the block lasts."""
-    server = server or MemoryNode(latency=LATENCY)
+    server = server or WiredNode(latency=LATENCY)
     it = Running(server, door or Door(server))
     env = NodeEnv(
         clock=sim().clock, random=Random(seed), node_timeout=0.1, connect_timeout=CONNECT_TIMEOUT,
@@ -134,7 +136,7 @@ async def running(
     assert task.cancelled() or task.exception() is None, "run() raises nothing"
 
 
-def verbs(server: MemoryNode) -> list[str]:
+def verbs(server: WiredNode) -> list[str]:
     """Return what the server executed, each with its owner's number."""
     return [f"{one.kind} {int(one.owner.partition(b':')[0], 16)}" for one in sent(server)]
 
@@ -149,7 +151,7 @@ def answering(verb: bytes, answer: Callable[..., object]) -> Iterator[None]:
 
 async def test_a_connection_that_fell_back_to_resp2_is_replaced_once_resp3_works() -> None:
     """A peer that hung up at HELLO 3 is tried again about once a minute, on a connection of its own."""
-    door = Door(MemoryNode(latency=LATENCY))
+    door = Door(WiredNode(latency=LATENCY))
     door.resp3 = False
     async with running(door=door) as (it, _):
         await asyncio.sleep(10 * RESP3_LOOK)
@@ -182,7 +184,7 @@ async def test_a_node_comes_up_and_tells_its_identity() -> None:
 @pytest.mark.parametrize("seed", range(5))
 async def test_reconnecting_backs_off_with_jitter_up_to_a_cap(seed: int) -> None:
     """Each wait is drawn from the upper half of an interval that doubles until it reaches the cap."""
-    server = MemoryNode(latency=LATENCY)
+    server = WiredNode(latency=LATENCY)
     server.crash()
     async with running(server, seed=seed) as (it, _):
         assert it.changes == [(NodeState.DOWN, f"{server.name} refused the connection")]
@@ -197,7 +199,7 @@ async def test_reconnecting_backs_off_with_jitter_up_to_a_cap(seed: int) -> None
 
 async def test_a_node_that_returns_is_up_within_the_cap_and_the_back_off_begins_again() -> None:
     """After a connection that worked the first wait is short again."""
-    server = MemoryNode(latency=LATENCY)
+    server = WiredNode(latency=LATENCY)
     server.crash()
     async with running(server) as (it, _):
         await asyncio.sleep(20)
@@ -212,7 +214,7 @@ async def test_a_node_that_returns_is_up_within_the_cap_and_the_back_off_begins_
 
 async def test_a_replica_has_no_vote() -> None:
     """A server that is no master is not asked, and is looked at again with the same back-off."""
-    door = Door(MemoryNode(latency=LATENCY), role="slave")
+    door = Door(WiredNode(latency=LATENCY), role="slave")
     async with running(door=door) as (it, _):
         await asyncio.sleep(5)
         assert it.changes == [(NodeState.DOWN, "the server is a slave, not a master")]
@@ -247,7 +249,7 @@ async def test_commands_of_one_turn_leave_in_one_write() -> None:
 
 async def test_commands_take_effect_in_the_order_of_their_submission() -> None:
     """A release can never overtake its acquire."""
-    async with running(MemoryNode(latency=Random(3).random)) as (it, server):  # every message's time differs
+    async with running(WiredNode(latency=Random(3).random)) as (it, server):  # every message's time differs
         for number in range(20):
             it.send(NAME.acquire(owner(number), 10))
             await asyncio.sleep(0.01)
@@ -262,7 +264,7 @@ async def test_an_acquire_that_cannot_be_sent_is_silence_at_once(state: str) -> 
     """The answer comes before submit returns, says why, and that nothing has to be undone."""
     if state == "connecting":
         sink = Awaited()
-        MemoryNode().link().submit(NAME.acquire(owner(1), 10), sink, 7)
+        WiredNode().link().submit(NAME.acquire(owner(1), 10), sink, 7)
         assert sink.reply == Silence("not connected yet", sent=False)
         return
     async with running() as (it, server):
@@ -423,7 +425,7 @@ async def test_a_frozen_node_is_suspect_then_given_up() -> None:
 
 async def test_a_busy_node_is_not_suspect() -> None:
     """Answers of any kind are signs of life, even while heartbeats wait behind a long queue."""
-    async with running(MemoryNode(latency=0.2)) as (it, _):
+    async with running(WiredNode(latency=0.2)) as (it, _):
         for number in range(200):
             it.send(NAME.acquire(owner(number), 10))
             await asyncio.sleep(0.05)
@@ -468,7 +470,7 @@ async def test_a_wait_that_is_nearly_over_does_not_flood_the_server(
 
     monkeypatch.setattr(RedisNode, "_greet", counted)
     monkeypatch.setattr(RedisNode, "_votes_in", left)
-    async with running(MemoryNode(latency=0.0), view=QuorumView(b"redlock:{meta}", size=1, quarantine_ms=0)):
+    async with running(WiredNode(latency=0.0), view=QuorumView(b"redlock:{meta}", size=1, quarantine_ms=0)):
         await asyncio.sleep(0.1)
     assert 50 < len(greeted) < 150
 
@@ -538,7 +540,7 @@ async def test_the_release_of_an_unanswered_acquire_is_repeated_for_its_ttl(when
 
 async def test_what_a_node_dropped_from_its_ledger_is_counted() -> None:
     """The ledger is bounded, and its losses show in the node's standing."""
-    server = MemoryNode(latency=LATENCY)
+    server = WiredNode(latency=LATENCY)
     server.crash()
     async with running(server) as (it, _):
         for number in range(16384 + 5):
@@ -561,7 +563,7 @@ async def test_a_node_that_is_down_for_ever_new_reasons_does_not_fill_memory() -
 @pytest.mark.parametrize("error", ["MOVED 7 10.0.0.2:6379", "CLUSTERDOWN The cluster is down"])
 async def test_a_slot_that_is_elsewhere_is_looked_for(error: str, clustered: bool, attempts: int) -> None:
     """This server does not have it any more, or is cut off; by URL there is no other one (R17)."""
-    server = MemoryNode(latency=LATENCY)
+    server = WiredNode(latency=LATENCY)
     door = Door(server)
     door.clustered = clustered
     async with running(server, door=door) as (it, _):
