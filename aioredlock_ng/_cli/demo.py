@@ -26,7 +26,7 @@ def add(commands: Subcommands) -> None:
 
 
 def _run(_: argparse.Namespace) -> int:
-    from .._demo.story import DemoError, run
+    from .._demo import DemoError, run
     from ..testing.local_nodes import NoServerError, ServerStartError
     from ._terminal import quiet
 

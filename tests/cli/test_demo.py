@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import os
-import pty
 import re
 import signal
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from aioredlock_ng.__main__ import main
-from aioredlock_ng._demo.story import Screen
-from aioredlock_ng._demo.verdict import Section, hand_overs, judge
-from aioredlock_ng._demo.worker import Counter, Crew, DemoError
+from aioredlock_ng._demo import DemoError, Section, Story, hand_overs, judge
 from aioredlock_ng._settings.options import QUARANTINE_VARIABLE
 from aioredlock_ng.testing import _server
 from tests.cli.runs import Cli, processes_of
@@ -108,13 +105,11 @@ def test_it_ends_well_in_plain_lines(start: Any) -> None:
     assert times == sorted(times)
 
 
-def test_it_shows_a_bar_on_a_terminal(start: Any) -> None:
-    """On a terminal it draws a progress bar meanwhile, takes it away, and ends just as well."""
+def test_it_shows_the_same_on_a_terminal(start: Any) -> None:
+    """It ends just as well."""
     run = start(terminal=True)
     check_good_end(run)
-    assert re.search(r"\[#+\.+\] +\d+% \d+ increments", run.output)
     assert "node 1 killed" in run.output
-    assert "increments" not in run.output.rpartition("The lock held")[0].rpartition("\x1b[2K")[2]
 
 
 @needs_proc
@@ -152,16 +147,15 @@ def test_without_a_server_it_says_how_to_get_one(
     assert err.startswith("aioredlock-ng demo: no Redis or Valkey server")
 
 
-def test_a_worker_that_fails_is_told_with_its_last_words(tmp_path: Path) -> None:
+def test_a_worker_that_fails_is_reported_with_its_last_words(tmp_path: Path) -> None:
     """Its report goes on to say why, and the demo does not wait for what will not come."""
 
     async def start_one() -> None:
-        async with Crew(Counter(tmp_path / "counter"), ["ftp://nowhere"]) as crew:
-            await crew.start("count", "worker 1")
-            while crew.running:
-                await asyncio.sleep(0.001)
+        nodes: Any = SimpleNamespace(urls=["ftp://nowhere"])
+        async with Story(sys.stdout, nodes, tmp_path / "counter") as story:
+            await story.start("count", "worker 1")
             with pytest.raises(DemoError, match=r"(?s)worker 1 ended with code 1:.*ftp://nowhere"):
-                crew.check()
+                await story.until(lambda: False, "nothing")
 
     asyncio.run(start_one())
 
@@ -238,18 +232,6 @@ def test_a_bad_history_does_not_hold(
     async def play(screen: object) -> tuple[bool, list[str]]:
         return bad
 
-    monkeypatch.setattr("aioredlock_ng._demo.story.play", play)
+    monkeypatch.setattr("aioredlock_ng._demo.play", play)
     assert main(["demo"]) == 1
     assert "The lock held" not in capsys.readouterr().out
-
-
-def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the cursor cannot be moved there is no bar."""
-    monkeypatch.setenv("TERM", "dumb")
-    controller, terminal = pty.openpty()
-    with os.fdopen(terminal, "w") as stream, contextlib.closing(os.fdopen(controller)):
-        screen = Screen(stream)
-        screen.draw(0.5, "7 increments")
-        screen.show("a line")
-        screen.clear()
-        assert os.read(controller, 1000) == b"a line\r\n"

@@ -57,7 +57,7 @@ KILLED: Final = "killed"
 DANGEROUS: Final = "DANGEROUS"
 """What becomes of a mutant that might end processes of others."""
 
-SIGNALLING: Final = ("_cli/_guard/", "_cli/run", "testing/_server.py", "testing/local_nodes.py", "_demo/")
+SIGNALLING: Final = ("_cli/_guard/", "_cli/run", "testing/_server.py", "testing/local_nodes.py", "_demo.py")
 """How the names of modules begin that send signals: with a mistake, perhaps to every process there is."""
 
 ALONE: Final = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")

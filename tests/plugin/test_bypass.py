@@ -38,7 +38,7 @@ URLS = [f"redis://user:secret@192.0.2.{number}" for number in (1, 2, 3)]
 
 ROOT = Path(aioredlock_ng.__file__).parent
 
-AROUND = {"_cli", "_demo", "contrib", "pytest_plugin.py", "testing"}
+AROUND = {"_cli", "_demo.py", "contrib", "pytest_plugin.py", "testing"}
 """What stands around the shipping modules and uses them."""
 
 
