@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from ._memory_data import CommandError, Hash
-from ._memory_process import MemoryProcess
+from ._memory_data import CommandError, Hash, MemoryProcess
 
 _TYPES: Final = {bytes: "string", dict: "zset", Hash: "hash"}
 

@@ -1,4 +1,4 @@
-"""The clock and the keys of a master in memory."""
+"""A server process in memory: its clock, its keys, its replies, and the listeners to its channels."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, TypeAlias, final
+from typing import Any, Final, TypeAlias, TypeVar, final
 
+from ._memory_connection import MemoryConnection
 from .sim_loop import EPOCH
 
 _EPOCH_US: Final = round(EPOCH * 1_000_000)
@@ -28,7 +29,7 @@ Value: TypeAlias = "bytes | dict[bytes, int] | Hash | None"
 Entry: TypeAlias = tuple[Value, float | None]
 """A value and its expiry, by the node's clock; None: for ever."""
 
-_WRONG_TYPE: Final = "WRONGTYPE Operation against a key holding the wrong kind of value"
+_V = TypeVar("_V")
 
 
 class CommandError(Exception):
@@ -92,15 +93,77 @@ class Snapshot:
     data: dict[bytes, Entry]
 
 
-class MemoryData:
-    """Keys that expire by the node's own wall clock, with what Lua's `redis.call` does to them."""
+@final
+class Push(tuple[Any, ...]):
+    """What RESP3 tells beside the replies."""
 
-    def __init__(self, clock: NodeClock) -> None:
+    __slots__ = ()
+
+
+def encode(reply: Any) -> bytes:
+    """Encode a reply: str is a status, bytes a bulk string."""
+    if reply is None:
+        return b"$-1\r\n"
+    if isinstance(reply, str):
+        return b"+%b\r\n" % reply.encode()
+    if isinstance(reply, bytes):
+        return b"$%d\r\n%b\r\n" % (len(reply), reply)
+    if isinstance(reply, int):
+        return b":%d\r\n" % reply
+    kind = b">" if isinstance(reply, Push) else b"*"
+    return b"%b%d\r\n" % (kind, len(reply)) + b"".join(map(encode, reply))
+
+
+_INFO: Final = b"\r\n".join(
+    [
+        b"redis_version:7.0.0",
+        b"redis_mode:standalone",
+        b"uptime_in_seconds:%d",
+        b"maxmemory:0",
+        b"maxmemory_policy:noeviction",
+        b"aof_enabled:0",
+        b"maxclients:10000",
+        b"connected_slaves:0",
+        b"connected_clients:%d",
+        b"run_id:%b",
+        b"role:master",
+        b"master_replid:%b",
+        b"master_replid2:" + b"0" * 40,
+        b"second_repl_offset:-1",
+        b"evicted_keys:0",
+        b"cmdstat_info:calls=1",
+        b"cmdstat_flushall:calls=%d",
+        b"",
+    ]
+)
+
+
+class MemoryProcess:
+    """A server process and its data: all that scripts reach by Lua's `redis.call`.
+
+    Keys expire by the node's own wall clock.
+
+    Args:
+        clients: returns how many are connected.
+        clock: its wall clock.
+        new_identity: draws a name for each process.
+    """
+
+    def __init__(
+        self, clients: Callable[[], int], *, clock: NodeClock, new_identity: Callable[[], str]
+    ) -> None:
         self.clock: Final = clock
         self.data: dict[bytes, Entry] = {}
         """Those that are expired may still be there."""
         self.pristine = True
         """Whether the data has never been lost or replaced."""
+        self._clients = clients
+        self._new_identity = new_identity
+        self._channels: dict[bytes, dict[MemoryConnection, None]] = {}
+        """The listeners of a channel: the first to come is the first to hear."""
+        self._listening: dict[MemoryConnection, dict[bytes, None]] = {}
+        """The channels of a client."""
+        MemoryProcess.new_process(self)
 
     def snapshot(self) -> Snapshot:
         """Return the data as it is now."""
@@ -133,57 +196,56 @@ class MemoryData:
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value under `key`, if any; raises `CommandError` when it is of the wrong type."""
-        if not self.exists(key):
-            return None
-        value = self.data[key][0]
-        if not isinstance(value, bytes):
-            raise CommandError(_WRONG_TYPE)
-        return value
+        return self._typed(key, bytes)
 
     def scores(self, key: bytes) -> dict[bytes, int]:
         """Return the sorted set under `key`, empty if there is none; raises as `get` does."""
+        return self._typed(key, dict) or {}
+
+    def fields(self, key: bytes) -> dict[bytes, bytes]:
+        """Return the hash under `key`, empty if there is none; raises as `get` does."""
+        found = self._typed(key, Hash)
+        return {} if found is None else found.fields
+
+    def _typed(self, key: bytes, kind: type[_V]) -> _V | None:
         if not self.exists(key):
-            return {}
+            return None
         value = self.data[key][0]
-        if not isinstance(value, dict):
-            raise CommandError(_WRONG_TYPE)
+        if not isinstance(value, kind):
+            raise CommandError("WRONGTYPE Operation against a key holding the wrong kind of value")
         return value
+
+    def keep(self, key: bytes, value: dict[bytes, int] | Hash) -> None:
+        """Put back a sorted set or a hash with other members; it ends with the last of them."""
+        if value.fields if isinstance(value, Hash) else value:
+            self.data[key] = (value, self.data[key][1] if key in self.data else None)
+        else:
+            self.data.pop(key, None)
 
     def zadd(self, key: bytes, member: bytes, score: int) -> None:
         """Put a member into a sorted set."""
         scores = self.scores(key)
         scores[member] = score
-        self.data[key] = (scores, self.data[key][1] if key in self.data else None)
+        self.keep(key, scores)
 
     def zrem(self, key: bytes, member: bytes) -> bool:
-        """Take a member out of a sorted set, which ends with the last of them; False when it was not in."""
+        """Take a member out of a sorted set; False when it was not in."""
         scores = self.scores(key)
         removed = scores.pop(member, None) is not None
-        if not scores:
-            self.data.pop(key, None)
+        self.keep(key, scores)
         return removed
-
-    def fields(self, key: bytes) -> dict[bytes, bytes]:
-        """Return the hash under `key`, empty if there is none; raises as `get` does."""
-        if not self.exists(key):
-            return {}
-        value = self.data[key][0]
-        if not isinstance(value, Hash):
-            raise CommandError(_WRONG_TYPE)
-        return value.fields
 
     def hset(self, key: bytes, field: bytes, value: bytes) -> None:
         """Put a field into a hash."""
         fields = self.fields(key)
         fields[field] = value
-        self.data[key] = (Hash(fields), self.data[key][1] if key in self.data else None)
+        self.keep(key, Hash(fields))
 
     def hdel(self, key: bytes, field: bytes) -> bool:
-        """Take a field out of a hash, which ends with the last of them; False when it was not in."""
+        """Take a field out of a hash; False when it was not in."""
         fields = self.fields(key)
         removed = fields.pop(field, None) is not None
-        if not fields:
-            self.data.pop(key, None)
+        self.keep(key, Hash(fields))
         return removed
 
     def pexpire(self, key: bytes, ttl_ms: float) -> None:
@@ -215,6 +277,70 @@ class MemoryData:
         expiry = self.data[key][1] if key in self.data else None
         if expiry is not None and expiry <= self.clock.now():
             del self.data[key]
+
+    def new_process(self) -> None:
+        """Have another identity, and no past: what a restart changes besides the data."""
+        self.run_id, self.replid = self._new_identity(), self._new_identity()
+        self._flushes = 0
+        self._started: float | None = None
+        with contextlib.suppress(RuntimeError):  # no loop runs: it is started when it is first asked
+            self._started = self.clock.now()
+
+    def flush(self) -> None:
+        """Do ``FLUSHALL``."""
+        self.flush_all()
+        self._flushes += 1
+
+    def info(self) -> bytes:
+        """Return all that ``INFO`` tells."""
+        now = self.clock.now()
+        self._started = now if self._started is None else self._started
+        identity = self.run_id.encode(), self.replid.encode()
+        return _INFO % (int(now) - int(self._started), self._clients(), *identity, self._flushes)
+
+    # -- channels ------------------------------------------------------------------------------
+
+    def publish(self, channel: bytes, message: bytes) -> int:
+        """Tell all listeners of a channel; return how many they are.
+
+        A client that publishes and listens is told before the reply, as by Redis 7.0; later ones tell it
+        behind it.
+        """
+        clients = self._channels.get(channel, {})
+        for client in clients:
+            client.push(encode(Push((b"message", channel, message))))
+        return len(clients)
+
+    def subscribe(self, client: MemoryConnection, channel: bytes) -> Push:
+        """Have a client told what is published on a channel; return what confirms that."""
+        self._channels.setdefault(channel, {})[client] = None
+        listening = self._listening.setdefault(client, {})
+        listening[channel] = None
+        return Push((b"subscribe", channel, len(listening)))
+
+    def unsubscribe(self, client: MemoryConnection, channel: bytes) -> Push:
+        """Take that back, if it was so."""
+        listening = self._listening.get(client, {})
+        if channel in listening:
+            del listening[channel], self._channels[channel][client]
+            if not self._channels[channel]:
+                del self._channels[channel]
+        return Push((b"unsubscribe", channel, len(listening)))
+
+    def hang_up(self, client: MemoryConnection) -> None:
+        """Forget a client whose connection has ended."""
+        for channel in list(self._listening.get(client, ())):
+            self.unsubscribe(client, channel)
+        self._listening.pop(client, None)
+
+    def listening(self, channel: bytes) -> int:
+        """Return how many listen to a channel."""
+        return len(self._channels.get(channel, ()))
+
+    def listeners(self, channels: list[bytes]) -> list[bytes | int]:
+        """Do ``PUBSUB NUMSUB``."""
+        counts = [(channel, self.listening(channel)) for channel in channels]
+        return [part for pair in counts for part in pair]
 
 
 def _copied(data: dict[bytes, Entry]) -> dict[bytes, Entry]:

@@ -15,8 +15,7 @@ from importlib import resources
 from typing import Any, Final
 
 from ._memory_commands import COMMANDS
-from ._memory_data import CommandError
-from ._memory_process import MemoryProcess
+from ._memory_data import CommandError, MemoryProcess
 
 _SCRIPTS_KEPT: Final = 256
 """Scripts that are kept compiled."""

@@ -10,8 +10,8 @@ from .. import _scripts
 from .._core.quarantine import NO_CLAIM, Incarnation, read_claim
 from . import _memory_lua
 from ._memory_commands import COMMANDS
-from ._memory_data import CommandError, NodeClock
-from ._memory_process import Client, MemoryProcess, encode
+from ._memory_connection import MemoryConnection
+from ._memory_data import CommandError, MemoryProcess, NodeClock, encode
 
 _SHIPPED: Final = {script.digest: script.source for script in _scripts.ALL}
 """What is loaded in each handshake."""
@@ -59,7 +59,7 @@ class MemoryServer(MemoryProcess):
 
     # -- commands ------------------------------------------------------------------------------
 
-    def execute(self, words: list[bytes], client: Client | None = None) -> bytes:
+    def execute(self, words: list[bytes], client: MemoryConnection | None = None) -> bytes:
         """Execute one command of a client and return the reply: as RESP2, but for what only RESP3 has."""
         verb, *args = words
         if client is not None and verb in _LISTENING:

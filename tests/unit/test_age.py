@@ -14,8 +14,7 @@ from aioredlock_ng import NodeState, QuorumUnavailableError, _scripts
 from aioredlock_ng._core.fencing import floor_at
 from aioredlock_ng._core.quarantine import BY_USE, Claim, Incarnation, parse, wait_ms
 from aioredlock_ng.testing import MemoryNode
-from aioredlock_ng.testing._memory_data import NodeClock
-from aioredlock_ng.testing._memory_process import MemoryProcess
+from aioredlock_ng.testing._memory_data import MemoryProcess, NodeClock
 from aioredlock_ng.testing._memory_server import MemoryServer
 from tests.unit.tasks import sim
 from tests.unit.worlds import LATENCY, opened
