@@ -18,7 +18,6 @@ from aioredlock_ng import (
 )
 from tests.simulation.bodies import Bodies, BodyError
 from tests.simulation.history import Mode, Operation, Outcome
-from tests.simulation.hits import count_batches
 from tests.simulation.orphans import SETTLING
 from tests.simulation.plan import POOL, ClientPlan
 from tests.simulation.processes import Process
@@ -74,8 +73,7 @@ class Client:
         """Cancel what one of its tasks is doing."""
         if operation := self._operations.get(task):
             self._cancelled.add(task)
-            if operation.cancel():
-                self._world.counts[f"hit: cancelled while {self.record.doing(task)}"] += 1
+            operation.cancel()
 
     def stop_when_asking(self, seconds: float) -> None:
         """Be stopped for so long as soon as it has asked for a lock, before it can hear an answer."""
@@ -143,7 +141,6 @@ class Client:
         )
         async with manager:
             self._manager = manager
-            count_batches(manager._life.session.outbox, self._world.counts)
             tasks = [asyncio.create_task(self._task(manager, i)) for i in range(self._plan.tasks)]
             await asyncio.gather(*tasks)
             await self._evening.wait()
@@ -249,7 +246,6 @@ class Client:
         lock = self._described(manager, mode, names, since=since, blocking_timeout=patience, label=str(task))
         if self._stops_for:  # what it asks now still leaves: it is stopped after this turn
             self.process.stop(self._world.now + self._stops_for)
-            self._world.counts["hit: stopped with its question on the way"] += 1
             self._stops_for = 0.0
         asking = self.record.ask("acquire" if patience is None else "try", task, lock.names, mode)
         note = ""

@@ -82,12 +82,6 @@ class Record:
         """Note what came to the loop's exception handler."""
         self._world.complain(f"client {self._number}: {context.get('message')}: {context.get('exception')!r}")
 
-    def doing(self, task: int | None = None) -> str:
-        """Return what it, or one task of it, is about: "holding" a lock, "asking" for one, or "idle"."""
-        if self._beliefs if task is None else task in self._beliefs:
-            return "holding"
-        return "asking" if (self._asking if task is None else task in self._asking) else "idle"
-
     def owners(self) -> set[bytes]:
         """Return the owner values of the leases that tasks have."""
         return {belief.lease._holding.owner for belief in self._beliefs.values()}

@@ -8,8 +8,6 @@ import random
 from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from aioredlock_ng.testing.sim_loop import EPOCH, START
 from tests.simulation import processes
@@ -92,56 +90,6 @@ def test_the_time_of_day_is_ahead_and_can_be_set(machines: Machines) -> None:
     assert process.true_of(START + 20) == START + 10
 
 
-@settings(max_examples=100, derandomize=True)
-@given(
-    seed=st.integers(0, 1000),
-    rates=st.lists(st.floats(0.5, 2.0), min_size=1, max_size=3),
-    events=st.lists(
-        st.tuples(
-            st.floats(0.0, 10.0),
-            st.integers(0, 2),
-            st.sampled_from(["stop", "suspend", "go_on"]),
-            st.floats(0.0, 5.0),
-        ),
-        max_size=8,
-    ),
-)
-@pytest.mark.heavy
-def test_clocks_never_go_back(
-    seed: int, rates: list[float], events: list[tuple[float, int, str, float]]
-) -> None:
-    """Whatever happens to a process: neither its loop's time nor its clock, and the clock is never wrong.
-
-    Whenever any of its code runs, the suspend-safe clock shows the true time at its rate.
-    """
-    machines = Machines(seed)
-
-    async def watch(process: Process) -> None:
-        before = process.loop.time(), process.now()
-        while True:
-            await asyncio.sleep(0.1)
-            now = process.loop.time(), process.now()
-            assert now[0] >= before[0]
-            assert now[1] >= before[1]
-            assert process.true_of(now[1]) == pytest.approx(machines.timeline.now, abs=1e-6)
-            before = now
-
-    def strike(process: Process, what: str, lasts: float) -> None:
-        if what == "go_on":
-            process.go_on()
-        else:
-            getattr(process, what)(machines.timeline.now + lasts)
-
-    watches = [process.spawn(watch(process)) for process in (machines.process(rate=rate) for rate in rates)]
-    for at, number, what, lasts in events:
-        machines.at(at, strike, machines.all[number % len(rates)], what, lasts)
-    try:
-        machines.run(20)
-        assert not any(task.done() for task in watches), [task for task in watches if task.done()]
-    finally:
-        machines.close()
-
-
 # -- stop, suspend, kill ---------------------------------------------------------------------------
 
 STOPPED = {
@@ -168,19 +116,6 @@ def test_what_stops_a_process(machines: Machines, case: str) -> None:
     machines.run(20)
     assert ", ".join(f"{what} {at:g}" for what, at in machines.seen) == seen
     assert process.loop.suspended == suspended
-
-
-def test_a_stopped_process_catches_up(machines: Machines) -> None:
-    """It takes no turn; its clocks go on, and all that is due by then is done at once when it goes on."""
-    process = machines.process()
-    for number in range(1, 5):
-        process.loop.call_at(START + number, machines.note, f"timer {number}")
-    machines.at(0.5, process.stop, START + 3.5)
-    machines.at(1.5, machines.timeline.hand, process.loop, machines.note, "message")
-    machines.run(10)
-    assert sorted(machines.seen[:4]) == [("message", 3.5), *((f"timer {n}", 3.5) for n in (1, 2, 3))]
-    assert machines.seen[4:] == [("timer 4", 4.0)]
-    assert process.loop.suspended == 0.0
 
 
 def test_timers_stand_still_while_a_machine_is_suspended(machines: Machines) -> None:
@@ -262,33 +197,7 @@ def test_events_keep_their_order(machines: Machines) -> None:
     assert machines.timeline.now == START + 3
 
 
-def test_only_processes_that_are_let_run(machines: Machines) -> None:
-    """A process that is not among those of a run takes no turn in it, whatever happens to it."""
-    inside, outside = machines.process(), machines.process()
-    for name, process in (("inside", inside), ("outside", outside)):
-        process.spawn(machines.ticks(name, 1))
-    processes.run(machines.timeline, [inside], random.Random(1), until=START + 5)
-    assert machines.seen == [("inside", 1.0)]
-    machines.run(5)
-    assert machines.seen == [("inside", 1.0), ("outside", 6.0)]
-
-
 # -- busy waits ------------------------------------------------------------------------------------
-
-
-def test_a_process_that_waits_busily_is_found(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within its own turns, however patient the others are."""
-    monkeypatch.setattr("aioredlock_ng.testing.sim_loop.MAX_TURNS_AT_ONE_INSTANT", 100)
-    machines.process()
-    process = machines.process()
-
-    async def spin() -> None:
-        while process.now() < START + 1:
-            await asyncio.sleep(0)
-
-    process.spawn(spin())
-    with pytest.raises(BusyWaitError, match=r"no time passed in 100 turns(?s:.*)spin"):
-        machines.run(10)
 
 
 def test_processes_that_keep_each_other_busy_are_found(
@@ -306,12 +215,3 @@ def test_processes_that_keep_each_other_busy_are_found(
     machines.at(1.0, send, ping, pong)
     with pytest.raises(BusyWaitError, match=r"no time passes after 1001\.0"):
         machines.run(10)
-
-
-def test_much_to_do_is_no_busy_wait(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The steps of each instant are counted anew."""
-    monkeypatch.setattr(processes, "MAX_STEPS_AT_ONE_INSTANT", 3)
-    for name in "ab":
-        machines.process().spawn(machines.ticks(name, 100))
-    machines.run(200)
-    assert len(machines.seen) == 200

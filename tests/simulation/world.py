@@ -31,7 +31,6 @@ from tests.simulation.commands import (
 )
 from tests.simulation.faults import BreakAfter, BreakBefore, ClockStep, Relapse, WireFault
 from tests.simulation.history import Claim, Effect, Happening, History, Operation, Remark
-from tests.simulation.hits import Hits
 from tests.simulation.orphans import LOOK, UNDER_WAY, Orphans
 from tests.simulation.plan import AnyFault, ClientPlan, Plan, wire_of
 from tests.simulation.process_faults import ProcessFault
@@ -75,9 +74,7 @@ class World:
         self._set_back: dict[int, float] = {}  # since when a node has neither older data nor an older clock
         self._over = False  # what killed processes do while they are buried does not count
         self._digest = hashlib.blake2b(digest_size=16)
-        self.nodes: list[WiredNode] = []
-        self._hits = Hits(self.nodes, self.counts)
-        self.nodes += [self._node(i) for i in range(plan.nodes)]
+        self.nodes = [self._node(i) for i in range(plan.nodes)]
         for _ in range(self.history.clients):
             for node in self.nodes:
                 node.wire()
@@ -146,7 +143,6 @@ class World:
         keys = lock_keys(words)
         before = [holders(node, key) for key in keys]
         answer: bytes = execute(words, client)
-        self._hits.answered(answer)
         self._digest.update(b"%.9f %d %b %b" % (self.now, number, b" ".join(words), answer))
         for key, old in zip(keys, before, strict=True):
             new = holders(node, key)
@@ -226,12 +222,12 @@ class World:
             client = fault.client
             if client not in self.clients or not self.clients[client].process.alive:
                 return
-            self._hits.strike(fault, self.clients[client], ends)
+            fault.strike(self.clients[client], ends)
         else:
             node = fault.node
             if isinstance(fault, WireFault) and fault.client is not None:
                 client = fault.client - wire_of(0)
-            end = self._hits.begin(fault)
+            end = fault.begin(self.nodes)
             if not isinstance(fault, BreakBefore | BreakAfter):  # they wait for a command
                 self.timeline.call_at(ends, end)
             since = self._set_back.get(fault.node, -math.inf)
@@ -250,7 +246,6 @@ class World:
 
     def _heal(self) -> None:
         """End what is wrong, but for a minority that stays down for now, and let all clients finish."""
-        self._hits.count_breaks()
         rng = random.Random(f"{self.plan.seed} last")
         most = len(self.nodes) - majority(len(self.nodes)) if self.plan.faults else 0
         few = rng.sample(self.nodes, rng.randint(0, most))
