@@ -37,13 +37,14 @@ from tests.faults.losses import kept
 from tests.load.chaos_guest import now
 from tests.load.chaos_report import draw, judge, markdown
 from tests.load.chaos_worker import QUARANTINE, SHARED, TTL
-from tests.load.soak import STOP_WITHIN, resident
+from tests.load.growth import resident
 from tests.servers import ask, eventually, kill_connections, lock_keys
 
 PROCESSES: Final = 4
 GUESTS: Final = ("pottery", "redlock-ng")
 NODES: Final = 5
 MAJORITY: Final = 3
+STOP_WITHIN: Final = 60.0  # seconds for the load to end: every wait in it is shorter
 PATIENCE: Final = 6  # times that a server may take longer to start than it is given
 # Data that a killed process had written is in its file; only a machine that stops loses the last second.
 PERSISTENT: Final = {"appendonly": "yes", "appendfsync": "everysec"}

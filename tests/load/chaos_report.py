@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tests.faults.claims import RULES
 from tests.load.chaos_worker import PERMITS
-from tests.load.soak import FEWEST, LONG, PILES, SHORT, Tolerance, growing
+from tests.load.growth import FEWEST, LONG, PILES, SHORT, Tolerance, growing
 from tests.simulation.checks import Rule, check
 from tests.simulation.history import Claim, History
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from aioredlock_ng import Lease, LockLostError, LockManager, LockNotAcquiredError
-from tests.load.soak import sample
+from tests.load.growth import descriptors, left_behind, own_objects, sample
 
 TTL: Final = 3.0
 QUARANTINE: Final = 4.0  # seconds: longer than any ttl, those of the other libraries included
@@ -69,6 +69,7 @@ class Worker:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._complain)
         end = loop.create_task(asyncio.to_thread(sys.stdin.read))
+        before = asyncio.all_tasks(), own_objects(), descriptors()
         async with self.fenced, self.plain:
             tasks = [
                 loop.create_task(self._again(act)) for act, number in ACTS.items() for _ in range(number)
@@ -82,6 +83,9 @@ class Worker:
             _, late = await asyncio.wait(tasks, timeout=6 * WAIT)
             for task in late:
                 self.write("stray", f"does not end: {task!r}")
+        del self.fenced, self.plain, tasks, late
+        if left := await left_behind(*before):
+            self.write("stray", f"closed managers have left {left}")
 
     def _complain(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         told = "".join(traceback.format_exception(error)) if (error := context.get("exception")) else ""
@@ -166,6 +170,16 @@ async def extend(worker: Worker) -> None:
                 await lease.extend()
 
 
+async def loses(worker: Worker) -> None:
+    """Lose a lease: its keys are gone."""
+    name, asked = f"lost:{random.randrange(8)}", worker.now()
+    async with worker.fenced.lock(name, ttl=1.5, blocking_timeout=WAIT) as lease:
+        with worker.claim("lost", asked, lease):
+            await pause(0.1)
+        await worker.fenced.force_release(name)
+        await asyncio.sleep(5.0)
+
+
 async def cancel(worker: Worker) -> None:
     """Be cancelled, wherever that strikes."""
     task: asyncio.Task[None] = asyncio.create_task(random.choice((MUTEX, SEVERAL, FAIR, READ))(worker))
@@ -200,7 +214,7 @@ LEAD = holding("election", lambda w: w.fenced.election("scheduler", blocking_tim
 # Each kind of work, and how many tasks of a process do it.
 ACTS: Final = {
     **dict.fromkeys((MUTEX, FAIR, READ, PERMIT, PLAIN), 2),
-    **dict.fromkeys((MIXED, ONCE, SEVERAL, LEAD, reenter, downgrade, extend, cancel), 1),
+    **dict.fromkeys((MIXED, ONCE, SEVERAL, LEAD, reenter, downgrade, extend, loses, cancel), 1),
 }
 
 if __name__ == "__main__":

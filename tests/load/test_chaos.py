@@ -63,5 +63,5 @@ async def test_seconds_of_chaos_are_clean(tmp_path: Path, monkeypatch: pytest.Mo
     await chaos.run(15.0, record)
     result = judge(record)
     assert result["ok"], markdown(result)
-    assert len(result["leases"]) == 11, result["leases"]
+    assert len(result["leases"]) == 12, result["leases"]
     assert result["faults"]
