@@ -118,17 +118,6 @@ class _VirtualTime:
             due.append(heapq.heappop(self._timers)[2])
         return due
 
-    @property
-    def first(self) -> float:
-        """When the first timer is due; infinity when there is none."""
-        self._drop_cancelled()
-        return self._timers[0][0] if self._timers else math.inf
-
-    def move(self, now: float) -> None:
-        """Let it be `now`, or later if it is."""
-        if now > self.now:
-            self.now, self._turns = now, 0
-
     def _drop_cancelled(self) -> None:
         while self._timers and self._timers[0][2].cancelled():
             heapq.heappop(self._timers)
@@ -157,7 +146,6 @@ class _SimTask(asyncio.Task[_T]):
             super().set_name(value)
 
 
-@final
 class SimLoop(asyncio.BaseEventLoop):
     """An event loop on virtual time; for ``asyncio.Runner(loop_factory=SimLoop)`` or ``SimLoop.run``.
 
@@ -173,7 +161,6 @@ class SimLoop(asyncio.BaseEventLoop):
     """
 
     _ready: deque[asyncio.Handle]  # of BaseEventLoop: the callbacks of the next turn
-    _run_once: Callable[[], None]  # of BaseEventLoop: takes one turn
 
     def __init__(self, *, start: float = START) -> None:
         """Make a loop whose time starts at ``start`` seconds."""
@@ -211,25 +198,6 @@ class SimLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         """Return the virtual time in seconds."""
         return self._virtual.now
-
-    @property
-    def next_turn(self) -> float:
-        """When there is something to do, by the loop's time; infinity when nothing can happen by itself."""
-        return self._virtual.now if self._ready else self._virtual.first
-
-    def run_ready(self, now: float) -> None:
-        """Run all that is due at the time `now`: for loops that run side by side."""
-        self._virtual.move(now)
-        if self.next_turn > self.time():
-            return
-        set_running = asyncio._set_running_loop  # noqa: SLF001 (made for those who write event loops)
-        set_running(self)
-        try:
-            self._run_once()
-            while self._ready:
-                self._run_once()
-        finally:
-            set_running(None)
 
     def advance(self, seconds: float) -> None:
         """Let time pass while no callback runs: what code that blocks the loop looks like."""
@@ -293,7 +261,7 @@ def _make_task(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> as
 
 def _passed(seconds: float) -> float:
     if not 0 <= seconds < math.inf:
-        raise ValueError(f"time passes forwards and ends: {seconds!r} seconds")
+        raise ValueError(f"seconds must be finite and not negative, got {seconds!r}")
     return seconds
 
 

@@ -1,7 +1,6 @@
 """A TCP proxy in front of a server that does to a connection what bad networks do, when the test says so.
 
 What TCP cannot do it does not do either: within a connection bytes keep their order and none is left out.
-The one exception is `Way.drop`, which stands for a middlebox that is broken.
 """
 
 from __future__ import annotations

@@ -8,11 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, final
 
-import hiredis
-
 END: Final = b""  # stands for the end of a connection, behind all that came before it
-
-_NOTHING: Final = object()
 
 
 class Connection(Protocol):
@@ -31,15 +27,13 @@ class Way:
 
     def __init__(self) -> None:
         self.delay = 0.0  # seconds that everything takes; no limit to how much is under way
-        # Up to so many seconds more, drawn anew for all that comes at once; nothing overtakes.
+        # Up to so many seconds more, drawn for all that comes at once; nothing overtakes.
         self.jitter = 0.0
         # Gives how many bytes are written at once; None for as many as there are.
         self.piece: Callable[[], int] | None = None
         self.passed = self.pieces = 0  # bytes that have been written, and in how many pieces
-        self.dropped: list[bytes] = []  # replies that were taken out
         self._stalled = False
         self._left: int | None = None
-        self._unwanted: Callable[[bytes], bool] | None = None
         self._lanes: set[Lane] = set()
 
     @property
@@ -68,13 +62,6 @@ class Way:
         """Reset the connection that the byte behind the next `number` ones is on; done once."""
         self._left = number
 
-    def drop(self, unwanted: Callable[[bytes], bool]) -> None:
-        """Take out the next reply of which `unwanted` says so, and no other; done once.
-
-        To be called while no reply is half through.
-        """
-        self._unwanted = unwanted
-
 
 @final
 class Lane:
@@ -89,15 +76,11 @@ class Lane:
         self.under_way: deque[tuple[float, bytes]] = deque()
         self._last_due = 0.0
         self._again: asyncio.Handle | None = None
-        self._parser = hiredis.Reader(notEnoughData=_NOTHING)
-        self._reply = b""
         way._lanes.add(self)
 
     def arrive(self, data: bytes) -> None:
         """Take what was sent; it is written when it is due."""
         way = self.way
-        if data and way._unwanted is not None and not (data := self._sift(data)):
-            return
         due = self._loop.time() + way.delay + way.jitter * random.random()
         self._last_due = max(self._last_due, due)
         self.under_way.append((self._last_due, data))
@@ -144,22 +127,6 @@ class Lane:
         elif way._left is not None:
             way._left -= len(data)
         return not resets
-
-    def _sift(self, data: bytes) -> bytes:
-        """Return what is left without the unwanted reply; one that is not whole yet is kept back."""
-        kept = b""
-        for i in range(len(data)):
-            self._parser.feed(data[i : i + 1])
-            self._reply += data[i : i + 1]
-            if self._parser.gets() is _NOTHING:
-                continue
-            reply, self._reply = self._reply, b""
-            if self.way._unwanted is not None and self.way._unwanted(reply):
-                self.way._unwanted = None
-                self.way.dropped.append(reply)
-                return kept + data[i + 1 :]
-            kept += reply
-        return kept
 
     def end(self) -> None:
         """Forget what is under way."""

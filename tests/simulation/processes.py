@@ -83,6 +83,34 @@ class Timeline(Network):
         callback(*args)
 
 
+class ProcessLoop(SimLoop):
+    """An event loop that runs beside others."""
+
+    _run_once: Callable[[], None]  # of BaseEventLoop: takes one turn
+
+    @property
+    def next_turn(self) -> float:
+        """When there is something to do, by the loop's time; infinity when nothing can happen by itself."""
+        if self._ready:
+            return self.time()
+        self._virtual._drop_cancelled()
+        return self._virtual._timers[0][0] if self._virtual._timers else math.inf
+
+    def run_ready(self, now: float) -> None:
+        """Run all that is due at the time `now`."""
+        if now > self.time():
+            self._virtual.now, self._virtual._turns = now, 0
+        if self.next_turn > self.time():
+            return
+        asyncio._set_running_loop(self)
+        try:
+            self._run_once()
+            while self._ready:
+                self._run_once()
+        finally:
+            asyncio._set_running_loop(None)
+
+
 @final
 class Process:
     """One process: a loop that takes its turns when the machine lets it.
@@ -95,7 +123,7 @@ class Process:
 
     def __init__(self, timeline: Timeline, *, rate: float = 1.0, wall_offset: float = 0.0) -> None:
         self._timeline = timeline
-        self.loop = SimLoop()
+        self.loop = ProcessLoop()
         self.rate = rate
         self.wall_offset = wall_offset
         self._lag = 0.0  # of the loop's time behind the true one, at the rate 1: time spent suspended

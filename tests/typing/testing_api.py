@@ -70,13 +70,6 @@ async def on_virtual_time() -> None:
         SimLoop.running().suspend(5)
 
 
-def by_hand() -> None:
-    """Loops side by side."""
-    loop = SimLoop()
-    assert_type(loop.next_turn, float)
-    loop.run_ready(loop.next_turn)
-
-
 def lazily(error: aioredlock_ng.LockLostError) -> aioredlock_ng.LockManager:
     """Names of the package are what they are, although they are imported late."""
     assert_type(error.reason, LossReason)
