@@ -13,17 +13,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from aioredlock_ng import ConfigurationError, ExtensionPolicy, LockError, LockManager
-from aioredlock_ng.testing import SimLoop
+from aioredlock_ng import LockManager
 from tests.simulation import searching
 from tests.simulation.searching import ViolationError, judge_exclusion
 from tests.simulation.wires import WiredNode
-
-NAME: Final = "a"
 
 NOTICED: Final = 1.5
 """Seconds within which a client that is connected has noticed that a record is gone."""
@@ -36,15 +32,6 @@ class Rule(StrEnum):
     AT_ONCE = "nodes that have run for long, and forgot nothing, are used at once"
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """A body that ran under the lock."""
-
-    generation: int
-    began: float
-    ended: float
-
-
 class World(searching.World):
     """One run; `counts` says what happened in it."""
 
@@ -52,7 +39,6 @@ class World(searching.World):
         super().__init__("first use", seed)
         self.size = self.draw.choice((3, 3, 5))
         self.quarantine = self.draw.choice((4.0, 6.0))
-        self.holds: list[Hold] = []
         self._gone: set[int] = set()
         """The generations that are cut off."""
 
@@ -111,32 +97,25 @@ class World(searching.World):
             stack, wires, restart_quarantine=self.quarantine, ttl=self.quarantine, connect_timeout=0.5
         )
         if at_once:
-            try:
-                async with manager.lock("first", blocking_timeout=1):
-                    self.counts["used at once"] += 1
-            except LockError as error:
-                raise ViolationError(Rule.AT_ONCE, repr(error)) from error
+            if (error := await self._refusal(manager, "first", 1)) is not None:
+                raise ViolationError(Rule.AT_ONCE, repr(error))
+            self.counts["used at once"] += 1
         tasks.create_task(self._work(manager, generation))
 
     async def _work(self, manager: LockManager, generation: int) -> None:
         """Take and give back the lock until the end."""
-        draw, now = self.draw, SimLoop.running().time
+        draw = self.draw
         while not self._over and generation not in self._gone:
-            extension = draw.choice((ExtensionPolicy(), ExtensionPolicy.off()))
-            lock = manager.lock(
-                NAME, ttl=self.quarantine, blocking_timeout=draw.uniform(0, 1), extension=extension
+            error = await self._hold(
+                manager,
+                f"client {generation}",
+                lambda: draw.choice((draw.uniform(0, 0.3), 2 * self.quarantine)),
+                entered=self._holds.set,
+                extension=self._extension(),
+                ttl=self.quarantine,
+                blocking_timeout=draw.uniform(0, 1),
             )
-            try:
-                async with lock:
-                    began = now()
-                    self._holds.set()
-                    try:
-                        await asyncio.sleep(draw.choice((draw.uniform(0, 0.3), 2 * self.quarantine)))
-                    finally:
-                        self.counts["held"] += 1
-                        self.holds.append(Hold(generation, began, now()))
-            except (LockError, ConfigurationError):
-                self.counts["refused"] += 1
+            self.counts["refused"] += error is not None
             await asyncio.sleep(draw.uniform(0.01, 0.2))
 
     async def _trouble(self, reached: list[WiredNode], *, cut: bool) -> None:

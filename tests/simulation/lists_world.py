@@ -16,17 +16,14 @@ import bisect
 import contextlib
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from aioredlock_ng import ConfigurationError, ExtensionPolicy, LockError, LockManager, NodeState
+from aioredlock_ng import ConfigurationError, LockError, LockManager, NodeState
 from aioredlock_ng.testing import SimLoop
 from tests.simulation import searching
 from tests.simulation.searching import ViolationError, judge_exclusion
 from tests.simulation.wires import Wire, WiredNode
-
-NAME: Final = "a"
 
 NOTED: Final = 1.5
 """Seconds within which a client has told all nodes that it reaches which servers it uses."""
@@ -48,15 +45,6 @@ class Rule(StrEnum):
     OLDER = "the list that was used first goes on"
     NOTICED = "the other list is refused, or reported, while clients use the first"
     FREE = "the other list works when no client has used the first for a quarantine"
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """A body that ran under the lock."""
-
-    client: str
-    began: float
-    ended: float
 
 
 class Contacts:
@@ -126,7 +114,6 @@ class World(searching.World):
         self.size = self.draw.choice((3, 3, 5))
         self.others = self.draw.randint(1, self.size // 2)  # so that every majority has a shared node
         self.quarantine = self.draw.choice((6.5, 9.0))
-        self.holds: list[Hold] = []
         self._gone: set[str] = set()
         self._wires: dict[str, list[Wire]] = {}
         self._links_break = self.draw.random() < 0.5
@@ -202,24 +189,20 @@ class World(searching.World):
 
     async def _work(self, manager: LockManager, name: str) -> None:
         """Take and give back the lock until the end."""
-        draw, now = self.draw, SimLoop.running().time
+        draw = self.draw
         while not self._over and name not in self._gone:
-            extension = draw.choice((ExtensionPolicy(), ExtensionPolicy.off()))
-            lock = manager.lock(NAME, blocking_timeout=draw.uniform(0, 0.5), extension=extension)
-            try:
-                async with lock:
-                    began = now()
-                    try:
-                        await asyncio.sleep(draw.choice((draw.uniform(0, 0.3), 2 * self.quarantine)))
-                    finally:
-                        self.counts[f"{name[:-2]} held"] += 1
-                        self.holds.append(Hold(name, began, now()))
-            except ConfigurationError as error:
+            error = await self._hold(
+                manager,
+                name,
+                lambda: draw.choice((draw.uniform(0, 0.3), 2 * self.quarantine)),
+                extension=self._extension(),
+                blocking_timeout=draw.uniform(0, 0.5),
+            )
+            if isinstance(error, ConfigurationError):
                 self.counts[f"{name[:-2]} refused"] += 1
                 if name.startswith("first") and not self._links_break:
                     raise ViolationError(Rule.OLDER, str(error)) from error
-            except LockError:
-                self.counts["not acquired"] += 1
+            self.counts["not acquired"] += isinstance(error, LockError)
             await asyncio.sleep(draw.uniform(0.01, 0.3))
 
     async def _trouble(self) -> None:
@@ -281,20 +264,13 @@ class World(searching.World):
 
     async def _judge_end(self, ours: list[LockManager], theirs: list[LockManager], *, leaves: bool) -> None:
         for manager in () if leaves else ours:
-            if (error := await self._tried(manager)) is not None:
+            if (error := await self._refusal(manager, "last", 2)) is not None:
                 raise ViolationError(Rule.OLDER, repr(error))
         for manager in theirs:
-            error = await self._tried(manager)
+            error = await self._refusal(manager, "last", 2)
             if leaves and error is not None:
                 raise ViolationError(Rule.FREE, repr(error))
             # One that ran before clients came to use the first list again goes on with what they share.
             noticed = isinstance(error, ConfigurationError) or manager.statistics().strangers
             if not leaves and not noticed:
                 raise ViolationError(Rule.NOTICED, repr(error))
-
-    async def _tried(self, manager: LockManager) -> Exception | None:
-        try:
-            async with manager.lock("last", blocking_timeout=2):
-                return None
-        except (LockError, ConfigurationError) as error:
-            return error

@@ -9,14 +9,17 @@ import random
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol, Self
+from typing import Any, Final, Self
 
-from aioredlock_ng import LockManager
+from aioredlock_ng import ConfigurationError, ExtensionPolicy, LockError, LockManager
 from aioredlock_ng.testing import SimLoop
 from tests.simulation.campaign import silence
 from tests.simulation.wires import WiredNode
 from tests.unit.worlds import make
+
+NAME: Final = "a"
 
 
 class ViolationError(AssertionError):
@@ -27,19 +30,16 @@ class ViolationError(AssertionError):
         self.rule = rule
 
 
-class Held(Protocol):
+@dataclass(frozen=True, slots=True)
+class Hold:
     """A body that ran under the lock."""
 
-    @property
-    def began(self) -> float:
-        """When it began."""
-
-    @property
-    def ended(self) -> float:
-        """When it ended."""
+    client: str
+    began: float
+    ended: float
 
 
-def judge_exclusion(holds: Iterable[Held], rule: StrEnum) -> None:
+def judge_exclusion(holds: Iterable[Hold], rule: StrEnum) -> None:
     """Raise if two bodies ran at once."""
     for one, other in itertools.pairwise(sorted(holds, key=lambda hold: hold.began)):
         if other.began < one.ended:
@@ -52,6 +52,7 @@ class World(ABC):
     def __init__(self, kind: str, seed: int) -> None:
         self.draw = random.Random(f"{kind} {seed}")
         self.counts: Counter[str] = Counter()
+        self.holds: list[Hold] = []
         self._over = False
 
     def run(self) -> Self:
@@ -87,6 +88,40 @@ class World(ABC):
         manager = make(nodes, seed=self.draw.getrandbits(32), **options)
         await stack.enter_async_context(contextlib.aclosing(manager))
         return manager
+
+    async def _hold(
+        self,
+        manager: LockManager,
+        client: str,
+        seconds: Callable[[], float],
+        *,
+        entered: Callable[[], object] = lambda: None,
+        **options: Any,
+    ) -> Exception | None:
+        """Hold the lock for a time that is drawn inside; return why it was not had, or did not last."""
+        try:
+            async with manager.lock(NAME, **options):
+                began = SimLoop.running().time()
+                entered()
+                try:
+                    await asyncio.sleep(seconds())
+                finally:
+                    self.counts[f"{client[:-2]} held"] += 1
+                    self.holds.append(Hold(client, began, SimLoop.running().time()))
+        except (LockError, ConfigurationError) as error:
+            return error
+        return None
+
+    def _extension(self) -> ExtensionPolicy:
+        return self.draw.choice((ExtensionPolicy(), ExtensionPolicy.off()))
+
+    async def _refusal(self, manager: LockManager, name: str, seconds: float) -> Exception | None:
+        """Return why a lock is not had within some time; None if it is."""
+        try:
+            async with manager.lock(name, blocking_timeout=seconds):
+                return None
+        except (LockError, ConfigurationError) as error:
+            return error
 
     async def _strike(self, node: WiredNode, kind: Callable[[WiredNode], Any], longest: float) -> None:
         """Let something happen to a node; one that freezes does so for a time that is drawn."""

@@ -16,14 +16,11 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
 from aioredlock_ng import (
     ConfigurationError,
-    ExtensionPolicy,
-    LockError,
     LockManager,
     NodeState,
 )
@@ -31,11 +28,10 @@ from aioredlock_ng._core.quarantine import parse
 from aioredlock_ng.events import Hooks, Misconfigured
 from aioredlock_ng.testing import SimLoop
 from tests.simulation import searching
-from tests.simulation.searching import ViolationError
+from tests.simulation.searching import NAME, Hold, ViolationError
 from tests.simulation.wires import WiredNode
 from tests.unit.traces import PREFIX
 
-NAME: Final = "a"
 META: Final = PREFIX + b"{meta}"
 
 NOTICED: Final = 1.5
@@ -59,16 +55,6 @@ class Rule(StrEnum):
     STATEMENT = "what an `init` has claimed is not taken back"
     RETURNED = "the older quorum has its nodes back, and works"
     REFUSED = "the stray ends in ConfigurationError"
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """A body that ran under the lock."""
-
-    client: str
-    stray: bool
-    began: float
-    ended: float
 
 
 class Reclaims(Hooks):
@@ -96,7 +82,6 @@ class World(searching.World):
         self.quarantine = draw.choice((1.0, 2.5))
         waits = self.stray_size > 2 or draw.random() < 0.2
         self.stray_quarantine = draw.choice((2.0, LONGEST)) if waits else 0
-        self.holds: list[Hold] = []
         self.losses = 0
         """How often a node that the lists share has lost its memory."""
         self.stated = False
@@ -141,26 +126,22 @@ class World(searching.World):
             stack, nodes, restart_quarantine=wait, ttl=ttl, hooks=[Reclaims(self.counts)]
         )
         name = f"{'stray' if stray else 'ours'} {number}"
-        tasks.create_task(self._work(manager, name, ttl, stray=stray))
+        tasks.create_task(self._work(manager, name, ttl))
         return manager
 
-    async def _work(self, manager: LockManager, name: str, ttl: float, *, stray: bool) -> None:
+    async def _work(self, manager: LockManager, name: str, ttl: float) -> None:
         """Take and give back the lock until the end."""
-        draw, now = self.draw, SimLoop.running().time
+        draw = self.draw
         while not self._over:
-            extension = draw.choice((ExtensionPolicy(), ExtensionPolicy.off()))
-            lock = manager.lock(
-                NAME, ttl=draw.uniform(ttl / 2, ttl), blocking_timeout=draw.uniform(0, 1), extension=extension
+            error = await self._hold(
+                manager,
+                name,
+                lambda: draw.choice((draw.uniform(0, 0.3), draw.uniform(0, 2 * ttl))),
+                extension=self._extension(),
+                ttl=draw.uniform(ttl / 2, ttl),
+                blocking_timeout=draw.uniform(0, 1),
             )
-            try:
-                async with lock:
-                    began = now()
-                    try:
-                        await asyncio.sleep(draw.choice((draw.uniform(0, 0.3), draw.uniform(0, 2 * ttl))))
-                    finally:
-                        self.counts[f"{name[:-2]} held"] += 1
-                        self.holds.append(Hold(name, stray, began, now()))
-            except (LockError, ConfigurationError) as error:
+            if error is not None:
                 self.counts[f"{name[:-2]} {type(error).__name__}"] += 1
             await asyncio.sleep(draw.uniform(0.01, PAUSES))
 
@@ -214,15 +195,16 @@ class World(searching.World):
         """Whether the second of two holders is what R12a cannot prevent: the stray did not wait."""
         if self.stray_quarantine and not self.by_init:
             return False
-        self.counts["beside another holder"] += one.stray != later.stray
-        return one.stray or later.stray
+        strays = [hold.client.startswith("stray") for hold in (one, later)]
+        self.counts["beside another holder"] += strays[0] != strays[1]
+        return any(strays)
 
     async def _judge_end(self, ours: list[LockManager], strays: list[LockManager]) -> None:
         taken = self.counts["taken back"]
         stated = self.by_init and self._stray_now()
         if stated or self.stated:
             self.counts["stated"] += 1
-            error = await self._refusal(ours[0])
+            error = repr(await self._refusal(ours[0], NAME, 0))
             if not stated or "initialised by `init` of" not in error:
                 raise ViolationError(Rule.STATEMENT, error)
             for manager in strays:
@@ -234,22 +216,11 @@ class World(searching.World):
             raise ViolationError(Rule.TAKEN_ONCE, f"{taken} times")
         for manager in ours:
             states = [node.state for node in manager.statistics().nodes]
-            lock = manager.lock(NAME, blocking_timeout=2)
-            try:
-                async with lock:
-                    pass
-            except (LockError, ConfigurationError) as error:
-                raise ViolationError(Rule.RETURNED, f"{error!r}") from error
+            if (refused := await self._refusal(manager, NAME, 2)) is not None:
+                raise ViolationError(Rule.RETURNED, repr(refused))
             if self._stray_now() or set(states) != {NodeState.UP}:
                 raise ViolationError(Rule.RETURNED, f"{states}")
         for manager in strays if not stated else ():
-            error = await self._refusal(manager)
-            if "ConfigurationError" not in error:
-                raise ViolationError(Rule.REFUSED, error)
-
-    async def _refusal(self, manager: LockManager) -> str:
-        try:
-            async with manager.lock(NAME, blocking_timeout=0):
-                return "it has a lock"
-        except (LockError, ConfigurationError) as error:
-            return repr(error)
+            refused = await self._refusal(manager, NAME, 0)
+            if not isinstance(refused, ConfigurationError):
+                raise ViolationError(Rule.REFUSED, repr(refused))

@@ -64,7 +64,7 @@ def test_a_few_strays() -> None:
 
 def test_a_few_first_uses() -> None:
     """No lock of an earlier client is forgotten, and nodes that forgot nothing are used at once."""
-    assert search(first_use_world.World, range(FEW))["held"] > FEW
+    assert search(first_use_world.World, range(FEW))["client held"] > FEW
 
 
 def test_a_few_lists() -> None:
@@ -89,7 +89,7 @@ def test_many_lists() -> None:
 def test_many_first_uses() -> None:
     """The same, often; and everything that is provided for does happen."""
     counts = search(first_use_world.World, range(2 * MANY))
-    kinds = ("used at once", "held", "refused", "cut", "restart", "flush", "delete", "jump", "replace")
+    kinds = ("used at once", "client held", "refused", "cut", "restart", "flush", "delete", "jump", "replace")
     assert [what for what in kinds if not counts[what]] == []
 
 
