@@ -24,7 +24,7 @@ class Hash:
 
 
 Value: TypeAlias = "bytes | dict[bytes, int] | Hash | None"
-"""What is under a key: a string, a sorted set of members with their scores, a hash, or (None) a list."""
+"""The value of a key: a string, a sorted set of members with their scores, a hash, or (None) a list."""
 
 Entry: TypeAlias = tuple[Value, float | None]
 """A value and its expiry, by the node's clock; None: for ever."""
@@ -72,7 +72,7 @@ class NodeClock:
         return now
 
     def step(self, seconds: float) -> None:
-        """Set the clock forward by so many seconds, or back."""
+        """Set the clock forward, or back by negative seconds."""
         if not math.isfinite(seconds):
             raise ValueError(f"a clock is set by a number of seconds, not by {seconds!r}")
         self._shown += seconds
@@ -95,7 +95,7 @@ class Snapshot:
 
 @final
 class Push(tuple[Any, ...]):
-    """What RESP3 tells beside the replies."""
+    """A push of RESP3, sent beside the replies."""
 
     __slots__ = ()
 
@@ -249,7 +249,7 @@ class MemoryProcess:
         return removed
 
     def pexpire(self, key: bytes, ttl_ms: float) -> None:
-        """Let what is under `key` live for so many milliseconds."""
+        """Let what is under `key` live for `ttl_ms` milliseconds."""
         self.data[key] = (self.data[key][0], self.clock.now() + ttl_ms / 1000)
 
     def set(self, key: bytes, value: Value, ttl_ms: float | None = None) -> None:
@@ -292,7 +292,7 @@ class MemoryProcess:
         self._flushes += 1
 
     def info(self) -> bytes:
-        """Return all that ``INFO`` tells."""
+        """Return the text of ``INFO``."""
         now = self.clock.now()
         self._started = now if self._started is None else self._started
         identity = self.run_id.encode(), self.replid.encode()
@@ -301,9 +301,9 @@ class MemoryProcess:
     # -- channels ------------------------------------------------------------------------------
 
     def publish(self, channel: bytes, message: bytes) -> int:
-        """Tell all listeners of a channel; return how many they are.
+        """Send all listeners of a channel a message; return their number.
 
-        A client that publishes and listens is told before the reply, as by Redis 7.0; later ones tell it
+        A client that publishes and listens gets the message before the reply, as from Redis 7.0; later ones send it
         behind it.
         """
         clients = self._channels.get(channel, {})
@@ -312,7 +312,7 @@ class MemoryProcess:
         return len(clients)
 
     def subscribe(self, client: MemoryConnection, channel: bytes) -> Push:
-        """Have a client told what is published on a channel; return what confirms that."""
+        """Send a client what is published on a channel; return the confirmation."""
         self._channels.setdefault(channel, {})[client] = None
         listening = self._listening.setdefault(client, {})
         listening[channel] = None

@@ -30,7 +30,7 @@ _making = threading.Lock()
 """Held while Lua is made: two threads must not make two of it, whose scripts cannot call each other."""
 
 _forks = 0
-"""How often this process was forked from another: each time there is a new Lua."""
+"""The number of forks that led to this process: each makes a new Lua."""
 
 
 def _lua() -> Any:
@@ -75,7 +75,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 class Commands:
-    """What the scripts of one master have as ``redis``.
+    """The commands of one master, which its scripts call by ``redis``.
 
     Raises:
         ImportError: lupa is not installed.

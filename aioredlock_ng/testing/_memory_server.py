@@ -14,12 +14,12 @@ from ._memory_connection import MemoryConnection
 from ._memory_data import CommandError, MemoryProcess, NodeClock, encode
 
 _SHIPPED: Final = {script.digest: script.source for script in _scripts.ALL}
-"""What is loaded in each handshake."""
+"""Loaded in each handshake."""
 
 
 @final
 class MemoryServer(MemoryProcess):
-    """What a `MemoryNode` connects to: a process that loads scripts and executes commands.
+    """The server of a `MemoryNode`: a process that loads scripts and executes commands.
 
     Args:
         clients: tells how many are connected.

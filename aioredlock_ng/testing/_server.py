@@ -91,7 +91,7 @@ _PORT_TRIES: Final = 20
 _PAUSE_TIMEOUT: Final = 1.0
 _LOG_SHOWN: Final = 2_000
 
-# Reads the pids to kill, one line per change, until it is told to end or the pipe is closed.
+# Reads the pids to kill, one line per change, until the line "end" or the pipe is closed.
 _SCRIPT: Final = """
 while read -r line && [ "$line" != end ]; do pids=$line; done
 kill -KILL $pids
@@ -167,7 +167,7 @@ class Server:
 
     @property
     def state(self) -> str:
-        """What the process does, for people."""
+        """The state of the process, for people."""
         return "down" if self.pid is None else "paused" if self.paused else "running"
 
     def fill(self, template: str) -> str:

@@ -7,7 +7,7 @@
 
 Every server listens on a free port of 127.0.0.1, which stays its own while it is down, also among
 several processes that use this module. It keeps its files in a temporary directory of its own and
-persists nothing unless told so. All of them are started at once and are ready within a few
+persists nothing by default. All of them are started at once and are ready within a few
 tens of milliseconds. They end with the block, however it ends, and when this process is killed.
 """
 
@@ -135,7 +135,7 @@ class LocalNodes:
         self._nodes[i].resume()
 
     async def restart(self, i: int) -> None:
-        """Start a server anew on its port, killing it first if it runs; it is ready when this returns.
+        """Start a server again on its port, killing it first if it runs; it is ready when this returns.
 
         It comes back empty, unless options made it persist: its directory is kept.
 
@@ -225,7 +225,7 @@ def initialise(urls: Sequence[str], prefix: str = DEFAULT_PREFIX) -> None:
 
     But for the floor: fresh servers have given no fence, and a floor ahead of the nodes' clocks keeps them
     from agreeing on contended locks for the first 2 seconds (R10, R12).
-    A server that cannot be told is left out: it will have to wait for its vote.
+    A server that cannot be reached is left out: it will have to wait for its vote.
     """
     key, members = keyspace.incarnation_key(prefix.encode()), keyspace.members_key(prefix.encode())
     for url in urls:

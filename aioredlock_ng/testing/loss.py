@@ -16,7 +16,7 @@ def lose(manager: LockManager[int | None], name: str, reason: LossReason = LossR
     """Take the lock `name` away from `manager` now, as if the nodes or the clock had done it.
 
     The holder sees a real loss: the block under the lock is cancelled, `Lease.lost` is set, hooks are
-    told, and the block ends in `LockLostError`.  `Lease.held` is False from now on.  The key on the
+    called, and the block ends in `LockLostError`.  `Lease.held` is False from now on.  The key on the
     nodes goes with the release at the end of the block, as after a real loss.  Of several read locks that
     the manager has under the name all are lost.
 

@@ -1,4 +1,4 @@
-"""A master in a dict: speaks RESP, in memory, with the same answers as a real server.
+"""An in-memory Redis master that speaks RESP, with the same answers as a real server.
 
 The connection, the pipe, the reconnecting and the ledger in front of it are the shipping code, and so are the
 Lua scripts that it runs; only the socket and the server behind it are not there.  What its commands answer is
@@ -164,7 +164,7 @@ class MemoryNode:
 
     @property
     def clock_rate(self) -> float:
-        """How fast the node's wall clock goes."""
+        """The rate of the node's wall clock."""
         return self._server.clock.rate
 
     def disconnect(self) -> None:
@@ -177,7 +177,7 @@ class MemoryNode:
         self._server.flush_scripts()
 
     def refuse(self, error: str) -> None:
-        """Answer every command with an error, until it is told to refuse ``""``.
+        """Answer every command with an error, until `refuse` is called with ``""``.
 
         Args:
             error: one line, such as ``BUSY Redis is busy running a script.``.

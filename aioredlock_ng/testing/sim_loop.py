@@ -9,7 +9,7 @@ What it gives a test:
   ``advance`` and ``suspend``.
 - *The same order every time.* Timers with equal deadlines run in the order they were made (asyncio's
   own heap does not promise that), a timer never runs before its deadline, and sets of tasks, which
-  task groups iterate when they cancel, iterate alike in every run.
+  task groups iterate when they cancel, have the same order in every run.
 - *A hang is an error.* Tasks that wait for nothing that could ever happen end in ``DeadlockError``.
 
 There is no real I/O, no thread, no signal and no child process here. Sets of strings iterate by
@@ -76,7 +76,7 @@ class SimClock:
 
 
 class _VirtualTime:
-    """What stands in for the selector: it is asked when the loop has nothing to do, and moves time."""
+    """A stand-in for the selector, which is asked when the loop has nothing to do, and moves time."""
 
     def __init__(self, start: float) -> None:
         self.now = start
@@ -131,7 +131,7 @@ class _VirtualTime:
 
 
 class _SimTask(asyncio.Task[_T]):
-    """A task whose hash is its number, so that sets of tasks iterate alike in every run."""
+    """A task whose hash is its number, so that sets of tasks have the same order in every run."""
 
     def __init__(self, coro: Coroutine[Any, Any, _T], *, loop: SimLoop, **options: Any) -> None:
         self._number = next(loop.task_numbers)  # first of all: the task enters a set as it is made

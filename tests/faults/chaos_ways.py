@@ -27,7 +27,7 @@ class Way:
 
     def __init__(self) -> None:
         self.delay = 0.0  # seconds that everything takes; no limit to how much is under way
-        # Up to so many seconds more, drawn for all that comes at once; nothing overtakes.
+        # Seconds more at most, drawn for all that comes at once; nothing overtakes.
         self.jitter = 0.0
         # Gives how many bytes are written at once; None for as many as there are.
         self.piece: Callable[[], int] | None = None

@@ -31,7 +31,7 @@ class Orders:
     names: list[str]  # one task for each
     kind: str  # "lock", "fair", "read", "write", or how many permits there are
     path: str  # of the file that readers and writers share, if they do
-    quota: int  # it ends after so many claims, or when it is told to (SIGTERM)
+    quota: int  # it ends after this many claims, or by SIGTERM
     stays: bool  # whether it stays inside with its first lock
     apart: float  # seconds that its clocks are ahead of the machine's
     inside: float  # seconds that a claim lasts
@@ -48,7 +48,7 @@ DIGITS: Final = 12  # of each half of the file
 
 @dataclass
 class ClockApart:
-    """The machine's clocks, so many seconds ahead."""
+    """The machine's clocks, some seconds ahead."""
 
     seconds: float
 

@@ -43,7 +43,7 @@ class Contention:
         return [(number, name, Claim(*claim)) for number, name, claim in lines]
 
     async def more(self, count: int) -> list[tuple[int, str, Claim]]:
-        """Wait for so many more claims, and return them."""
+        """Wait for `count` more claims, and return them."""
         before = len(self.turns)
         await eventually(lambda: len(self.turns) >= before + count, within=PATIENCE, what=f"{count} claims")
         return self.turns[before : before + count]
@@ -89,7 +89,7 @@ async def contention(
 ) -> AsyncIterator[Contention]:
     """Have a process contend for each kind of lock in `kinds`, or number of seconds in `apart`.
 
-    By so many its clocks are ahead.  The other arguments are those of `contender.Orders`; `quota` is that of
+    Its clocks are ahead by this.  The other arguments are those of `contender.Orders`; `quota` is that of
     each process.
     """
     with tempfile.NamedTemporaryFile() as record:

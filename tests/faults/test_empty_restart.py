@@ -161,7 +161,7 @@ async def test_a_lease_outlives_a_rolling_restart_with_older_data(
     async with two_turns(nodes.urls, ttl=EXTENDED, restart_quarantine=EXTENDED) as two:
         for i in range(3):
             await restart_older(nodes, i, tmp_path / str(i))
-            await eventually(lambda: two.alike, what="A has its key on every node again")
+            await eventually(lambda: two.complete, what="A has its key on every node again")
             await two.all_up()
             two.a.lease.check()
             assert not two.b.inside.is_set()
@@ -187,7 +187,7 @@ async def held_anew(nodes: LocalNodes) -> None:
             seen.update(new - old)
         return all(len(seen) >= 2 for seen in since)
 
-    await eventually(all_twice, within=PATIENCE, what="every name is held anew")
+    await eventually(all_twice, within=PATIENCE, what="every name is held again")
 
 
 @pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "plain"])

@@ -91,7 +91,7 @@ async def test_a_minority_that_evicts(nodes: LocalNodes, caplog: pytest.LogCaptu
         await evict(nodes.urls[1])
         await two.a.outlives(TTL / 4)
         make_room(nodes.urls[1])
-        await eventually(lambda: two.alike, what="A has its key on every node again")
+        await eventually(lambda: two.complete, what="A has its key on every node again")
 
         two.a.lease.check()
         assert two.a.manager.statistics().topped_up > 0

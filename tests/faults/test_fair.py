@@ -19,7 +19,7 @@ NAME: Final = "printer"
 PROCESSES: Final = 5
 ROUNDS: Final = 12
 STRETCHES: Final = 5
-# Turns by which processes differ in a stretch of so many rounds, of an ordinary lock seven or so.
+# Turns by which processes differ in a stretch of this many rounds, of an ordinary lock seven or so.
 MOST_APART: Final = 2
 # Seconds; of the holder that is killed.  The others live long, so that a busy machine loses no lease.
 VICTIM_TTL: Final = 1.5

@@ -118,7 +118,7 @@ async def test_the_waiter_is_cut_off_from_a_majority(nodes: LocalNodes, network:
 
 
 async def all_hold(urls: Sequence[str], *, number: int) -> None:
-    """Wait until so many processes have been seen to hold a lock that they did not hold before."""
+    """Wait until `number` processes have been seen to hold a lock that they did not hold before."""
 
     def owners() -> set[bytes]:
         return {owner for owner in ask(urls[0], "MGET", *(f"redlock:{name}" for name in NAMES)) if owner}

@@ -52,7 +52,7 @@ def states(manager: LockManager) -> list[NodeState]:
 
 
 async def reported(recorder: Recorder, number: int) -> list[ClockStepped]:
-    """Wait until so many steps have been reported."""
+    """Wait until `number` steps have been reported."""
     await eventually(
         lambda: len(steps(recorder)) >= number, within=AT_ONCE + ALLOWANCE, what="the step is reported"
     )
@@ -186,7 +186,7 @@ async def test_a_clock_that_runs_fast(rate: float, alarms: int, nodes: ClockedNo
 
 
 async def test_our_own_clock_blames_no_node(nodes5: LocalNodes, caplog: pytest.LogCaptureFixture) -> None:
-    """When every node seems to have jumped alike, it was us: set ahead, or paused without seeing it."""
+    """When every node seems to have jumped by the same time, it was us: set ahead, or paused without seeing it."""
     recorder = Recorder()
     clock = ClockApart(0.0)
     options: dict[str, Any] = {"ttl": 2.0, "restart_quarantine": 2.0}

@@ -63,7 +63,7 @@ async def sleep(nodes: Nodes, which: Sequence[int], meanwhile: Meanwhile) -> Non
 
 
 async def restart_empty(nodes: Nodes, which: Sequence[int], meanwhile: Meanwhile) -> None:
-    """Kill the servers and start them anew, without data."""
+    """Kill the servers and start them again, without data."""
     await asyncio.gather(*(nodes.restart(i) for i in which))
     await meanwhile()
     for i in which:
@@ -120,7 +120,7 @@ async def test_a_holder_does_without_a_minority(fault: Fault, any_nodes: Nodes) 
         await fault(any_nodes, (1, 3), meanwhile)
 
         await two.all_up()
-        await eventually(lambda: two.alike, what="A has its key on every node again")
+        await eventually(lambda: two.complete, what="A has its key on every node again")
         two.a.lease.check()
         assert not two.b.inside.is_set()
         await two.recovered()

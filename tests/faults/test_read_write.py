@@ -97,7 +97,7 @@ async def test_readers_and_writers_of_a_file(nodes5: LocalNodes, tmp_path: Path)
     turns = contenders.claims["file"]
     check_fences(turns)
     longest = {mode: waited(turns, mode) for mode in MOST_WAITED}
-    print(f"{len(turns)} turns, the longest wait was for so many writes: {longest}")
+    print(f"{len(turns)} turns, the longest wait was for {longest} writes")
     assert all(longest[mode] <= most for mode, most in MOST_WAITED.items())
     next_write = min(turn.start for turn in turns if turn.mode == "write" and turn.start > killed)
     assert next_write - killed <= VICTIM_TTL + ALLOWANCE

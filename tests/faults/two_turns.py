@@ -77,7 +77,7 @@ class Two(NamedTuple):
     b: Turn
 
     @property
-    def alike(self) -> bool:
+    def complete(self) -> bool:
         """Whether all nodes have the lock's key, of one owner."""
         values = {ask(url, "GET", KEY) for url in self.urls}
         return len(values) == 1 and None not in values
@@ -93,7 +93,7 @@ class Two(NamedTuple):
             await self.a.leaves()
         await self.b.begun()
         await self.all_up()
-        await eventually(lambda: self.alike, what="B has the key on every node")
+        await eventually(lambda: self.complete, what="B has the key on every node")
         await self.b.leaves()
         assert self.b.lost is None
         check_claims([self.a.claim, self.b.claim])
@@ -135,7 +135,7 @@ async def two_apart(
         second = Turn(b)
         two = Two(urls, first, second)
         try:
-            await eventually(lambda: two.alike, what="A has the key on every node")
+            await eventually(lambda: two.complete, what="A has the key on every node")
             await eventually(lambda: b.statistics().waiting == 1, what="B waits")
             yield two
         finally:

@@ -17,7 +17,7 @@ no_hurry = pytest.mark.timeout(0 if LONG else 120)  # for tests whose long runs 
 
 
 def profile(examples: int, **more: Any) -> settings:
-    """Return the settings of one test with so many examples in CI."""
+    """Return the settings of one test with `examples` examples in CI."""
     return settings(
         max_examples=examples * (FACTOR if LONG else 1),
         derandomize=not LONG,

@@ -103,7 +103,7 @@ class Receiver:
 
 
 class Line:
-    """A link with commands in flight, and what came of them."""
+    """A link with commands in flight, and the replies."""
 
     def __init__(self, commands: list[Command]) -> None:
         self.wire = Wire()

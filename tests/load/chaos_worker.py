@@ -124,7 +124,7 @@ async def pause(seconds: float) -> None:
 
 
 def holding(kind: str, describe: Callable[[Worker], Any], hold: float) -> Act:
-    """Return what holds a lock for up to so many seconds."""
+    """Return what holds a lock for up to `hold` seconds."""
 
     async def act(worker: Worker) -> None:
         asked = worker.now()

@@ -70,7 +70,7 @@ class _State:
 
 
 class Monitor:
-    """Writes down what one server executes, also when it has been started anew."""
+    """Writes down what one server executes, also when it has been restarted."""
 
     def __init__(self, number: int, port: int) -> None:
         self.number = number
@@ -151,7 +151,7 @@ class Monitor:
 
 
 async def contend(*, seconds: float) -> Recorded:
-    """Have three clients want the name for so long; meanwhile one server is started anew, empty."""
+    """Have three clients want the name for some time; meanwhile one server restarts empty."""
     told: list[Event] = []
     rng, loop = Random(1), asyncio.get_running_loop()
     ends = loop.time() + seconds

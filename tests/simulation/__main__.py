@@ -35,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--start", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, help="processes; default: one per processor")
     parser.add_argument(
-        "--again-every", type=int, default=1, help="run every so many seeds a second time; 0: none"
+        "--again-every", type=int, default=1, help="run one seed in this many a second time; 0: none"
     )
     parser.add_argument("--quarantine", type=float, help="seconds, in place of what is drawn")
     parser.add_argument("--stubborn", action="store_true", help="holders go on when their lease is lost")

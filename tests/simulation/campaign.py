@@ -45,7 +45,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Figures:
-    """What came of a campaign."""
+    """The results of a campaign."""
 
     runs: int = 0
     repeated: int = 0
@@ -146,7 +146,7 @@ def shared_campaign(
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Keep what the library tells about faults out of the output."""
+    """Keep what the library logs about faults out of the output."""
     log = logging.getLogger("aioredlock_ng")
     level = log.level
     log.setLevel(logging.CRITICAL + 1)

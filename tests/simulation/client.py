@@ -237,7 +237,7 @@ class Client:
         mode: Mode,
         work: Work | None = None,
     ) -> None:
-        """Acquire, work, release; write down what came of it."""
+        """Acquire, work, release; write down the outcome."""
         since = None
         if work is not None and work.follows and self._world.plan.fencing:
             since = self.record.last_read.get(task)

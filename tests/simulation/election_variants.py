@@ -36,7 +36,7 @@ def by_the_first(before: Seen, looks: Sequence[Look], _quorum: int) -> Seen | No
 
 
 def by_a_majority(before: Seen, looks: Sequence[Look], quorum: int) -> Seen | None:
-    """Believe what Q nodes show alike."""
+    """Believe what Q nodes agree on."""
     agreed = [look.announced for look in looks]
     shown = [
         look if agreed.count(look.announced) >= quorum else look._replace(announced=None) for look in looks
@@ -69,7 +69,7 @@ return {ARGV[9], 1, fence, us}""",
 
 @contextlib.contextmanager
 def believing_owners() -> Iterator[None]:
-    """Nodes show owners, and observers believe what Q of them show alike."""
+    """Nodes show owners, and observers believe what Q of them agree on."""
     with edited_lua(SHOWING_THE_OWNER), judging(by_a_majority):
         yield
 

@@ -283,7 +283,7 @@ class Partition(WireFault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delay(WireFault):
-    """Every message takes longer, by so many seconds in each direction; several of them add up."""
+    """Every message takes longer, by `seconds` in each direction; several of them add up."""
 
     seconds: float
 

@@ -80,7 +80,6 @@ class Connection:
             reply = command(node, *args)
             if command is ModelNode.acquire:  # what stands between a grant and the next one takes longer
                 world.now_us += args[0].block
-            world.note(self._client.number, self.node, command, args, reply)
             if not self.cut:
                 self.replies.append((on_reply, reply))
                 world.tokens.append(self)
@@ -106,7 +105,7 @@ class Phase(Enum):
 
 
 class Attempt:
-    """A try to acquire, and the lease that comes of it."""
+    """A try to acquire, and the lease that it wins."""
 
     def __init__(self, client: Client, claim: Claim) -> None:
         world = client.world
@@ -325,7 +324,7 @@ class Attempt:
     def downgrade(self) -> None:
         """Be a reader from now on, and have the nodes follow (R23)."""
         self.claim = replace(self.claim, mode="read")
-        self._world.downgraded(self)
+        self._world.counts["downgraded"] += 1
         self.extend()
 
     def end(self, fence: int) -> None:
@@ -399,7 +398,7 @@ class Client:
         before.fail(late=late)
 
     def distrust(self, node: int) -> None:
-        """Take note that a node has not the expected record any more, and ask anew."""
+        """Take note that a node has not the expected record any more, and ask again."""
         connection = self.connections[node]
         connection.expected = NO_INCARNATION
         if not connection.greeting:

@@ -1,9 +1,8 @@
 """The search for what the fences and the quarantine must never do: many runs of `fence_world`, and figures.
 
-For a long campaign, or for the record of one run:
+For a long campaign:
 
     python -m tests.simulation.fence_search --seeds 100000
-    python -m tests.simulation.fence_search --trace 4711
     python -m tests.simulation.fence_search --seeds 100000 --mixed
     python -m tests.simulation.fence_search --seeds 100000 --permits
 """
@@ -25,12 +24,12 @@ SIZES: Final = (1, 2, 3, 4, 5, 7)
 """Numbers of nodes that are searched."""
 
 TIMED_EVERY: Final = 3
-"""Of so many runs one has exclusion checked, too."""
+"""One run in `TIMED_EVERY` has exclusion checked, too."""
 
 
 @dataclass
 class Figures:
-    """What came of a campaign."""
+    """The results of a campaign."""
 
     runs: int = 0
     eventful: int = 0
@@ -108,16 +107,6 @@ def first(
     return None
 
 
-def _trace(seed: int, **options: Any) -> None:
-    run = world(seed, trace=True, **options)
-    try:
-        run.run()
-    except ViolationError as error:
-        print(error)
-    print(f"{run.size} nodes, timed: {run.timed}, traits {sorted(run.traits)}, faults {run.kinds}")
-    print(*run.log or (), sep="\n")
-
-
 def main() -> None:
     """Run from the command line."""
     variants = {name: rules for about in VARIANTS.values() for name, rules in about.items()}
@@ -129,13 +118,9 @@ def main() -> None:
     parser.add_argument("--rules", choices=[*variants], help="a broken variant instead")
     parser.add_argument("--mixed", action="store_true", help="readers and writers beside mutexes")
     parser.add_argument("--permits", action="store_true", help="permits of semaphores instead of mutexes")
-    parser.add_argument("--trace", type=int, metavar="SEED", help="print what happens in one run")
     options = parser.parse_args()
     kinds = {"mixed": options.mixed, "permits": options.permits}
     kinds["rules"] = variants.get(options.rules, SHIPPING)
-    if options.trace is not None:
-        _trace(options.trace, **kinds)
-        return
     began = time.perf_counter()
     seeds = range(options.start, options.start + options.seeds)
     figures = campaign(seeds, **kinds)

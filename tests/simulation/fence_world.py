@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from operator import itemgetter
-from typing import Any, Final
+from typing import Final
 
 from aioredlock_ng._core.fencing import MAX_BLOCK
 from aioredlock_ng._core.quarantine import NO_INCARNATION
@@ -83,7 +83,6 @@ class World:
         seed: decides everything else.
         rules: what is searched.
         timed: whether holds end by time alone, so that there must be one holder at a time.
-        trace: whether to keep a record of all that happens, in `log`.
         mixed: whether some attempts are readers' and writers'; all else is drawn as without.
         permits: whether attempts want permits of semaphores, and there are more clients.
     """
@@ -95,7 +94,6 @@ class World:
         rules: Rules = SHIPPING,
         size: int,
         timed: bool = False,
-        trace: bool = False,
         mixed: bool = False,
         permits: bool = False,
     ) -> None:
@@ -108,7 +106,6 @@ class World:
         self.size = size
         self.timed = timed
         self.counts: Counter[str] = Counter()
-        self.log: list[str] | None = [] if trace else None
         self.now_us = EPOCH_US
         self.steps = 0
         self.owners = 0
@@ -172,19 +169,10 @@ class World:
         """Say whether to do, now and then, what only some runs do."""
         return trait in self.traits and self.random.random() < 1 / 8
 
-    def note(self, client: int, node: int, command: Callable[..., Any], args: object, reply: object) -> None:
-        """Record what a node did."""
-        if self.log is not None:
-            clock = self.nodes[node].now_us
-            self.log.append(
-                f"{self.steps:4} {self.seconds:.6f} node {node} ({clock}) for client {client}:"
-                f" {command.__name__}{args} -> {reply}"
-            )
-
     # -- running -------------------------------------------------------------------------------
 
     def run(self, steps: int = 0) -> None:
-        """Run to the end, or for so many steps; raises `ViolationError`."""
+        """Run to the end, or for `steps`; raises `ViolationError`."""
         with self.rules.in_force():
             self._run(steps)
 
@@ -219,7 +207,7 @@ class World:
             connection.carry(self.nodes[connection.node])
 
     def put_off(self, what: Callable[[], None], steps: int) -> None:
-        """Let the adversary do it after so many steps."""
+        """Let the adversary do it after some steps."""
         self.later = sorted([*self.later, (self.steps + steps, what)], key=itemgetter(0))
 
     def in_between(self, attempt: Attempt) -> None:
@@ -237,8 +225,6 @@ class World:
             keep(self)
         if self.kinds:
             kind = self.random.choice(self.kinds)
-            if self.log is not None:
-                self.log.append(f"{self.steps:4} {self.seconds:.6f} {kind}")
             FAULTS[kind](self)
 
     def _act(self, client: Client) -> None:
@@ -309,8 +295,6 @@ class World:
 
     def won(self, attempt: Attempt) -> None:
         """Check a fence against all others, and a holder against its rivals."""
-        if self.log is not None:
-            self.log.append(f"{self.steps:4} {self.seconds:.6f} CERTIFIED {attempt.claim}: {attempt.fence}")
         for name in attempt.claim.places:
             self._given(name, attempt, attempt.number)
         self.counts["a fair lock won"] += attempt.claim.mode == "fair"
@@ -352,12 +336,6 @@ class World:
     def _two_hold(self, name: str, other: object, attempt: Attempt) -> None:
         self.counts["two holders at once"] += 1
         self._rivals = f"{name}: two holders at step {self.steps}, {other}, {attempt.claim}"
-
-    def downgraded(self, attempt: Attempt) -> None:
-        """Take note that a writer has become a reader."""
-        self.counts["downgraded"] += 1
-        if self.log is not None:
-            self.log.append(f"{self.steps:4} {self.seconds:.6f} DOWNGRADE {attempt.claim}: {attempt.fence}")
 
     def unchanged(self, attempt: Attempt) -> None:
         """Check what a writer is told: that none came since it read."""

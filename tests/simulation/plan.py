@@ -29,7 +29,7 @@ STORMY: Final = 0.2
 """Share of the runs with many faults of few kinds."""
 
 UNTIMED_EVERY: Final = 4
-"""Of so many runs, one in which clocks jump and keys are evicted: there only fences protect (A1, A2)."""
+"""One run in `UNTIMED_EVERY` is one in which clocks jump and keys are evicted: there only fences protect (A1, A2)."""
 
 MIXES: Final[tuple[tuple[Mode, ...], ...]] = (
     ("lock",),
@@ -123,7 +123,7 @@ class Plan:
     crowded: bool = False
     """Whether each process has many tasks, which ask and leave in step, often for one name (R42, R43)."""
     modes: tuple[Mode, ...] = ("lock",)
-    """As what calls want their names: each as one of these, all alike often."""
+    """As what calls want their names: each as one of these, all equally often."""
 
     @property
     def bound(self) -> float:

@@ -8,7 +8,7 @@ from tests.simulation.campaign import DETERMINISM, Failure, judged, silence
 from tests.simulation.listing import Span, listed
 from tests.simulation.plan import Plan, draw
 from tests.simulation.shrink import Cut, shrink, whole
-from tests.simulation.world import run, told
+from tests.simulation.world import in_words, run
 
 
 def report(failure: Failure, **options: Any) -> str:
@@ -48,7 +48,9 @@ def summary(plan: Plan, cut: Cut) -> str:
     for number in cut.faults:
         fault = plan.faults[number]
         where = f"node {fault.node}" if hasattr(fault, "node") else f"client {fault.client}"
-        lines.append(f"  fault {number}: at {fault.at:.3f} s for {fault.lasts:.3f} s, {where}: {told(fault)}")
+        lines.append(
+            f"  fault {number}: at {fault.at:.3f} s for {fault.lasts:.3f} s, {where}: {in_words(fault)}"
+        )
     return "\n".join(lines)
 
 

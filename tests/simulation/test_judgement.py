@@ -1,4 +1,4 @@
-"""The simulator notices what is wrong: code that is broken on purpose, and runs that are not alike."""
+"""The simulator notices what is wrong: code that is broken on purpose, and runs that differ."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ BROKEN_PERMITS: Final[dict[str, tuple[Broken, set[Rule]]]] = {
         (LuaEdit("slots_release.lua", "strays(ends, mine, nil, dropped)", "0"),),
         {Rule.LEAK},
     ),
-    "a slot's counter begins anew": (
+    "a slot's counter begins again": (
         tuple(
             LuaEdit(file, "reading(stored, floor, ms)", "0")
             for file in ("slots_acquire.lua", "parts/slots.lua")
@@ -256,9 +256,9 @@ FOUND: Final[dict[str, tuple[int]]] = {
     "the slots of others are taken": (14,),
     "stray slots stay": (243,),
     "extensions leave stray slots alone": (20,),
-    "a slot's counter begins anew": (3,),
+    "a slot's counter begins again": (3,),
 }
-"""A seed in which it was found, tried first: where it is not any more, the search begins anew."""
+"""A seed in which it was found, tried first: where it is not any more, the search starts from 0."""
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # of leases that broken code has not released

@@ -30,7 +30,7 @@ BATCH: Final = 6
 """Schedules that one test runs."""
 
 AGAIN_EVERY: Final = 3
-"""Of so many schedules one is run twice."""
+"""One schedule in `AGAIN_EVERY` is run twice."""
 
 SOMETIMES: Final = (
     "won at the first try", "won after refusals", "handed off", "refused: taken", "refused: no quorum",

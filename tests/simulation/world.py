@@ -51,7 +51,7 @@ SETTLING: Final = 0.5
 
 @dataclass(slots=True)
 class Run:
-    """What came of a plan."""
+    """The result of a plan."""
 
     plan: Plan
     history: History
@@ -240,7 +240,11 @@ class World:
         self.counts[f"fault {type(fault).__name__}"] += 1
         self.history.happenings.append(
             Happening(
-                at=self.now, until=ends if fault.lasts else None, node=node, client=client, what=told(fault)
+                at=self.now,
+                until=ends if fault.lasts else None,
+                node=node,
+                client=client,
+                what=in_words(fault),
             )
         )
 
@@ -382,7 +386,7 @@ def run(plan: Plan) -> Run:
     return World(plan).run()
 
 
-def told(fault: AnyFault) -> str:
+def in_words(fault: AnyFault) -> str:
     """Return a fault in words: its kind, and what is special about it."""
     fields = {
         name: getattr(fault, name)

@@ -20,7 +20,7 @@ from tests.listening import Listener, listen_in_memory
 from tests.simulation.wires import WiredNode
 from tests.unit.tasks import cycle, virtual
 from tests.unit.traces import PREFIX, count
-from tests.unit.worlds import PLAIN, TIMEOUT, each, make, opened, world
+from tests.unit.worlds import PLAIN, each, make, opened, world
 
 LATENCY = 0.1
 """Seconds one way."""
@@ -249,31 +249,6 @@ async def test_wires_keep_nothing_of_connections_that_have_ended() -> None:
 # -- managers --------------------------------------------------------------------------------------
 
 
-async def test_held_up_requests_are_silence_and_leave_nothing() -> None:
-    """A round through cut ways fails; what arrives when they are mended is undone behind it (R5)."""
-    async with world() as w:
-        for node in w.nodes[:2]:
-            node.wires[0].cut(replies=False)
-        assert await tries(w.manager) == [Vote.SILENT, Vote.SILENT, Vote.GRANTED]
-        assert [count(node, "acquire") for node in w.nodes] == [0, 0, 1]
-        for node in w.nodes[:2]:
-            node.wires[0].mend()
-        await asyncio.sleep(1)
-        assert [count(node, "acquire") for node in w.nodes] == [1, 1, 1]
-        assert w.keys == [()] * 3
-
-
-async def test_held_up_replies_are_silence() -> None:
-    """The nodes grant what no client hears of: votes are SILENT, and the release is executed, too."""
-    async with world() as w:
-        for node in w.nodes:
-            node.wires[0].cut(requests=False)
-        assert await tries(w.manager) == [Vote.SILENT] * 3
-        assert [count(node, "acquire") for node in w.nodes] == [1] * 3
-        await asyncio.sleep(TIMEOUT)
-        assert w.keys == [()] * 3
-
-
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_what_breaks_is_released_by_the_ledger(when: str) -> None:
     """The connection breaks under an acquire: SILENT, and the next one begins with its release (R5)."""
@@ -323,22 +298,6 @@ async def test_no_client_connects_through_a_cut_way(direction: str) -> None:
         await asyncio.sleep(2)
         standing = manager.statistics().nodes[0]
         assert (standing.state is NodeState.UP) is (direction != "dead") is ("refused" not in standing.reason)
-
-
-async def test_each_client_has_its_own_way() -> None:
-    """Two processes with wires of their own, and one without: a cut is one client's only."""
-    nodes = [WiredNode(latency=0.001) for _ in range(3)]
-    wires = [node.wire() for node in nodes]
-    async with opened(nodes) as shared, opened(wires, seed=2) as cut_off:
-        for wire in wires:
-            wire.cut()
-        async with shared.lock("a") as lease:
-            assert [vote.vote for vote in lease.votes].count(Vote.GRANTED) >= 2
-        assert await tries(cut_off) == [Vote.SILENT] * 3
-        for wire in wires:
-            wire.mend()
-        await asyncio.sleep(2)
-        await cycle(cut_off.lock("a"))
 
 
 async def tries(manager: LockManager, reason: str = "") -> list[Vote]:
