@@ -290,9 +290,7 @@ class Story:
         if self.of(HOLDER)[0].wrote:
             self.say(f"it continues (SIGCONT) AND WRITES {value + 1}: {missed} increments are undone")
         else:
-            self.say(
-                "it continues (SIGCONT), gets its order to write, and calls lease.check() first: LockLostError"
-            )
+            self.say("it continues (SIGCONT), is to write, and calls lease.check() first: LockLostError")
             self.say(f"    its write of {value + 1} would have undone {missed} increments")
 
     async def a_node_forgets(self) -> None:

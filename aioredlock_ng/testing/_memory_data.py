@@ -303,8 +303,8 @@ class MemoryProcess:
     def publish(self, channel: bytes, message: bytes) -> int:
         """Send all listeners of a channel a message; return their number.
 
-        A client that publishes and listens gets the message before the reply, as from Redis 7.0; later ones send it
-        behind it.
+        A client that publishes and listens gets the message before the reply, as from Redis 7.0; later
+        servers send it behind the reply.
         """
         clients = self._channels.get(channel, {})
         for client in clients:

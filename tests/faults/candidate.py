@@ -1,6 +1,6 @@
 """Leads whenever it is elected, in a process of its own: ``python candidate.py LABEL TTL PATH URL,URL,…``.
 
-With its term it writes to the account in the SQLite file ``PATH``, and once more when it is told that it
+With its term it writes to the account in the SQLite file ``PATH``, and once more when it learns that it
 leads no more.  A line of input has it give up a leadership.  As ``observer`` it tells of leaders instead.  It
 prints what happens as lines of JSON, with the time of `CLOCK_MONOTONIC`, which processes of a machine share.
 """

@@ -89,7 +89,7 @@ class _Connection:
             self._proxy._connections.discard(self)
 
     def leave(self) -> None:
-        """Let the server hang up; the client is told nothing, and what it sends goes nowhere."""
+        """Let the server hang up; the client hears nothing, and what it sends goes nowhere."""
         self.client.left = self.server.left = True
         for lane in self._lanes:
             lane.end()

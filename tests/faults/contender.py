@@ -77,7 +77,7 @@ class Contender:
         self._file = os.open(orders.path, os.O_RDWR) if orders.path else None
 
     async def run(self) -> None:
-        """Begin when told, and print what the manager counted at the end."""
+        """Begin at the order, and print what the manager counted at the end."""
         orders = self._orders
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop)
         # Extensions would remind nodes of what they forgot, which is not what is looked for.

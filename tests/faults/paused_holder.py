@@ -1,7 +1,7 @@
 """A process that is paused while it holds a lock: ``python paused_holder.py HOW TTL PATH URL,URL,…``.
 
 It prints ``inside`` when it has the lock, and what it saw, as JSON, at its end.  With the fence of its lease
-it writes to the account in the SQLite file ``PATH``, and writes again when it is told to by a line.
+it writes to the account in the SQLite file ``PATH``, and writes again when a line orders it.
 """
 
 from __future__ import annotations

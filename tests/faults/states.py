@@ -43,8 +43,8 @@ class Server:
     @property
     def connections(self) -> int:
         """How many connections it has had, those included for which there was no room."""
-        told = self("INFO", "stats")
-        return int(told["total_connections_received"] + told["rejected_connections"])
+        info = self("INFO", "stats")
+        return int(info["total_connections_received"] + info["rejected_connections"])
 
     def block(self, *words: str) -> None:
         """Send a command that takes long, over a connection of its own."""

@@ -45,7 +45,7 @@ STOPPED: Final = ("freeze", "suspend")  # how a process stands still that anothe
 async def test_a_holder_is_paused(
     how: str, nodes3: LocalNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """B gets the lock when A's time is over; A sees that at once, is told, and what it writes is refused."""
+    """B gets the lock when A's time is over; A sees that at once, and what it writes is refused."""
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
     path = str(tmp_path / "bank.sqlite")
     account = GUARDED["sqlite"](path)
@@ -139,7 +139,7 @@ def open_sockets() -> list[str]:
 
 
 async def test_another_node_list(nodes5: LocalNodes) -> None:
-    """A client that names three of five is told so, gets no lock, and disturbs no holder or waiter."""
+    """A client that names three of five gets an error, no lock, and disturbs no holder or waiter."""
     async with quiet(), two_turns(nodes5.urls, ttl=TTL, restart_quarantine=TTL) as two:
         wrong = LockManager(nodes5.urls[:3], ttl=TTL, restart_quarantine=TTL)
         with pytest.raises(ConfigurationError, match="5 nodes"):

@@ -1,7 +1,7 @@
 """Nodes whose ``maxmemory-policy`` lets them delete locks that are held (A2).
 
 It is said at connect and by a diagnosis.  A minority that evicts costs nothing; where a majority does, the
-lock is lost: its holder is told at its next extension, and until then the fence protects the data.
+lock is lost: its holder learns of it at its next extension, and until then the fence protects the data.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TTL: Final = 1.0  # seconds; the restart quarantine, too
 
 EAGER: Final = RetryPolicy(base=0.01, cap=0.05)  # so that B is inside as early as it can
 
-SELDOM: Final = ExtensionPolicy(every=0.7)  # so that A is told late
+SELDOM: Final = ExtensionPolicy(every=0.7)  # so that A learns of it late
 
 BATCHES: Final = 400  # at most; a lock is deleted long before
 
@@ -83,8 +83,10 @@ async def test_a_minority_that_evicts(nodes: LocalNodes, caplog: pytest.LogCaptu
     """All clients are warned of it; the lease goes on, B is kept out, and the node has the key again."""
     policy = ask(nodes.urls[0], "CONFIG GET", "maxmemory-policy")["maxmemory-policy"]
     async with two_turns(nodes.urls, ttl=TTL, restart_quarantine=TTL) as two:
-        told = [record for record in caplog.records if f"maxmemory-policy is {policy}" in record.getMessage()]
-        assert len(told) == 2 * 3, "each manager is told of each node"
+        warnings = [
+            record for record in caplog.records if f"maxmemory-policy is {policy}" in record.getMessage()
+        ]
+        assert len(warnings) == 2 * 3, "each manager warns of each node"
         findings = await two.b.manager.diagnose()
         assert [one.level for one in findings if one.check == "eviction"] == ["error"] * 3
 
@@ -100,7 +102,7 @@ async def test_a_minority_that_evicts(nodes: LocalNodes, caplog: pytest.LogCaptu
 
 
 async def test_a_majority_that_evicts(nodes: LocalNodes, tmp_path: Path) -> None:
-    """B may be inside before A is told, but not with a smaller fence: what A writes then is refused."""
+    """B may be inside before A learns of it, but not with a smaller fence: what A writes then is refused."""
     path = str(tmp_path / "bank.sqlite")
     account = GUARDED["sqlite"](path)
     with filled("sqlite", path):

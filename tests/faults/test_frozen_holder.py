@@ -45,7 +45,7 @@ def account(resource: str, place: str) -> Any:
 
 
 async def test_a_stale_write_is_refused(account: Any, nodes3: LocalNodes) -> None:
-    """B's write stands, A's is refused, and A is told that it has lost the lock."""
+    """B's write stands, A's is refused, and A learns that it has lost the lock."""
     by_a, by_b = await two_deposits(nodes3.urls, account)
 
     assert by_a.fence < by_b.fence
@@ -75,7 +75,7 @@ async def test_only_the_guard_stops_it(on_lost: str, guarded: bool, place: str, 
 async def test_a_guard_compares(account: Any) -> None:
     """The same fence may write again, a greater one takes over, a smaller one neither writes nor reads.
 
-    Reading claims; neighbours of the size that fences have are told apart, by Lua's numbers as well.
+    Reading claims; neighbours of the size that fences have are kept apart, by Lua's numbers as well.
     """
     assert await account.write(1, 50)
     assert await account.write(2, 50)

@@ -1,6 +1,6 @@
 """Elections between processes: a leader that is frozen, killed, or resigns; and what others hear of it.
 
-How long a change of leaders takes is part of the contract.  It is told exactly on virtual time
+How long a change of leaders takes is part of the contract.  It is measured exactly on virtual time
 (`unit/test_election.py`); here the best of some changes counts, since a busy machine may delay any of them.
 """
 
@@ -36,16 +36,16 @@ class Member:
         self.events: list[dict[str, Any]] = []
 
     def of(self, term: int) -> dict[str, dict[str, Any]]:
-        """Return what it has told of a term of its own, in order."""
+        """Return its reports of a term of its own, in order."""
         return {event["what"]: event for event in self.events if event.get("term") == term}
 
     def all(self, what: str) -> list[dict[str, Any]]:
-        """Return what it has told of one sort."""
+        """Return its reports of one sort."""
         return [event for event in self.events if event["what"] == what]
 
 
 class Crew:
-    """All processes of an election, and what they have told."""
+    """All processes of an election, and their reports."""
 
     def __init__(self, stack: contextlib.AsyncExitStack, arguments: tuple[str, ...]) -> None:
         self._stack, self._arguments = stack, arguments
@@ -69,7 +69,7 @@ class Crew:
                 self._told.notify_all()
 
     async def until(self, condition: Callable[[], object], what: str) -> None:
-        """Wait for a condition on what has been told."""
+        """Wait for a condition on the reports."""
         try:
             async with asyncio.timeout(PATIENCE), self._told:
                 await self._told.wait_for(lambda: bool(condition()))
@@ -83,18 +83,18 @@ class Crew:
         return dict(won)
 
     async def leader(self, after: int = 0) -> tuple[int, Member]:
-        """Wait for a leader of a later term of which every observer has been told, and return the last."""
+        """Wait for a leader of a later term of which every observer has heard, and return the last."""
         await self.until(lambda: max(self.won(), default=0) > after, f"there is a leader after {after}")
         term = max(self.won())
 
-        def told() -> bool:
+        def facts() -> bool:
             return all(any((each or 0) >= term for each, _ in heard) for heard in self.heard())
 
-        await self.until(told, f"observers hear of {term}")
+        await self.until(facts, f"observers hear of {term}")
         return term, self.won()[term]
 
     def heard(self) -> list[list[tuple[int | None, str | None]]]:
-        """Return what each observer has been told of."""
+        """Return the leaders that each observer has heard of."""
         observers = [member for member in self.members if member.label == "observer"]
         return [[(event["term"], event["label"]) for event in each.all("hears")] for each in observers]
 
@@ -134,11 +134,11 @@ async def test_a_leader_that_was_frozen_is_stopped_by_its_term(crew: Crew) -> No
     await crew.until(lambda: "writes" in new.of(later), "the new leader writes")
     old.process.send_signal(signal.SIGCONT)
     await crew.until(lambda: "writes late" in old.of(term), "the old leader writes")
-    told = old.of(term)
-    assert list(told) == ["leads", "writes", "is cancelled", "writes late"]
-    assert told["writes"]["accepted"]
-    assert not told["is cancelled"]["held"]
-    assert not told["writes late"]["accepted"]
+    facts = old.of(term)
+    assert list(facts) == ["leads", "writes", "is cancelled", "writes late"]
+    assert facts["writes"]["accepted"]
+    assert not facts["is cancelled"]["held"]
+    assert not facts["writes late"]["accepted"]
     assert new.of(later)["writes"]["accepted"]
 
 
@@ -146,7 +146,7 @@ async def test_a_leader_that_was_frozen_is_stopped_by_its_term(crew: Crew) -> No
 async def test_another_one_leads_soon(crew: Crew, how: str, within: float) -> None:
     """After a leader was killed, without a goodbye, within the ttl and a second; after one resigned at once.
 
-    Observers are told of it; the one that resigned may win again, too.
+    Observers hear of it; the one that resigned may win again, too.
     """
     took: list[float] = []
     for _ in range(4 * CHANGES):

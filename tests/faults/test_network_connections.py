@@ -113,15 +113,15 @@ async def test_resets_at_the_beginning_are_not_left_to_the_loop(
 ) -> None:
     """Whichever of a connection's objects the collector finalizes first, the loop's handler is not called."""
     monkeypatch.delattr(asyncio.StreamReaderProtocol, "__del__")  # which is silent if it comes first
-    told = list[str]()
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(repr(context)))
+    stray = list[str]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: stray.append(repr(context)))
     async with proxied(shared_nodes.urls) as proxies:
         for i in BAD:
             await reject(proxies[i])
         async with LockManager([proxy.url for proxy in proxies]) as manager, manager.lock("one"):
             await eventually(lambda: all(proxies[i].accepted > FIRST_ATTEMPTS for i in BAD), what="resets")
     gc.collect()
-    assert told == []
+    assert stray == []
 
 
 @pytest.mark.parametrize("fate", ["drop", "reject with tcp reset"])

@@ -54,7 +54,7 @@ async def held_by_a(nodes: LocalNodes) -> AsyncIterator[Two]:
 
 
 async def fails_fast(manager: LockManager, which: Sequence[int]) -> None:
-    """Try a free lock: no quorum is the answer, in time, and the reason is told per node."""
+    """Try a free lock: no quorum is the answer, in time, and the reason is given per node."""
     began = time.monotonic()
     with pytest.raises(QuorumUnavailableError) as caught:
         await manager.lock("another", blocking_timeout=0.3).acquire()

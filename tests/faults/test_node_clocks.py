@@ -186,7 +186,7 @@ async def test_a_clock_that_runs_fast(rate: float, alarms: int, nodes: ClockedNo
 
 
 async def test_our_own_clock_blames_no_node(nodes5: LocalNodes, caplog: pytest.LogCaptureFixture) -> None:
-    """When every node seems to have jumped by the same time, it was us: set ahead, or paused without seeing it."""
+    """When every node seems to have jumped by the same time, it was us: set ahead, or paused."""
     recorder = Recorder()
     clock = ClockApart(0.0)
     options: dict[str, Any] = {"ttl": 2.0, "restart_quarantine": 2.0}

@@ -128,7 +128,7 @@ async def test_a_holder_does_without_a_minority(fault: Fault, any_nodes: Nodes) 
 
 
 async def without_a_majority(fault: Fault, nodes: Nodes) -> Two:
-    """Let a fault strike three of five nodes, see that A is told in time and B not let in, and heal."""
+    """Let a fault strike three of five nodes, see that A learns of it in time and B not let in, and heal."""
     async with two_turns(nodes.urls, ttl=TTL, restart_quarantine=QUARANTINE) as two:
 
         async def meanwhile() -> None:
@@ -152,7 +152,7 @@ async def without_a_majority(fault: Fault, nodes: Nodes) -> Two:
 async def test_a_lease_ends_in_time_when_a_majority_stands_still(
     fault: Fault, make_nodes: Callable[..., LocalNodes]
 ) -> None:
-    """A is told before its validity has ended; B is kept out meanwhile, and has the lock afterwards."""
+    """A learns of it before its validity has ended; B is kept out meanwhile, and has the lock afterwards."""
     two = await without_a_majority(fault, make_nodes(5, options={"enable-debug-command": "yes"}))
 
     assert two.a.lost.reason is LossReason.EXPIRED

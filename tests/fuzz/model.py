@@ -141,13 +141,13 @@ class Model:
 
     def check_statistics(self, process: Process) -> None:
         """Check a manager's figures against the model."""
-        told = process.manager.statistics()
+        figures = process.manager.statistics()
         ours = [grant for grant in self.grants if grant.call.process is process]
-        assert told.held == sum(grant.lease.held for grant in ours), (told, ours)
-        assert told.waiting <= process.waits, (told.waiting, process.waits)
-        assert told.released <= told.acquired
-        assert told.acquired >= len(ours)
-        assert told.lost <= told.acquired
+        assert figures.held == sum(grant.lease.held for grant in ours), (figures, ours)
+        assert figures.waiting <= process.waits, (figures.waiting, process.waits)
+        assert figures.released <= figures.acquired
+        assert figures.acquired >= len(ours)
+        assert figures.lost <= figures.acquired
         assert repr(process.manager).startswith("<LockManager")
 
 

@@ -58,7 +58,7 @@ def encode(value: Any) -> bytes:
 
 
 def decoded(value: Any) -> Any:
-    """Return what a sink is told of a value that fits its command."""
+    """Return what a sink gets for a value that fits its command."""
     if isinstance(value, Error):
         return Silence(value.decode())
     return bytes(value) if isinstance(value, Status) else value

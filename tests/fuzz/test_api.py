@@ -174,7 +174,7 @@ class Api(RuleBasedStateMachine):
     @precondition(lambda self: self.w.model.grants)
     @rule(index=indexes, reason=st.sampled_from([LossReason.REFUSED, LossReason.EXPIRED]))
     def lose(self, index: int, reason: LossReason) -> None:
-        """Take a lease away from its holder, which must not be told twice."""
+        """Take a lease away from its holder, which must hear of it once."""
         grant = self.pick(self.w.model.grants, index)
 
         async def take() -> None:

@@ -55,13 +55,13 @@ notices = st.binary(max_size=5).map(lambda name: resp.Push([b"message", name, b"
 def with_tags(commands: list[Command], replies: list[Any]) -> list[Any]:
     """Have the answers to scripts begin with their tags; what is no answer by its type stays as it is."""
     answered = iter(enumerate(commands, 1))
-    told = []
+    received = []
     for reply in replies:
         if isinstance(reply, resp.Push) and reply[:1] == [b"message"]:
-            told.append(reply)  # a notice answers no command
+            received.append(reply)  # a notice answers no command
         else:
-            told.append(tagged(reply, *next(answered, (0, None))))
-    return told
+            received.append(tagged(reply, *next(answered, (0, None))))
+    return received
 
 
 def tagged(reply: Any, number: int, command: Command | None) -> Any:
@@ -95,11 +95,11 @@ class Receiver:
     """The sink that waits for one reply."""
 
     awaited: bool = True
-    told: list[Any] = field(default_factory=list)
+    received: list[Any] = field(default_factory=list)
 
     def on_reply(self, node: int, reply: object) -> None:
         """Write it down."""
-        self.told.append(reply)
+        self.received.append(reply)
 
 
 class Line:
@@ -129,9 +129,9 @@ class Line:
 
     @property
     def replies(self) -> list[Any]:
-        """What each sink was told, which must be one thing."""
-        assert all(len(sink.told) <= 1 for sink in self.sinks), [sink.told for sink in self.sinks]
-        return [sink.told[0] if sink.told else ... for sink in self.sinks]
+        """The reply of each sink, which must be one."""
+        assert all(len(sink.received) <= 1 for sink in self.sinks), [sink.received for sink in self.sinks]
+        return [sink.received[0] if sink.received else ... for sink in self.sinks]
 
 
 def on_a_loop(test: Callable[..., None]) -> None:
@@ -175,19 +175,19 @@ def test_valid_streams_are_taken_however_they_are_cut(said: list[Any], cuts: lis
 
 
 def takes_it(commands: list[Command], pieces: list[bytes]) -> Line:
-    """Have a link hear what it cannot understand: it ends, or waits for more; every sink is told once."""
+    """Have a link hear what it cannot understand: it ends, or waits for more; every sink gets one reply."""
     line = Line(commands)
     line.hear(pieces)
     assert line.link.mismatched == bool(line.wire.ends) == line.link.lost.done()
     assert line.wire.ends in ([], ["abort"]), line.wire.ends
     assert line.link.pipe.closed == bool(line.wire.ends)
-    told = len([sink for sink in line.sinks if sink.told])
-    assert [bool(sink.told) for sink in line.sinks] == [True] * told + [False] * (len(line.sinks) - told)
+    served = [bool(sink.received) for sink in line.sinks]
+    assert served == sorted(served, reverse=True), "in order"
     for command, sink in zip(commands, line.sinks, strict=True):
-        for reply in sink.told:
+        for reply in sink.received:
             assert isinstance(reply, Silence) or command.fits(reply), (command, reply)
     line.settle()
-    assert all(len(sink.told) == 1 for sink in line.sinks)
+    assert all(len(sink.received) == 1 for sink in line.sinks)
     return line
 
 
@@ -245,6 +245,6 @@ def test_what_the_parser_chokes_on_ends_the_connection(reply: bytes) -> None:
         with little_memory():
             line = takes_it([EXTEND, RELEASE], [reply])
         assert line.link.mismatched
-        assert all(isinstance(told, Silence) for [told] in (sink.told for sink in line.sinks))
+        assert all(isinstance(received, Silence) for [received] in (sink.received for sink in line.sinks))
 
     on_a_loop(check)

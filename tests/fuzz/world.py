@@ -115,7 +115,7 @@ class World:
         return call
 
     async def _call(self, call: Call, how: str) -> None:
-        """Acquire, and stay inside until told how to end."""
+        """Acquire, and stay inside until the order to end."""
         patience = {"wait": 4.0, "once": 0.0, "try": None, "ever": None}[how]
         waiting = True
         try:

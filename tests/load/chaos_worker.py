@@ -88,8 +88,8 @@ class Worker:
             self.write("stray", f"closed managers have left {left}")
 
     def _complain(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        told = "".join(traceback.format_exception(error)) if (error := context.get("exception")) else ""
-        self.write("stray", f"{context!r} {told}")
+        text = "".join(traceback.format_exception(error)) if (error := context.get("exception")) else ""
+        self.write("stray", f"{context!r} {text}")
 
     def write(self, what: str, *facts: object) -> None:
         """Append a line, in one piece."""

@@ -35,14 +35,14 @@ _ORDER: Final = {"ask": 0, "end": 1, "won": 2, "told": 3}
 
 
 @dataclass(frozen=True)
-class Told:
+class NameHistory:
     """The history of one name, or slot."""
 
     origin: str
     """Which seed, and which name."""
     claims: Sequence[Claim]
     reports: Sequence[tuple[float, int, int]] = ()
-    """Of an election: when which observer, from 1 on, was told of the leader with which term."""
+    """Of an election: when which observer, from 1 on, heard of the leader with which term."""
 
     @property
     def text(self) -> str:
@@ -76,7 +76,7 @@ class Told:
         return 0
 
 
-def told(seeds: Iterable[int], **options: Any) -> Iterator[Told]:
+def simulated(seeds: Iterable[int], **options: Any) -> Iterator[NameHistory]:
     """Simulate; yield the histories of the runs in which there must never be two holders (A1, A2)."""
     with silence():
         for seed in seeds:
@@ -86,11 +86,11 @@ def told(seeds: Iterable[int], **options: Any) -> Iterator[Told]:
             for name, claims in by_name(run(plan).history.claims).items():
                 believed = [claim for claim in claims if claim.since < claim.until]
                 if believed:
-                    yield Told(f"seed {seed}, {name}", believed)
+                    yield NameHistory(f"seed {seed}, {name}", believed)
 
 
-def elections(seeds: Iterable[int]) -> Iterator[Told]:
-    """Simulate elections; yield the histories of terms, and of what observers are told."""
+def elections(seeds: Iterable[int]) -> Iterator[NameHistory]:
+    """Simulate elections; yield the histories of terms, and of what observers hear."""
     with silence():
         for seed in seeds:
             world = election_world.World(seed).run()
@@ -104,10 +104,10 @@ def elections(seeds: Iterable[int]) -> Iterator[Told]:
                 if term.asked
             ]  # fmt: skip
             reports = [(moment, observer, leader.term) for moment, observer, leader in world.reports]
-            yield Told(f"election, seed {seed}", terms, reports)
+            yield NameHistory(f"election, seed {seed}", terms, reports)
 
 
-def unexplained(histories: Sequence[Told], folder: Path) -> list[Told]:
+def unexplained(histories: Sequence[NameHistory], folder: Path) -> list[NameHistory]:
     """Return the histories for which TLC finds no explanation."""
     said = output("History", {"Histories": "<<" + ",\n".join(one.text for one in histories) + ">>"}, folder)
     explained = {int(number) for number in re.findall(r'<<"explained", (\d+)>>', said)}
@@ -121,13 +121,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--start", type=int, default=0)
     parser.add_argument("--crowded", action="store_true", help="processes of many tasks that ask in step")
-    parser.add_argument("--elections", action="store_true", help="terms, and what observers are told")
+    parser.add_argument("--elections", action="store_true", help="terms, and what observers hear")
     given = parser.parse_args()
-    began, found, leases, wrong = time.monotonic(), 0, 0, list[Told]()
+    began, found, leases, wrong = time.monotonic(), 0, 0, list[NameHistory]()
     for first in range(given.start, given.start + given.seeds, BATCH):
         last = min(first + BATCH, given.start + given.seeds)
         seeds = range(first, last)
-        histories = list(elections(seeds) if given.elections else told(seeds, crowded=given.crowded))
+        histories = list(elections(seeds) if given.elections else simulated(seeds, crowded=given.crowded))
         found += len(histories)
         leases += sum(len(one.claims) for one in histories)
         with tempfile.TemporaryDirectory(prefix="history-") as folder:

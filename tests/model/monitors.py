@@ -152,13 +152,13 @@ class Monitor:
 
 async def contend(*, seconds: float) -> Recorded:
     """Have three clients want the name for some time; meanwhile one server restarts empty."""
-    told: list[Event] = []
+    noted: list[Event] = []
     rng, loop = Random(1), asyncio.get_running_loop()
     ends = loop.time() + seconds
 
     def note(what: str, owner: bytes, node: str) -> None:
         number = nodes.urls.index(node) + 1 if node else 0
-        told.append(Event(at=time.time(), what=what, owner=owner, node=number))
+        noted.append(Event(at=time.time(), what=what, owner=owner, node=number))
 
     async def client(number: int, urls: Sequence[str]) -> None:
         async with LockManager(urls, ttl=TTL, restart_quarantine=TTL, holder=f"c{number}") as manager:
@@ -185,7 +185,7 @@ async def contend(*, seconds: float) -> Recorded:
         for task in watching:
             task.cancel()
         await asyncio.gather(*watching, return_exceptions=True)
-    return recorded(told, monitors)
+    return recorded(noted, monitors)
 
 
 def recorded(clients: Sequence[Event], monitors: Sequence[Monitor]) -> Recorded:

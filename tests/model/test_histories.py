@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.model.histories import Told, elections, told, unexplained
+from tests.model.histories import NameHistory, elections, simulated, unexplained
 from tests.model.tlc import missing
 from tests.servers import required
 from tests.simulation.history import Claim
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("crowded", [False, True])
 def test_what_was_simulated_is_explained(folder: Path, crowded: bool) -> None:
     """By a lock that is a single thing: exclusion, and fences in the order in which it was taken."""
-    histories = list(told(range(SEEDS // (4 if crowded else 1)), crowded=crowded))
+    histories = list(simulated(range(SEEDS // (4 if crowded else 1)), crowded=crowded))
     assert sum(len(one.claims) for one in histories) > 10 * SEEDS
     assert [one.origin for one in unexplained(histories, folder)] == []
 
@@ -37,7 +37,7 @@ def test_what_was_simulated_is_explained(folder: Path, crowded: bool) -> None:
 @pytest.mark.campaign
 @pytest.mark.timeout(600)
 def test_elections_are_explained(folder: Path) -> None:
-    """Terms by a lock that is a single thing; and observers are told of what was won, never going back."""
+    """Terms by a lock that is a single thing; and observers hear of what was won, never going back."""
     histories = list(elections(range(4)))
     assert sum(len(one.reports) for one in histories) > 40
     assert [one.origin for one in unexplained(histories, folder)] == []
@@ -81,23 +81,23 @@ CASES: dict[str, tuple[bool, tuple[Claim, ...]]] = {
 
 
 REPORTS: dict[str, tuple[bool, tuple[tuple[float, int, int], ...]]] = {
-    "told of each": (True, ((1.0, 1, 10), (3.5, 1, 20), (9.0, 2, 10))),
-    "told before it is won, when it has been taken": (True, ((0.5, 1, 10),)),
-    "told before it was asked for": (False, ((0.5, 1, 20),)),
-    "told before it can have been taken": (False, ((1.5, 1, 20),)),
-    "told of an earlier one again": (False, ((3.5, 1, 20), (3.6, 1, 10))),
+    "heard of each": (True, ((1.0, 1, 10), (3.5, 1, 20), (9.0, 2, 10))),
+    "heard before it is won, when it has been taken": (True, ((0.5, 1, 10),)),
+    "heard before it was asked for": (False, ((0.5, 1, 20),)),
+    "heard before it can have been taken": (False, ((1.5, 1, 20),)),
+    "heard of an earlier one again": (False, ((3.5, 1, 20), (3.6, 1, 10))),
 }
 
 
 def test_which_reports_can_be_explained(folder: Path) -> None:
-    """An observer is told of a term that was not won, or goes back."""
-    histories = [Told(name, (FIRST, SECOND), reports) for name, (_, reports) in REPORTS.items()]
+    """An observer hears of a term that was not won, or goes back."""
+    histories = [NameHistory(name, (FIRST, SECOND), reports) for name, (_, reports) in REPORTS.items()]
     wrong = [name for name, (explained, _) in REPORTS.items() if not explained]
     assert [one.origin for one in unexplained(histories, folder)] == wrong
 
 
 def test_what_can_be_explained(folder: Path) -> None:
     """Two at once, a fence that does not grow or is given twice: a lock does no such thing."""
-    histories = [Told(name, claims) for name, (_, claims) in CASES.items()]
+    histories = [NameHistory(name, claims) for name, (_, claims) in CASES.items()]
     wrong = [name for name, (explained, _) in CASES.items() if not explained]
     assert [one.origin for one in unexplained(histories, folder)] == wrong

@@ -206,7 +206,7 @@ async def test_no_task_waits_and_none_is_excluded() -> None:
         assert await report(7) == 7
         async with third.result():  # type: ignore[union-attr]
             pass
-        worker = asyncio.create_task(work())  # takes locks until it is told to stop, and hears of that
+        worker = asyncio.create_task(work())  # takes locks until it is to stop, and hears of that
         await turns(10)
         stop.set()
         await turns(10)

@@ -19,14 +19,14 @@ REASONS = (LossReason.REFUSED, LossReason.EXPIRED)
 
 
 def ended(recorder: Recorder) -> list[Any]:
-    """Return the losses and releases that a hook was told."""
+    """Return the losses and releases that a hook has heard of."""
     return [event for event in recorder.events if isinstance(event, Lost | Released)]
 
 
 @pytest.mark.parametrize("reason", REASONS)
 @pytest.mark.parametrize("servers", [False, True], ids=["in memory", "servers"])
 async def test_a_loss_is_told_everywhere(servers: bool, reason: LossReason, shared_nodes: Nodes) -> None:
-    """The block is cancelled, the lease knows, hooks are told, the error has the reason, the key is free."""
+    """The block is cancelled, the lease and hooks know, the error has the reason, the key is free."""
     recorder, cleaned_up = Recorder(), []
     nodes: Any = shared_nodes.urls if servers else [MemoryNode() for _ in range(3)]
     async with LockManager(nodes, hooks=[recorder]) as manager:

@@ -138,7 +138,7 @@ def _became(writer: Claim, reader: Claim) -> bool:
 
 
 def unchanged(name: str, claims: list[Claim]) -> Iterator[Violation]:
-    """Find writers that were told that none came since a read lease, though one had before they asked."""
+    """Find writers that learned that none came since a read lease, though one had before they asked."""
     return _changed(Rule.UNCHANGED, name, claims, "asked")
 
 
@@ -157,7 +157,7 @@ def _changed(
             above = other.alone and (other.fence or 0) > claim.unchanged_since
             if above and other.owner != claim.owner and other.since < getattr(claim, before):
                 text = (
-                    f"{who(claim)} was told at {instant(claim.since)} that {named([name])} had no writer"
+                    f"{who(claim)} learned at {instant(claim.since)} that {named([name])} had no writer"
                     f" since fence {claim.unchanged_since}, but {_held(other)}"
                 )
                 yield Violation(rule, claim.since, text, (other, claim))

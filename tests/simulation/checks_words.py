@@ -26,7 +26,7 @@ class Rule(StrEnum):
     """A client that holds a lock after another has a greater fence, whenever it asked; rests on exclusion.
     Not a reader after a reader."""
     UNCHANGED = "unchanged"
-    """A writer is told that none came since a read lease only if none had the lock before it asked (R23)."""
+    """A writer learns that none came since a read lease only if none had the lock before it asked (R23)."""
     MEANWHILE = "meanwhile"
     """Nor any while it waited; rests on exclusion."""
     OWNERSHIP = "ownership"

@@ -40,8 +40,8 @@ CANDIDATES: Final = 4
 class Rule(StrEnum):
     """What is judged."""
 
-    WON = "what an observer is told was won, by the one of that label"
-    GROWING = "an observer is told of greater terms only"
+    WON = "what an observer hears was won, by the one of that label"
+    GROWING = "an observer hears of greater terms only"
     ALONE = "one leader at a time, with a term of its own; later ones have greater terms"
     NEWS = "a leader whose announcement Q nodes have acknowledged is heard of while it leads, or a later one"
     END = "in the end all know the leader, and that there is none when it has gone"
@@ -55,7 +55,7 @@ class Term:
     asked: float
     since: float
     until: float = float("inf")
-    """When its body was told to stop, or it died."""
+    """When its body had to stop, or it died."""
     nodes: set[int] = field(default_factory=set)
     """Where its announcement was acknowledged."""
     known_at: float = float("inf")
@@ -71,11 +71,11 @@ class World(searching.World):
         self.lossy = self.draw.choice((0.0, 0.0, 0.3))
         """How many of the announcements get lost on their way to a node."""
         self.terms: dict[int, Term] = {}
-        self.told: set[Leader] = set()
-        """All leaders that any observer was told of."""
+        self.heard: set[Leader] = set()
+        """All leaders that any observer has heard of."""
         self._observers = 0
         self.reports: list[tuple[float, int, Leader]] = []
-        """When each observer was told of which leader, by the observer's number."""
+        """When each observer heard of which leader, by the observer's number."""
 
     def __str__(self) -> str:
         return f"{self.size} nodes, announcements lost: {self.lossy:.0%}; {dict(self.counts)}"
@@ -181,16 +181,16 @@ class World(searching.World):
         """Observe for a while, again and again."""
         now = SimLoop.running().time
         while not self._over:
-            began, told = now(), list[Leader | None]()
+            began, heard = now(), list[Leader | None]()
             observer = self._observers = self._observers + 1
             until = asyncio.timeout(self.draw.choice((0.2, 2.0, LASTS)))
             with contextlib.suppress(TimeoutError):
                 async with until, contextlib.aclosing(manager.election(NAME).observe()) as news:
                     async for leader in news:
-                        if not told:
+                        if not heard:
                             self._judge_news(began, leader)
-                        told.append(leader)
-                        self._judge_told(told)
+                        heard.append(leader)
+                        self._judge_heard(heard)
                         if leader and not self._over:
                             self.reports.append((now(), observer, leader))
                         if self.draw.random() < 0.2:
@@ -204,7 +204,7 @@ class World(searching.World):
                 leader = await manager.election(NAME).leader()
                 self.counts["looked"] += 1
                 self._judge_news(began, leader)
-                self._judge_told([leader])
+                self._judge_heard([leader])
             await asyncio.sleep(self.draw.choice((0.02, 0.1, 0.3)) * self.draw.random())
 
     # -- faults --------------------------------------------------------------------------------
@@ -223,16 +223,16 @@ class World(searching.World):
 
     # -- the judgement -------------------------------------------------------------------------
 
-    def _judge_told(self, told: list[Leader | LeaderUnknown | None]) -> None:
-        leader = told[-1]
+    def _judge_heard(self, heard: list[Leader | LeaderUnknown | None]) -> None:
+        leader = heard[-1]
         if not leader:
             return
-        self.counts["told"] += 1
-        self.told.add(leader)
-        before = max((one.term for one in told[:-1] if one), default=0)
-        again = told[-2:-1] == [LeaderUnknown.UNKNOWN]  # the same one, after nothing was known for a while
+        self.counts["heard"] += 1
+        self.heard.add(leader)
+        before = max((one.term for one in heard[:-1] if one), default=0)
+        again = heard[-2:-1] == [LeaderUnknown.UNKNOWN]  # the same one, after nothing was known for a while
         if leader.term < before or (leader.term == before and not again):
-            raise ViolationError(Rule.GROWING, f"{told}")
+            raise ViolationError(Rule.GROWING, f"{heard}")
 
     def _judge_news(self, began: float, leader: Leader | None) -> None:
         """What was announced before the look, and leads yet when it is over, is heard of."""
@@ -243,7 +243,7 @@ class World(searching.World):
                     raise ViolationError(Rule.NEWS, f"{leader} instead of {term}, asked at {began}")
 
     def _judge_terms(self) -> None:
-        if never := self.told - {term.leader for term in self.terms.values()}:
+        if never := self.heard - {term.leader for term in self.terms.values()}:
             raise ViolationError(Rule.WON, f"{never}")
         terms = sorted(self.terms.values(), key=lambda term: term.since)
         for earlier, later in itertools.pairwise(terms):
@@ -254,7 +254,7 @@ class World(searching.World):
         """Nothing happens any more: each observer knows the leader, and then that there is none."""
         for manager in others:
             async with contextlib.aclosing(manager.election(NAME).observe()) as news:
-                told = [await anext(news)]
+                heard = [await anext(news)]
                 async with candidate.election(NAME).campaign() as leadership:
                     self.terms[leadership.term] = Term(Leader(leadership.term, leadership.holder), 0.0, 0.0)
                     for there in (Leader(leadership.term, leadership.holder), None):
@@ -262,8 +262,8 @@ class World(searching.World):
                             await leadership.resign()
                         try:
                             async with asyncio.timeout(CALM):
-                                while told[-1] != there:
-                                    told.append(await anext(news))
+                                while heard[-1] != there:
+                                    heard.append(await anext(news))
                         except (TimeoutError, LockLostError):
-                            raise ViolationError(Rule.END, f"{told}, not {there}") from None
-                        self._judge_told(told)
+                            raise ViolationError(Rule.END, f"{heard}, not {there}") from None
+                        self._judge_heard(heard)

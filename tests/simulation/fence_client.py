@@ -350,7 +350,7 @@ _RAISED: Final = {
     -3: "a raise was refused by a counter above it",
 }
 
-assert FOREIGN + WITHOUT_VOTE != 0, "the answers of an extension are told apart"
+assert FOREIGN + WITHOUT_VOTE != 0, "the answers of an extension are kept apart"
 
 
 class Client:

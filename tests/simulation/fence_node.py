@@ -82,7 +82,7 @@ class Claim:
 
     @property
     def terms(self) -> tuple[bytes, ...]:
-        """What scripts are told besides: how a read-write lock is wanted, or which slot of a semaphore."""
+        """Further arguments of scripts: how a read-write lock is wanted, or which slot of a semaphore."""
         if self.mode == "permit":
             return (b"%d" % (-1 if self.slot is None else self.slot),)
         return () if self.mode in ("lock", "fair") else (self.mode.encode(),)
@@ -100,7 +100,7 @@ class Claim:
 
     @property
     def seat(self) -> tuple[bytes | int, ...]:
-        """What a fair lock's acquire and release are told of the seat: name, ticket, life."""
+        """The seat, as a fair lock's acquire and release get it: name, ticket, life."""
         return (b"%d" % (self.owner % SEATS), 0, self.ttl_ms) if self.mode == "fair" else ()
 
     def script(self, purpose: str) -> Script:
@@ -168,7 +168,7 @@ class ModelNode:
 
     def acquire(self, claim: Claim, ballot: int, expected: ExpectedIncarnation) -> tuple[int, int, int]:
         """Return the counter, or 0 when taken, or `NO_VOTE`; the node's time in milliseconds; and where the
-        counter stood before, which writers are told.
+        counter stood before, for writers.
         """
         block = self._rules.block_of(self._number, claim.block)
         repeated = self._has(claim)

@@ -59,7 +59,7 @@ class Rule(StrEnum):
     LAW = "a node's counter rises"
     """Else there is no harm so far, but what the proof rests on is gone."""
     EXCLUSION = "one holder at a time"
-    FOLLOWING = "a writer is told that none came since a read lease only if none did"
+    FOLLOWING = "a writer learns that none came since a read lease only if none did"
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +338,7 @@ class World:
         self._rivals = f"{name}: two holders at step {self.steps}, {other}, {attempt.claim}"
 
     def unchanged(self, attempt: Attempt) -> None:
-        """Check what a writer is told: that none came since it read."""
+        """Check what a writer learns: that none came since it read."""
         self.counts["unchanged"] += 1
         assert attempt.since is not None, "it has asked"
         # While holds end by time alone, none can have come while it waited, either.
@@ -348,7 +348,7 @@ class World:
                 if other.alone and attempt.since < other.number != attempt.number and other.until < before:
                     raise ViolationError(
                         Rule.FOLLOWING,
-                        f"{name}: {other}, but {attempt.claim} was told of none since {attempt.since}",
+                        f"{name}: {other}, but {attempt.claim} heard of none since {attempt.since}",
                     )
 
     def handed_off(self, attempt: Attempt) -> None:

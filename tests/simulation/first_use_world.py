@@ -1,4 +1,4 @@
-"""One run of the search for a node that votes although it has forgotten locks: clients that know nothing (R12b).
+"""One run of the search for a node that votes although it has forgotten locks (R12b).
 
 The shipping manager over masters in memory, on virtual time; one seed decides everything.  Clients come in
 generations.  While one of them holds the lock, it is cut off, or its nodes lose their memory, or both; the

@@ -72,7 +72,7 @@ class Claim:
     """When its body really stopped; later than `until`, it has overrun."""
     mode: Mode = "lock"
     unchanged_since: int | None = None
-    """The fence of the read lease since which, as a writer was told, no other one came (R23)."""
+    """The fence of the read lease since which, as a writer learned, no other one came (R23)."""
     slot: int | None = None
     """Which permit of a semaphore it is (R24)."""
     permits: int = 0

@@ -26,7 +26,7 @@ from tests.simulation.searching import ViolationError, judge_exclusion
 from tests.simulation.wires import Wire, WiredNode
 
 NOTED: Final = 1.5
-"""Seconds within which a client has told all nodes that it reaches which servers it uses."""
+"""Seconds within which a client has informed all nodes that it reaches which servers it uses."""
 
 CALM: Final = 6.0
 """Seconds of acting with both lists."""
@@ -35,7 +35,7 @@ LOOK: Final = 0.1
 """Seconds between looks at who reaches what."""
 
 EXCHANGED: Final = 1.2
-"""Seconds after which a client that reaches a node has told it of its servers, and heard of others."""
+"""Seconds after which a client that reaches a node has informed it of its servers, and heard of others."""
 
 
 class Rule(StrEnum):
@@ -55,10 +55,10 @@ class Contacts:
         """Since when a client can exchange words with a node."""
         self._votes: dict[str, float] = {}
         """Since when a client has had a majority."""
-        self._told: dict[tuple[str, WiredNode], list[float]] = {}
-        """When a client had certainly told a node of the servers that it used then."""
+        self._stated: dict[tuple[str, WiredNode], list[float]] = {}
+        """When a client had certainly informed a node of the servers that it used then."""
         self._read: dict[tuple[str, WiredNode], list[float]] = {}
-        """When a client had certainly heard from a node of what others had told it."""
+        """When a client had certainly heard from a node of what others had stated."""
         self._used: dict[str, list[float]] = {}
         """When a client had a majority."""
         self._forgot: dict[WiredNode, list[float]] = {}
@@ -79,7 +79,7 @@ class Contacts:
         elif now - self._reached.setdefault(key, now - EXCHANGED) >= EXCHANGED:
             self._read.setdefault(key, []).append(now)
             if now - self._votes.get(client, now) >= EXCHANGED:
-                self._told.setdefault(key, []).append(now)
+                self._stated.setdefault(key, []).append(now)
 
     def forget(self, node: WiredNode, now: float) -> None:
         """Note that a node has lost its memory."""
@@ -89,14 +89,14 @@ class Contacts:
         """Whether a client knew then of all servers that the other one had used within a `life`."""
         if not _within(self._used.get(other, []), at - life - NOTED, at):
             return True
-        for (teller, node), told in self._told.items():
+        for (teller, node), stated in self._stated.items():
             read = _within(self._read.get((client, node), []), at - life, at)
             if teller != other or not read:
                 continue
-            # What it was told last before the client read from it, or lost its memory.
+            # What it heard last before the client read from it, or lost its memory.
             lost = _within(self._forgot.get(node, []), at - life, at)
             since = max([at - life, *(loss for loss in lost if loss <= read[-1])])
-            if _within(told, since, read[-1]):
+            if _within(stated, since, read[-1]):
                 return True
         return False
 

@@ -90,7 +90,7 @@ class Orphans:
         return found - before
 
     def _found(self) -> Iterator[_Orphan]:
-        """Find keys that are of no use, on nodes that could have been told."""
+        """Find keys that are of no use, on nodes that could have been reached."""
         world = self._world
         used: set[bytes] | None = None
         for number, node in enumerate(world.nodes):

@@ -29,7 +29,7 @@ STORMY: Final = 0.2
 """Share of the runs with many faults of few kinds."""
 
 UNTIMED_EVERY: Final = 4
-"""One run in `UNTIMED_EVERY` is one in which clocks jump and keys are evicted: there only fences protect (A1, A2)."""
+"""In one run of this many clocks jump and keys are evicted: there only fences protect (A1, A2)."""
 
 MIXES: Final[tuple[tuple[Mode, ...], ...]] = (
     ("lock",),

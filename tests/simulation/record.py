@@ -43,7 +43,7 @@ class Belief:
     unchanged_since: int | None
     """As in `Claim`."""
     ended_at: float | None = None
-    """When it was told that the lock is not its own any more."""
+    """When it learned that the lock is not its own any more."""
 
 
 class Record:
@@ -138,14 +138,14 @@ class Record:
         if isinstance(error, QuorumUnavailableError) and not all(
             vote.vote is not Vote.SILENT or vote.reason for vote in error.votes
         ):
-            self.wrong(asking.task, f"was not told why: {error.votes!r}")
+            self.wrong(asking.task, f"had no reason: {error.votes!r}")
 
     # -- leases --------------------------------------------------------------------------------
 
     def believe(self, lease: Lease, asking: Operation, *, bound: bool, since: Lease | None = None) -> None:
         """Note that a task has a lock; `bound`: it is cancelled when the lease is lost.
 
-        `since` is the lease since which it was to be told whether a writer came.
+        `since` is the lease since which it asked whether a writer came.
         """
         if lease.remaining <= 0:
             self.wrong(asking.task, "was given a lease that had ended (R3)")
@@ -161,7 +161,7 @@ class Record:
         if mode_of(lease) != asking.mode:
             self.wrong(asking.task, f"wanted to {asking.mode}, and got a lease to {mode_of(lease)}")
         if (lease.unchanged is None) != (since is None):
-            self.wrong(asking.task, f"was told that unchanged is {lease.unchanged} (R23)")
+            self.wrong(asking.task, f"learned that unchanged is {lease.unchanged} (R23)")
 
     def downgrade(self, task: int) -> None:
         """Note that a writer is a reader from now on (R23)."""
@@ -181,7 +181,7 @@ class Record:
             self.wrong(int(label), f"lost its lock ({reason}) although nothing went wrong (R8)")
 
     def claim(self, task: int) -> None:
-        """Turn a belief into a claim: as long as its holder believed in it, by what it had been told."""
+        """Turn a belief into a claim: as long as its holder believed in it, by what it knew."""
         belief = self._beliefs.pop(task, None)
         if belief is None:
             return

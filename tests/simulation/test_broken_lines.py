@@ -33,7 +33,7 @@ ALWAYS: Final = (
     LuaEdit(_SEATS, "MOST_TRIED - 1", "-1"),
     LuaEdit(_SEATS, "'1:' .. place - 1 ..", "'1:0' .."),
 )
-"""Head starts are of any length, drawn from the time; and all that wait are told that each is the first."""
+"""Head starts are of any length, drawn from the time; and all that wait hear that each is the first."""
 
 WRONG: Final = {
     "random tickets": LuaEdit(

@@ -141,8 +141,12 @@ FOUND: Final[list[tuple[Rule, dict[str, Any], tuple[str, ...]]]] = [
     ),
     (Rule.SUCCESSION, {"claims": [*APART, AGAIN]}, ("held it from 7 s to 8 s with fence 78",)),
     *(
-        (rule, {"claims": [EARLIER, BETWEEN, told]}, ("client 3", "since fence 71", "client 2", "fence 74"))
-        for rule, told in ((Rule.UNCHANGED, UNCHANGED), (Rule.MEANWHILE, UNCHANGED), (Rule.MEANWHILE, WAITED))
+        (rule, {"claims": [EARLIER, BETWEEN, one]}, ("client 3", "since fence 71", "client 2", "fence 74"))
+        for rule, one in (
+            (Rule.UNCHANGED, UNCHANGED),
+            (Rule.MEANWHILE, UNCHANGED),
+            (Rule.MEANWHILE, WAITED),
+        )
     ),
     *(
         (
@@ -340,7 +344,7 @@ PASSED: Final[list[tuple[Rule, dict[str, Any]]]] = [
 
 @pytest.mark.parametrize(("rule", "records", "words"), FOUND)
 def test_what_breaks_a_rule_is_found(rule, records, words):
-    """It is found once, and told with clients, tasks, times, fences and owners."""
+    """It is found once, and reported with clients, tasks, times, fences and owners."""
     [violation] = found(rule, **records)
     assert violation.rule is rule
     assert [word for word in words if word not in violation.text] == [], violation.text

@@ -40,7 +40,7 @@ FOUND: Final = {
     "permits: a restarted node votes at once": 523,
     "the grants of any slots certify a fence": 254,
 }
-"""A seed in which a rare variant showed, tried first: where it does not any more, the search starts from 0."""
+"""A seed in which a rare variant showed, tried first; where it does not any more, all are searched."""
 
 OF_THREE: Final = ("a raise without the floor", "a restarted node votes at once")
 """What is looked for with three nodes alone."""
@@ -95,7 +95,7 @@ def test_shipping_rules(kind):
     """No fence is made twice or out of order; in time, only those hold at once that may (R20, R24).
 
     Writers' fences are as a mutex's, readers' between them (R21); each slot has its own (R25); a writer is
-    told truly of others (R23).
+    rightly informed of others (R23).
     """
     seeds, options, sometimes = KINDS[kind]
     found = campaign(seeds, **options)

@@ -284,7 +284,7 @@ def test_broken_code_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_resource_that_compares_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where every write is accepted, those of holders that ignore their loss come too late, and are told."""
+    """Where every write is accepted, the late ones of holders that ignore their loss are reported."""
     monkeypatch.setattr(Resources, "refuses", lambda *_, **__: False)
     assert any(
         failure.rule == Rule.RESOURCE

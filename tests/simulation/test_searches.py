@@ -35,7 +35,7 @@ SOMETIMES: Final = (
 """What has to happen among stray clients, or the search would have missed a corner."""
 
 WORLDS: Final = {
-    "election": (election_world.World, "told"),
+    "election": (election_world.World, "heard"),
     "stray": (stray_world.World, "holds"),
     "first use": (first_use_world.World, "holds"),
     "lists": (lists_world.World, "holds"),
@@ -52,9 +52,9 @@ VARIANTS: Final = {
 
 @pytest.mark.heavy
 def test_a_few_elections() -> None:
-    """Terms grow, observers are told of what was won, and never go back."""
+    """Terms grow, observers hear of what was won, and never go back."""
     counts = search(election_world.World, range(FEW))
-    assert counts["told"] > counts["resigns"] > FEW
+    assert counts["heard"] > counts["resigns"] > FEW
 
 
 def test_a_few_strays() -> None:

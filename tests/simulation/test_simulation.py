@@ -229,37 +229,37 @@ def test_a_campaign_is_one_command(
     """It tells its figures; when a rule is broken it shows the smallest such run, and fails."""
     monkeypatch.setattr(sys, "argv", ["simulation", "--seeds", "4", "--again-every", "2", "--jobs", "1"])
     main()
-    told = capsys.readouterr().out
-    assert re.search(r"^ +4 schedules; ", told, re.MULTILINE)
-    assert re.search(r"^ +2 of them run a second time", told, re.MULTILINE)
-    assert "0 schedules with violations" in told
+    output = capsys.readouterr().out
+    assert re.search(r"^ +4 schedules; ", output, re.MULTILINE)
+    assert re.search(r"^ +2 of them run a second time", output, re.MULTILINE)
+    assert "0 schedules with violations" in output
 
     monkeypatch.setattr(sys, "argv", [*sys.argv, "--stubborn"])
     with pytest.raises(SystemExit):
         main()
-    told = capsys.readouterr().out
-    assert re.search(r"^again: python -m tests.simulation --replay \d+ --stubborn", told, re.MULTILINE)
-    assert f"{Rule.LOST_UPDATE}: the counter" in told
-    assert "\nfound as: " in told
+    output = capsys.readouterr().out
+    assert re.search(r"^again: python -m tests.simulation --replay \d+ --stubborn", output, re.MULTILINE)
+    assert f"{Rule.LOST_UPDATE}: the counter" in output
+    assert "\nfound as: " in output
 
 
 @pytest.mark.campaign
 def test_one_command_shows_it_again() -> None:
-    """In another process, with another hash seed, the same happens; it is told in words."""
+    """In another process, with another hash seed, the same happens; it is shown in words."""
     options, rule = BAD["holders go on when their lease is lost"]
     seed = first_bad("holders go on when their lease is lost")
     plan = draw(seed, **options)
     words = command(plan, whole(plan), {"quarantine": None, "stubborn": True}).split()
     assert words[:3] == ["python", "-m", "tests.simulation"]
     environment = {**os.environ, "PYTHONHASHSEED": "4711"}
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, *words[1:]], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
     ).stdout
     with silence():
         broken = judged(run(plan))
-    assert all(f"{found.rule}: {found.text}" in told for found in broken)
-    assert str(rule) in told
-    assert f"seed {seed}:" in told
+    assert all(f"{found.rule}: {found.text}" in output for found in broken)
+    assert str(rule) in output
+    assert f"seed {seed}:" in output
 
 
 @pytest.mark.campaign
