@@ -3,7 +3,7 @@
 The modules, each above what it imports; ``.github/CONTRIBUTING.md`` has the whole map::
 
 _cli/, contrib/     the command; metrics, FastAPI, aiohttp
-_dashboard/, sync/, _demo, pytest_plugin   built on what users see
+_dashboard/, _demo, _view/, sync/, pytest_plugin   built on what users see
 testing/     for users' own tests: masters in memory, virtual time, local servers
 _manager     the manager
 _locks/      what it makes: locks, leases, elections, decorators

@@ -3,129 +3,90 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from ._terminal import Line, cells, clipped, printable
+from ._terminal import Line, printable
 
 if TYPE_CHECKING:
     from .. import LockInspection, NodeStatistics, PermitInspection, QueueInspection, ReaderInspection, Survey
-    from .._dashboard.overview import Overview
+    from .._view.overview import Overview
 
 
 _UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 
-_MAX_CELLS: Final = 40
-"""Columns that a name or a label may take on a screen of limited size."""
-
-_MAX_PADDING: Final = 60
-"""Columns that a text is filled up to, so that what stands below each other begins below each other."""
-
-_COLUMNS: Final = ("name", "kind", "holder", "since", "ttl left", "nodes")
-
-_NARROWED: Final = (
-    ("holder", 8), ("name", 12), ("since", 0), ("nodes", 0), ("kind", 0), ("holder", 0), ("name", 1)
-)  # fmt: skip
-"""What gives way where a screen is too narrow, in this order, and down to how many columns; 0: it goes.
-Names stay to the last, and how long a lock stays is always there."""
+_HEADINGS: Final = 2
+"""Lines above the locks."""
 
 
 def lock_lines(
-    survey: Survey,
-    queues: Mapping[str, QueueInspection] | None = None,
-    *,
-    limited: bool = False,
-    width: int | None = None,
+    survey: Survey, queues: Mapping[str, QueueInspection] | None = None, *, limited: bool = False
 ) -> list[Line]:
     """Return a heading, a table, and for each lock one line, and for each of its readers, and in its queue.
 
-    With `limited` room neither readers nor waiters have lines of their own, and names are cut to some
-    columns; to be no wider than `width`, ages take the place of moments, and columns are cut.
+    With `limited` room neither readers nor waiters have lines of their own, and moments are ages.
     """
     more = " or more" if survey.truncated else ""
     held = sum(lock.state == "held" for lock in survey.locks)
-    head = Line(f"held locks: {held}{more}", "head")
-    if not survey.locks:
-        return [head]
-    rows: list[tuple[str, ...]] = [_COLUMNS]
-    styles = [""]
+    lines = [Line(f"held locks: {held}{more}", "head")]
+    if survey.locks:
+        lines.append(_row("name", "kind", "holder", "since", "ttl left", "nodes"))
     for lock in survey.locks:
         queue = (queues or {}).get(lock.name)
-        rows.append(_lock_row(lock, survey.at, queue if limited else None, limited=limited))
-        styles.append("" if lock.state in ("held", "free") else "warning")
+        lines.append(_lock_row(lock, survey.at, queue, limited=limited))
         if not limited:
-            beside = _reader_rows(lock, survey.at)
-            if queue is not None:
-                beside += _queue_rows(queue, survey.at, len(lock.nodes))
-            rows += beside
-            styles += [""] * len(beside)
-    return [head, *(table(rows, styles) if width is None else _fitted(rows, styles, width))]
+            lines += _shared_rows(lock, survey.at)
+            lines += () if queue is None else _queue_rows(queue, survey.at, len(lock.nodes))
+    return lines
 
 
-def _lock_row(
-    lock: LockInspection, at: float, queue: QueueInspection | None, *, limited: bool
-) -> tuple[str, ...]:
-    name, holder = printable(lock.name), label(lock.holder)
-    since = moment(lock.since, at)
+def _row(*cells: str, style: str = "") -> Line:
+    return Line("\t".join(cells), style)
+
+
+def _lock_row(lock: LockInspection, at: float, queue: QueueInspection | None, *, limited: bool) -> Line:
+    holder, since = label(lock.holder), moment(lock.since, at, short=limited)
     if lock.shared or lock.permits:
         holder, since = described_holders(lock), "-"
         shared = lock.permits or lock.readers
         holder += f": {', '.join(label(each.holder) for each in shared)}" if limited else ""
-    if limited:
-        name, holder = clipped(name, _MAX_CELLS), clipped(holder, _MAX_CELLS)
+    waiting = ""
+    if limited and queue is not None and queue.waiters:
+        waiting = f" ({len(queue.waiters)}{'+' if queue.more_waiters else ''} wait)"
     ttl = _left(lock.ttl) if lock.agreed else "-"
     state = "" if lock.state == "held" else f" {lock.state}"
-    kind = (lock.kind or "-") + _waiting(queue)
-    return name, kind, holder, since, ttl, f"{lock.held_by}/{len(lock.nodes)}{state}{_oddity(lock)}"
+    # What a node has under the name instead of a lock.
+    oddities = {node.reason.partition(" ")[0] for node in lock.nodes if node.wrong_type}
+    votes = f"{lock.held_by}/{len(lock.nodes)}{state}{''.join(f' ({each})' for each in oddities)}"
+    style = "" if lock.state in ("held", "free") else "warning"
+    return _row(printable(lock.name), (lock.kind or "-") + waiting, holder, since, ttl, votes, style=style)
 
 
-def _reader_rows(lock: LockInspection, at: float) -> list[tuple[str, ...]]:
-    """Return a row for each reader or permit, without a name, and one that says that there are more."""
+_MORE: Final = _row("", "", "… and more", "", "", "")
+
+
+def _shared_rows(lock: LockInspection, at: float) -> Iterator[Line]:
+    """Yield a row for each reader or permit, without a name, and one that says that there are more."""
     size = len(lock.nodes)
-    rows: list[tuple[str, ...]] = [
-        ("", "", label(reader.holder), moment(reader.since, at), _left(reader.ttl), _share(reader, size))
-        for reader in lock.readers
-    ]
-    rows += [
-        (
-            "",
-            f"slot {permit.slot}",
-            label(permit.holder),
-            moment(permit.since, at),
-            _left(permit.ttl),
-            _share(permit, size),
-        )
-        for permit in lock.permits
-    ]
-    return [*rows, ("", "", "… and more", "", "", "")] if lock.more_readers else rows
+
+    def row(slot: str, each: ReaderInspection | PermitInspection) -> Line:
+        votes = f"{each.held_by}/{size}{'' if each.held_by > size // 2 else ' partial'}"
+        return _row("", slot, label(each.holder), moment(each.since, at), _left(each.ttl), votes)
+
+    yield from (row("", reader) for reader in lock.readers)
+    yield from (row(f"slot {permit.slot}", permit) for permit in lock.permits)
+    if lock.more_readers:
+        yield _MORE
 
 
-def _queue_rows(queue: QueueInspection, at: float, size: int) -> list[tuple[str, ...]]:
-    """Return a row for each that waits in line, and one that says that there are more."""
-    rows: list[tuple[str, ...]] = [
-        (
-            "",
-            f"place {each.place}",
-            label(each.holder),
-            moment(each.since, at),
-            "-",
-            f"{each.known_to}/{size}",
-        )
-        for each in queue.waiters
-    ]
-    return [*rows, ("", "", "… and more", "", "", "")] if queue.more_waiters else rows
-
-
-def _waiting(queue: QueueInspection | None) -> str:
-    """Say how many stand in line, if any do."""
-    if queue is None or not queue.waiters:
-        return ""
-    return f" ({len(queue.waiters)}{'+' if queue.more_waiters else ''} wait)"
-
-
-def _share(each: ReaderInspection | PermitInspection, size: int) -> str:
-    return f"{each.held_by}/{size}{'' if each.held_by > size // 2 else ' partial'}"
+def _queue_rows(queue: QueueInspection, at: float, size: int) -> Iterator[Line]:
+    """Yield a row for each that waits in line, and one that says that there are more."""
+    for each in queue.waiters:
+        since = moment(each.since, at)
+        yield _row("", f"place {each.place}", label(each.holder), since, "-", f"{each.known_to}/{size}")
+    if queue.more_waiters:
+        yield _MORE
 
 
 def described_holders(lock: LockInspection) -> str:
@@ -140,80 +101,30 @@ def label(holder: str | None) -> str:
     return "-" if holder is None else printable(holder)
 
 
-def moment(since: float | None, at: float) -> str:
+def moment(since: float | None, at: float, *, short: bool = False) -> str:
     if since is None:
         return "-"
-    moment = datetime.fromtimestamp(since, UTC).astimezone()
-    return f"{moment:%Y-%m-%d %H:%M:%S} ({_span(max(0.0, at - since))})"
+    age = max(0.0, at - since)
+    span = next((f"{age / unit:.1f} {name}" for unit, name in _UNITS if age >= unit), f"{age:.0f} s")
+    return span if short else f"{datetime.fromtimestamp(since, UTC).astimezone():%Y-%m-%d %H:%M:%S} ({span})"
 
 
 def _left(ttl: float | None) -> str:
     return "none" if ttl is None else f"{ttl:.1f} s"
 
 
-def _oddity(lock: LockInspection) -> str:
-    """Say what a node has under the name instead of a lock."""
-    reasons = {node.reason.partition(" ")[0] for node in lock.nodes if node.wrong_type}
-    return "".join(f" ({reason})" for reason in reasons)
-
-
-def _fitted(rows: Sequence[tuple[str, ...]], styles: Sequence[str], width: int) -> list[Line]:
-    """Lay out the rows of locks on a screen with a given number of columns."""
-    lines = table(rows, styles)
-    if all(cells(line.text) <= width for line in lines):
-        return lines
-    since = _COLUMNS.index("since")
-    heading, *others = rows
-    rows = [heading, *((*row[:since], _age(row[since]), *row[since + 1 :]) for row in others)]
-    widths = {name: max(map(cells, column)) for name, *column in zip(_COLUMNS, *rows, strict=True)}
-    whole, excess = widths["name"], 0
-    for name, least in _NARROWED:
-        excess = sum(2 + each for each in widths.values() if each) - width
-        if excess > 0:
-            widths[name] = min(widths[name], max(least, widths[name] - excess)) if least else 0
-    widths["name"] = min(whole, widths["name"] - min(0, excess))  # what a column that went has left
-    shown = [(number, size) for number, size in enumerate(widths.values()) if size]
-    return table([tuple(clipped(row[number], size) for number, size in shown) for row in rows], styles)
-
-
-def _age(moment: str) -> str:
-    """Return the span that stands behind a moment."""
-    return moment[moment.find("(") + 1 :].removesuffix(")")
-
-
-def table(rows: Sequence[tuple[str, ...]], styles: Sequence[str]) -> list[Line]:
-    """Lay out rows in columns; one text that is far too long does not push the others out of sight."""
-    widths = [min(_MAX_PADDING, max(map(cells, column))) for column in zip(*rows, strict=True)]
-    lines = []
-    for row, style in zip(rows, styles, strict=True):
-        padded = [text + " " * (width - cells(text)) for text, width in zip(row, widths, strict=True)]
-        lines.append(Line(("  " + "  ".join(padded)).rstrip(), style))
-    return lines
-
-
-def _span(seconds: float) -> str:
-    for unit, name in _UNITS:
-        if seconds >= unit:
-            return f"{seconds / unit:.1f} {name}"
-    return f"{seconds:.0f} s"
-
-
-_HEADINGS: Final = 2
-"""Lines above the locks."""
-
-
-def as_lines(overview: Overview, room: int | None = None, width: int | None = None) -> list[Line]:
-    """Return it as text: as much as fits into `room` lines of `width` columns, and how much that leaves out.
+def as_lines(overview: Overview, room: int | None = None) -> list[Line]:
+    """Return it as text: as much as fits into `room` lines, and how much that leaves out.
 
     A screen of limited size has one line for each lock; else each reader has one, too.
     """
     head, foot = _node_lines(overview), _notes(overview)
     locks: list[Line] = []
     if overview.survey is not None:
-        locks = lock_lines(overview.survey, overview.queues, limited=room is not None, width=width)
+        locks = lock_lines(overview.survey, overview.queues, limited=room is not None)
     if overview.survey is not None and room is not None and len(head) + len(locks) + len(foot) > room:
         shown = max(0, room - len(head) - _HEADINGS - 1 - len(foot))
-        foot.insert(0, Line(f"  … and {len(overview.survey.locks) - shown} more"))
+        foot.insert(0, Line(f"… and {len(overview.survey.locks) - shown} more"))
         locks = locks[: _HEADINGS + shown]
     return [*head, *locks, *foot][:room]
 
@@ -226,12 +137,12 @@ def _node_lines(overview: Overview) -> list[Line]:
     for node in overview.nodes:
         took = "" if node.round_trip is None else f"{node.round_trip * 1000:.1f} ms"
         reason = node.reason or silent.get(node.name, "")
-        rows.append((printable(node.name), str(node.state), took, printable(reason) if reason else ""))
-    styles = [_node_style(node, silent) for node in overview.nodes]
+        cells = (printable(node.name), str(node.state), took, printable(reason) if reason else "")
+        rows.append(_row(*cells, style=_node_style(node, silent)))
     head = f"nodes up: {overview.up} of {len(overview.nodes)}"
     if overview.margin >= 0:  # else a note says what follows from it
         head += f", {overview.margin or 'none'} may fail"
-    return [Line(head, "head"), *table(rows, styles)]
+    return [Line(head, "head"), *rows]
 
 
 def _node_style(node: NodeStatistics, silent: Container[str]) -> str:

@@ -1,97 +1,105 @@
-"""What the commands that show something share: lines with a style, on a terminal, in a pipe or file."""
+"""Output of the commands: lines with a style, drawn on a terminal by rich if it is installed."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import io
 import logging
 import os
-import shutil
 import sys
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple, Self, TextIO, final
+from typing import TYPE_CHECKING, Final, NamedTuple, TextIO, TypeAlias, final
 
 from .common import OutputError
 
 if TYPE_CHECKING:
+    from rich.table import Table
     from rich.text import Text
 
 _STYLES: Final = {"ok": "green", "warning": "yellow", "error": "bold red", "head": "bold", "": ""}
 """rich's names for ours."""
 
-_HIDE_CURSOR: Final = "\x1b[?25l"
-_SHOW_CURSOR: Final = "\x1b[?25h"
-_CLEAR_BELOW: Final = "\x1b[J"
-_UP: Final = "\x1b[{}F"
-"""To the beginning of the line so many lines higher."""
-
 
 @final
 class Line(NamedTuple):
-    """One line of output."""
+    """One line of output; with tabs it is a row of a table."""
 
     text: str
     style: str = ""
     """One of ``ok``, ``warning``, ``error``, ``head`` and nothing."""
 
 
+Draw: TypeAlias = Callable[[int | None], Sequence[Line]]
+"""Returns a picture of at most so many lines; None: without a limit."""
+
+
 def printable(text: str) -> str:
     """Return text from outside as a terminal may get it: quoted and escaped when it is not harmless.
 
-    Names and labels come from other programs: line ends, control sequences, and what reorders a line.
+    Names and labels come from other programs: line ends, tabs, control sequences, and what reorders a line.
     """
     return text if text.isprintable() and text else ascii(text)
 
 
-def cells(text: str) -> int:
-    """Return how many columns a line takes."""
-    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
-    return len(text) + wide - sum(map(bool, map(unicodedata.combining, text)))
+def write(lines: Sequence[Line], stream: TextIO) -> None:
+    """Write lines; where rich draws them, tables have columns, and nothing is cut."""
+    if _rich_draws_on(stream):
+        from rich.console import Console
+
+        console = Console(file=stream, highlight=False)
+        for each in _drawn(lines, cut=False):
+            console.print(each)
+    else:
+        stream.writelines(line.text + "\n" for line in lines)
+        stream.flush()
 
 
-def clipped(text: str, width: int) -> str:
-    """Return text that takes at most `width` columns."""
-    if cells(text) <= width:
-        return text
-    while text and cells(text) >= width:
-        text = text[:-1]
-    return text + "…"
+@contextlib.contextmanager
+def screen(stream: TextIO) -> Iterator[Callable[[Draw], None]]:
+    """Give what shows one picture after the other: in its place where rich draws, else below each other."""
+    if _rich_draws_on(stream):
+        from rich.console import Console, Group
+        from rich.live import Live
+
+        console = Console(file=stream, highlight=False)
+        with Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
+            yield lambda draw: live.update(Group(*_drawn(draw(console.height - 1), cut=True)), refresh=True)
+    else:
+        pictures = 0
+
+        def show(draw: Draw) -> None:
+            nonlocal pictures
+            write([Line("")] * bool(pictures) + [*draw(None)], stream)
+            pictures += 1
+
+        yield show
 
 
-def encodable(text: str, stream: TextIO) -> str:
-    """Return text that the stream's encoding can express."""
-    encoding = stream.encoding or "utf-8"
-    return text.encode(encoding, "backslashreplace").decode(encoding)
+def _rich_draws_on(stream: TextIO) -> bool:
+    able = stream.isatty() and os.environ.get("TERM") != "dumb"
+    return able and importlib.util.find_spec("rich") is not None
 
 
-def _coloured(stream: TextIO) -> bool:
-    """Whether colours can be seen there, and are wanted (https://no-color.org)."""
-    return _drawable(stream) and not os.environ.get("NO_COLOR")
-
-
-def _drawable(stream: TextIO) -> bool:
-    return stream.isatty() and os.environ.get("TERM") != "dumb"
-
-
-def _styled(line: Line, stream: TextIO) -> Text:
+def _drawn(lines: Sequence[Line], *, cut: bool) -> Iterator[Text | Table]:
+    """Make tables of the rows; what does not fit is `cut`, or goes on in the next line."""
+    from rich.table import Table
     from rich.text import Text
 
-    return Text(encodable(line.text, stream), style=_STYLES[line.style], no_wrap=True, overflow="ellipsis")
-
-
-def write(lines: Sequence[Line], stream: TextIO) -> None:
-    """Write lines, with colours where rich is installed and a terminal shows them."""
-    if _coloured(stream):
-        with contextlib.suppress(ImportError):
-            from rich.console import Console
-
-            with Console(file=stream, soft_wrap=True, highlight=False) as console:  # no flicker: one write
-                for line in lines:
-                    console.print(_styled(line, stream), soft_wrap=True)
-            return
-    stream.writelines(encodable(line.text, stream) + "\n" for line in lines)
-    stream.flush()
+    table: Table | None = None
+    for line in lines:
+        style, overflow = _STYLES[line.style], "ellipsis" if cut else "fold"
+        cells = [Text(cell, style, no_wrap=cut, overflow=overflow) for cell in line.text.split("\t")]  # type: ignore[arg-type]  # literals
+        if len(cells) > 1:
+            table = table or Table.grid(padding=(0, 2, 0, 0), pad_edge=True)
+            table.add_row(*cells)
+        else:
+            if table is not None:
+                yield table
+            table = None
+            yield cells[0]
+    if table is not None:
+        yield table
 
 
 def quiet() -> contextlib.AbstractContextManager[None]:
@@ -115,7 +123,7 @@ def logged_by(handler: logging.Handler, level: int = logging.NOTSET) -> Iterator
 
 @contextlib.contextmanager
 def output() -> Iterator[TextIO]:
-    """Give the standard output to write to.
+    """Give the standard output to write to; what its encoding lacks is escaped.
 
     When the reader goes away, such as ``head``, the block ends without an error.
 
@@ -125,6 +133,8 @@ def output() -> Iterator[TextIO]:
     stream: TextIO | None = sys.stdout
     if stream is None:
         raise OutputError("the standard output is closed")
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")
     try:
         yield stream
         stream.flush()
@@ -133,59 +143,3 @@ def output() -> Iterator[TextIO]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         if not isinstance(error, BrokenPipeError):
             raise OutputError(f"the output cannot be written: {error.strerror}") from None
-
-
-class Snapshots:
-    """Pictures below each other, with an empty line between them: for pipes, files and plain terminals."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._first = True
-
-    def show(self, draw: Callable[[int | None, int | None], Sequence[Line]]) -> None:
-        """Show the picture that `draw` makes for a number of lines and columns; None: without a limit."""
-        lines = draw(None, None)
-        write(lines if self._first else [Line(""), *lines], self._stream)
-        self._first = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        """Nothing to put back."""
-
-
-@final
-class Redrawn(Snapshots):
-    """One picture, drawn anew in its place."""
-
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__(stream)
-        self._height = 0
-
-    def show(self, draw: Callable[[int | None, int | None], Sequence[Line]]) -> None:
-        """See `Snapshots`."""
-        columns, rows = shutil.get_terminal_size()
-        lines = [line._replace(text=clipped(line.text, columns - 1)) for line in draw(rows - 1, columns - 1)]
-        up = _UP.format(self._height) if self._height else ""
-        self._stream.write(up + _CLEAR_BELOW)
-        write(lines, self._stream)
-        self._height = len(lines)
-
-    def __enter__(self) -> Self:
-        self._stream.write(_HIDE_CURSOR)
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        """Give the cursor back; the last picture stays."""
-        self._stream.write(_SHOW_CURSOR)
-        self._stream.flush()
-
-
-def open_screen(stream: TextIO) -> Snapshots:
-    """Return the best screen for `stream`: one that is redrawn, or one picture below the other."""
-    return Redrawn(stream) if _drawable(stream) else Snapshots(stream)

@@ -12,10 +12,9 @@ import signal
 import socket
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 from .._dashboard.access import LOOPBACK
-from .._log import report
 from .common import (
     UsageError,
     add_node_options,
@@ -108,7 +107,7 @@ def _address(text: str) -> tuple[str, int]:
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
-        from .._dashboard.page import PageOptions
+        from .._dashboard.site import PageOptions
         from ..contrib.aiohttp import _page as _
     except ModuleNotFoundError as error:
         raise UsageError(f"dashboard needs {error.name}: pip install 'aioredlock_ng[dashboard]'") from None
@@ -121,7 +120,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if token is None and arguments.allow_release:
         raise UsageError("dashboard: --allow-release needs a token: give --token-file")
     try:
-        options = PageOptions.checked(
+        options = PageOptions(
             token=token,
             allow_release=arguments.allow_release,
             hosts=_hosts(host, arguments.allow_host),
@@ -191,23 +190,19 @@ async def _serve(site: Site, bind: tuple[str, int]) -> int:
         for name, value in HEADERS.items():  # also of what is answered without the page
             response.headers.setdefault(name, value)
 
-    app, doorway = web.Application(), Doorway()
+    app = web.Application()
     add_page(app, "", lambda: site)
-    app.on_response_prepare.extend((protect, doorway.has_asked))
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN, keepalive_timeout=IDLE_TIME)
+    app.on_response_prepare.append(protect)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN)
     await runner.setup()
-    doorway.server = runner.server
     try:
         try:
-            server = await asyncio.get_running_loop().create_server(doorway, *bind)
+            await web.TCPSite(runner, *bind).start()
         except OSError as error:
             raise UsageError(f"dashboard: cannot listen on {bind[0]}:{bind[1]}: {error.strerror}") from None
-        async with server:
-            host, port, *_ = server.sockets[0].getsockname()
-            print(f"http://{_shown(host)}:{port}/", flush=True)
-            ended_by = await until_signal(_forever())
-            server.close()
-            await runner.cleanup()  # before the server is waited for, which waits for its connections
+        host, port, *_ = runner.addresses[0]
+        print(f"http://{_shown(host)}:{port}/", flush=True)
+        ended_by = await until_signal(_forever())
     finally:
         await runner.cleanup()
     return 128 + signal.SIGTERM if ended_by == signal.SIGTERM else 0
@@ -215,72 +210,3 @@ async def _serve(site: Site, bind: tuple[str, int]) -> int:
 
 async def _forever() -> None:
     await asyncio.Event().wait()
-
-
-# -- its connections ------------------------------------------------------------------------------
-
-MAX_CONNECTIONS: Final = 256
-"""Connections at the same time; further ones are closed at once."""
-
-IDLE_TIME: Final = 15.0
-"""Seconds for which a connection may be open without a request, or with half a one."""
-
-
-@final
-class Doorway:
-    """Makes the protocols of a web server, for a listening socket."""
-
-    def __init__(self) -> None:
-        self.server: web.Server | None = None
-        """The web server, once it is made."""
-        self._silent: set[asyncio.BaseProtocol] = set()  # young connections that have not asked yet
-        self._made = 0  # protocols in this turn of the loop, of which the server does not know yet
-        self._full = False
-
-    def __call__(self) -> asyncio.BaseProtocol:
-        """Return the protocol of a new connection."""
-        assert self.server is not None, "made before it listens"
-        number = len(self.server.connections) + self._made
-        if number >= MAX_CONNECTIONS:
-            self._tell(number)
-            return _TurnedAway()
-        self._full = self._full and number > MAX_CONNECTIONS // 2
-        protocol, loop = self.server(), asyncio.get_running_loop()
-        if not self._made:
-            loop.call_soon(self._forget_made)
-        self._made += 1
-        self._silent.add(protocol)
-        loop.call_later(IDLE_TIME, self._close_if_silent, protocol)
-        return protocol
-
-    def _forget_made(self) -> None:
-        self._made = 0
-
-    def _tell(self, number: int) -> None:
-        """Log it, once until there is room again: what fills the page must not fill the log, too."""
-        if not self._full:
-            self._full = True
-            report(
-                logging.WARNING,
-                "dashboard: %d connections are open; further ones are closed at once",
-                number,
-            )
-
-    async def has_asked(self, request: web.Request, _response: web.StreamResponse) -> None:
-        """Note that a whole request has come, which is being answered: from now on the server looks at it."""
-        self._silent.discard(request.protocol)
-
-    def _close_if_silent(self, protocol: web.RequestHandler) -> None:
-        if protocol in self._silent:
-            self._silent.remove(protocol)
-            if protocol.transport is not None:
-                protocol.transport.abort()
-
-
-@final
-class _TurnedAway(asyncio.Protocol):
-    """That of a connection for which there is no room."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport), "of a stream"
-        transport.abort()

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from .._dashboard.overview import availability, unavailable_for
+from .._view.overview import unavailable_for
+from .._view.values import availability
 from .common import (
     FAILED,
     QUARANTINE_VARIABLE,

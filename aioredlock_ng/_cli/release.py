@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Final
 
 from .common import FAILED, UNAVAILABLE, UsageError, add_node_options, closing, document, make_manager
 
 if TYPE_CHECKING:
-    from .. import LockInspection, NodeInspection, Survey
-    from .._dashboard.overview import Overview
+    from .._view.releasing import Outcome
     from ._terminal import Line
     from .common import Subcommands
 
@@ -34,8 +31,6 @@ Exit code 0 when a majority of the nodes has deleted it, or when it was free; 1 
 _QUESTION: Final = "The holder is not notified. Delete the lock on all nodes? [y/N] "
 _YES: Final = ("y", "yes")
 
-_UNCHANGED: Final = "nothing was changed"
-
 
 def add(commands: Subcommands) -> None:
     """Add the parser."""
@@ -53,119 +48,76 @@ def add(commands: Subcommands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from .._view.releasing import gone
+    from .._view.values import lock_as_json
     from ._terminal import output, quiet, write
 
     if not (arguments.yes or (sys.stdin is not None and sys.stdin.isatty())):
         raise UsageError(
             "release: the standard input is not a terminal, so there is no way to ask: give --yes"
         )
-    with quiet():
-        outcome = _release(arguments)
-    if outcome.error is not None:
-        print(f"aioredlock-ng release: {outcome.error}", file=sys.stderr)
+    try:
+        with quiet():
+            outcome = _release(arguments)
+    except ValueError as unusable:
+        raise UsageError(f"release: {unusable}") from None
+    error = None if outcome.refused in ("", "free") else outcome.detail
+    if error is not None:
+        print(f"aioredlock-ng release: {error}", file=sys.stderr)
     with output() as stream:
         if arguments.json:
-            print(document("release", outcome.as_json(), outcome.error), file=stream)
-        else:
-            write(outcome.as_lines(), stream)
-    return outcome.code
+            nodes = [{"node": node.node, "done": gone(node), "reason": "" if gone(node) else node.reason}
+                     for node in outcome.nodes]  # fmt: skip
+            print(
+                document("release", {"lock": lock_as_json(outcome.lock), "nodes": nodes}, error), file=stream
+            )
+        elif error is None:
+            write(_lines(outcome), stream)
+    if outcome.refused == "too few" or (outcome.nodes and not outcome.done):
+        return UNAVAILABLE
+    return 0 if error is None else FAILED
 
 
-@final
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Outcome:
-    """What there was, and what has become of it."""
+def _lines(outcome: Outcome) -> list[Line]:
+    """Return a line for the lock, and one for each node that was not reached."""
+    from .._view.releasing import gone
+    from ._overview import described_holders
+    from ._terminal import Line, printable
 
-    lock: LockInspection
-    """As it was seen first."""
-    code: int
-    error: str | None = None
-    """Why nothing was changed."""
-    nodes: Sequence[NodeInspection] = ()
-    """What each node said to the deletion."""
-
-    @property
-    def deleted(self) -> int:
-        """How many nodes have deleted it, or did not have it."""
-        from .._dashboard.releasing import gone
-
-        return sum(map(gone, self.nodes))
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it for programs."""
-        from .._dashboard.releasing import gone, why_not
-        from .._dashboard.wire import lock_as_json
-
-        nodes = [{"node": node.node, "done": gone(node), "reason": why_not(node)} for node in self.nodes]
-        return {"lock": lock_as_json(self.lock), "nodes": nodes}
-
-    def as_lines(self) -> list[Line]:
-        """Return it for people: a line for the lock, and one for each node that was not reached."""
-        from .._dashboard.releasing import gone, why_not
-        from ._overview import described_holders
-        from ._terminal import Line, printable
-
-        name = f"lock {printable(self.lock.name)}"
-        if self.error is not None:
-            return []
-        if not self.nodes:
-            return [Line(f"{name} is free", "ok")]
-        holder = f", held by {printable(self.lock.holder)}" if self.lock.holder is not None else ""
-        if self.lock.shared or self.lock.permits:
-            holder = f", held by {described_holders(self.lock)}"
-        text = f"{name}{holder}: deleted on {self.deleted} of {len(self.nodes)} nodes"
-        return [
-            Line(text, "error" if self.code else "ok"),
-            *(
-                Line(f"  {printable(node.node)}  {printable(why_not(node))}", "warning")
-                for node in self.nodes
-                if not gone(node)
-            ),
-        ]
+    lock = outcome.lock
+    name = f"lock {printable(lock.name)}"
+    if outcome.refused == "free":
+        return [Line(f"{name} is free", "ok")]
+    holder = f", held by {printable(lock.holder)}" if lock.holder is not None else ""
+    if lock.shared or lock.permits:
+        holder = f", held by {described_holders(lock)}"
+    text = f"{name}{holder}: deleted on {outcome.deleted} of {len(outcome.nodes)} nodes"
+    left = [f"  {printable(node.node)}  {printable(node.reason)}" for node in outcome.nodes if not gone(node)]
+    return [Line(text, "ok" if outcome.done else "error"), *(Line(each, "warning") for each in left)]
 
 
-def _release(arguments: argparse.Namespace) -> _Outcome:
-    from .._dashboard.releasing import Agreed, gone
+def _release(arguments: argparse.Namespace) -> Outcome:
+    from .. import ConfigurationError
+    from .._view.overview import look
+    from .._view.releasing import Agreed, Outcome, release
     from ._overview import lock_lines
     from ._terminal import write
 
-    seen, survey = _look(arguments)
-    (lock,) = survey.locks
-    if seen.answered < seen.quorum:
-        error = f"{seen.answered} of {len(seen.nodes)} nodes answered, {seen.quorum} are needed: {_UNCHANGED}"
-        return _Outcome(lock=lock, code=UNAVAILABLE, error=error)
-    if lock.state == "free":
-        return _Outcome(lock=lock, code=0)
+    agreed = None
     if not arguments.yes:
-        write(lock_lines(survey), sys.stderr)
-        if not _confirmed():
-            return _Outcome(lock=lock, code=FAILED, error=_UNCHANGED)
-        # The question may have been open for hours: what was agreed to is the end of this holder's lock.
-        (now,) = _look(arguments)[1].locks
-        if not Agreed.of(lock).covers(now):
-            return _Outcome(
-                lock=lock, code=FAILED, error=f"the lock has changed hands meanwhile: {_UNCHANGED}"
-            )
+        manager = make_manager(arguments)
+        seen = asyncio.run(closing(manager, look(manager, (arguments.name,))))
+        if seen.survey is None:
+            raise ConfigurationError(seen.problem)
+        (lock,) = seen.survey.locks
+        # The question may be open for hours: what is agreed to is the end of this holder's lock.
+        agreed = Agreed.of(lock)
+        if lock.state != "free" and seen.answered >= seen.quorum:
+            write(lock_lines(seen.survey), sys.stderr)
+            print(
+                _QUESTION, end="", file=sys.stderr, flush=True
+            )  # beside the output: it may be for a program
+            if sys.stdin.readline().strip().lower() not in _YES:
+                return Outcome(lock=lock, refused="called off", detail="nothing was changed")
     manager = make_manager(arguments)
-    nodes = asyncio.run(closing(manager, manager.force_release(arguments.name)))
-    code = 0 if sum(map(gone, nodes)) >= seen.quorum else UNAVAILABLE
-    return _Outcome(lock=lock, code=code, nodes=nodes)
-
-
-def _look(arguments: argparse.Namespace) -> tuple[Overview, Survey]:
-    from .._dashboard.overview import look
-
-    manager = make_manager(arguments)
-    try:
-        overview = asyncio.run(closing(manager, look(manager, (arguments.name,))))
-    except ValueError as error:
-        raise UsageError(f"release: {error}") from None
-    if overview.survey is None:
-        raise UsageError(f"release: {overview.problem}")
-    return overview, overview.survey
-
-
-def _confirmed() -> bool:
-    """Ask, beside the output, which may be for a program."""
-    print(_QUESTION, end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in _YES
+    return asyncio.run(closing(manager, release(manager, arguments.name, agreed)))

@@ -39,8 +39,8 @@ def add(commands: Subcommands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from .._dashboard.overview import look
-    from .._dashboard.wire import as_json
+    from .._view.overview import look
+    from .._view.values import overview_as_json
     from ._overview import as_lines
     from ._terminal import output, quiet, write
 
@@ -55,7 +55,7 @@ def _run(arguments: argparse.Namespace) -> int:
         raise UsageError(overview.problem)
     with output() as stream:
         if arguments.json:
-            print(document("status", as_json(overview)), file=stream)
+            print(document("status", overview_as_json(overview)), file=stream)
         else:
             write(as_lines(overview), stream)
     fine = overview.answered >= overview.quorum and overview.unavailable_for == 0

@@ -13,7 +13,7 @@ from .common import FORMAT, UsageError, add_node_options, closing, duration, mak
 
 if TYPE_CHECKING:
     from .. import LockManager
-    from .._dashboard.changes import Event, Picture
+    from .._view.changes import Event, Picture
     from ._terminal import Line
     from .common import Subcommands
 
@@ -68,8 +68,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 async def _follow(manager: LockManager, arguments: argparse.Namespace, stream: TextIO) -> None:
     """Look again and again, and print what has happened meanwhile."""
-    from .._dashboard.changes import events
-    from .._dashboard.followed import look_at
+    from .._view.changes import events, look_at
     from ._terminal import write
 
     before: Picture | None = None

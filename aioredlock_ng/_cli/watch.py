@@ -60,12 +60,12 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _show(manager: LockManager, interval: float, quarantine: float | None) -> None:
-    from .._dashboard.overview import look
+    from .._view.overview import look
     from ._overview import as_lines
-    from ._terminal import open_screen, output
+    from ._terminal import output, screen
 
-    with output() as stream, open_screen(stream) as screen:
+    with output() as stream, screen(stream) as show:
         while True:
             overview = await look(manager, quarantine=quarantine, queues=True)
-            screen.show(functools.partial(as_lines, overview))
+            show(functools.partial(as_lines, overview))
             await asyncio.sleep(interval)

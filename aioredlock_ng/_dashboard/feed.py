@@ -1,7 +1,7 @@
-"""One look at a time for all that watch, and what each of them is told.
+"""Polls the nodes once per interval, and streams the changes to all open pages.
 
 However many streams are open, the nodes are polled once in an interval; and not at all while none is.  A
-stream has no queue: it is told what has changed since the look that it heard of, or, where it was too slow
+stream has no queue: it gets what has changed since the look that it heard of, or, where it was too slow
 for that, all there is.
 """
 
@@ -13,6 +13,7 @@ import logging
 import math
 import secrets
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import Context
@@ -20,14 +21,17 @@ from typing import TYPE_CHECKING, Any, Final, cast, final
 
 from .. import ConfigurationError, LockError
 from .._log import report
+from .._view.changes import Picture, events, look_at
+from .._view.overview import look
+from .._view.values import Value, dumped, event_as_json, in_full, nodes_as_json
 from . import table as tables
-from . import wire
-from .followed import Followed
-from .overview import look
 
 if TYPE_CHECKING:
     from .. import LockManager, Survey
-    from .overview import Overview
+    from .._view.overview import Overview
+
+VERSION: Final = 1
+"""Of the stream: a page that was loaded from an older server loads itself again."""
 
 MAX_STREAMS: Final = 100
 """Streams that are open at the same time, at most."""
@@ -48,7 +52,13 @@ is gone is found by what cannot be sent to it."""
 
 LINGER: Final = 5.0
 """Seconds for which looking goes on after the last stream, or the last one of a lock, has ended: pages are
-loaded anew."""
+loaded again."""
+
+MAX_HISTORY: Final = 500
+"""Events of one lock that are kept for pages that are opened later, at most."""
+
+_COUNTERS: Final = ("held", "waiting", "acquired", "refused", "gave_up", "extended", "lost")
+HAPPENED: Final = ("granted", "released", "handed over", "extended", "expired")
 
 
 class TooManyError(Exception):
@@ -57,7 +67,7 @@ class TooManyError(Exception):
 
 @final
 class Feed:
-    """What the streams of one page show."""
+    """All that the streams of one page show."""
 
     def __init__(
         self, manager: LockManager, *, interval: float, quarantine: float | None = None, counted: bool = False
@@ -147,13 +157,13 @@ class Feed:
         return None if self._closed else self._last
 
     def marked(self, text: str, last: _Look) -> str:
-        """Have the last event of some tell what was heard, for a stream that is opened anew."""
+        """Number the last event, for a stream that is opened again."""
         return f"{text[:-1]}id: {self._name}-{last.number}\n\n"
 
     async def look_at(self, followed: Followed, number: int) -> None:
         """Look at a lock whose page was opened after look `number`: until the next it would show nothing."""
         with suppress(ConfigurationError, LockError):  # the next look says so
-            await followed.look_first(self._manager, number)
+            await followed.poll(self._manager, number, again=False)
 
     async def _look_again_and_again(self) -> None:
         loop = asyncio.get_running_loop()
@@ -175,9 +185,11 @@ class Feed:
     async def _look(self) -> _Look:
         self._number += 1
         before = self._last or _NOTHING
+        clock = asyncio.get_running_loop().time
         try:
             for followed in tuple(self._followed.values()):
                 await followed.poll(self._manager, self._number)
+            began = clock()
             overview = await look(
                 self._manager, quarantine=self._quarantine, queues=True, limit=tables.MAX_ROWS
             )
@@ -185,7 +197,7 @@ class Feed:
                 return before.problem(self._number, overview.problem)
             missing = [name for name in tables.not_found(overview, before.table) if self._may_be_ours(name)]
             again = await self._manager.survey(*missing) if missing else None
-            return await self._found(overview, before, again)
+            return await self._found(overview, before, again, clock() - began)
         except (ConfigurationError, LockError) as error:
             return before.problem(self._number, str(error))
         except Exception as error:  # noqa: BLE001 (a page that stands still would be taken for locks that do)
@@ -199,24 +211,32 @@ class Feed:
             return False  # another program's key, that no lock can have
         return True
 
-    async def _found(self, overview: Overview, before: _Look, again: Survey | None) -> _Look:
-        table = await _done(tables.table(overview, before.table, again))
+    async def _found(self, overview: Overview, before: _Look, again: Survey | None, took: float) -> _Look:
+        table = await _done(tables.table(overview, before.table, again, took))
         change = await _done(tables.change(before.table, table))
-        head = wire.head(
-            overview,
-            self._manager.statistics() if self._counted else None,
-            interval=self._rest,
-            total=len(table.rows),
-            truncated=table.truncated,
-            happened=change.happened if before.head else {},
-        )
-        told = {"head": head, "locks": change.changed, "gone": change.gone}
-        return _Look(self._number, table, head, wire.event("change", told))
+        happened = change.happened if before.head else {}
+        survey, counted = overview.survey, self._manager.statistics() if self._counted else None
+        assert survey is not None, "a problem is reported elsewhere"
+        head = {
+            "version": VERSION,
+            "at": survey.at,
+            "interval": self._rest,
+            **nodes_as_json(overview),
+            "up": overview.up,
+            "disagreement": overview.disagreement,
+            "truncated": table.truncated,
+            "total": len(table.rows),
+            "waiting": sum(len(queue.waiters) for queue in overview.queues.values()),
+            "since_last": {what.replace(" ", "_"): happened.get(what, 0) for what in HAPPENED},
+            "manager": None if counted is None else {name: getattr(counted, name) for name in _COUNTERS},
+        }
+        changes = {"head": head, "locks": change.changed, "gone": change.gone}
+        return _Look(self._number, table, head, as_event("change", changes))
 
 
 @final
 class Stream:
-    """What one page is told."""
+    """The stream of one page."""
 
     def __init__(self, feed: Feed, followed: Followed | None, heard: int) -> None:
         self._feed = feed
@@ -242,7 +262,7 @@ class Stream:
 
 @final
 class _Look:
-    """What one look has found, as it is told."""
+    """The findings of one look, as they are sent."""
 
     def __init__(
         self, number: int, table: tables.Table, head: Mapping[str, Any], change: str, problem: str = ""
@@ -257,16 +277,58 @@ class _Look:
     @functools.cached_property
     def whole(self) -> str:
         """For all others: made once, and only if there are such."""
-        state = wire.event("state", {"head": self.head, "locks": self.table.rows}) if self.head else ""
+        state = as_event("state", {"head": self.head, "locks": self.table.rows}) if self.head else ""
         return state + self._problem
 
     def problem(self, number: int, detail: str) -> _Look:
         """Return the look that found nothing out: what was seen before stays, and is known to be old."""
-        told = wire.event("problem", {"detail": detail})
-        return _Look(number, self.table, self.head, told, told)
+        problem = as_event("problem", {"detail": detail})
+        return _Look(number, self.table, self.head, problem, problem)
 
 
 _NOTHING: Final = _Look(0, tables.NOTHING_YET, {}, "")
+
+
+@final
+class Followed:
+    """One lock whose page is open."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.pages = 0
+        self.left = 0.0
+        """When the last page that showed it was closed, by the loop's clock."""
+        self._seen: Picture | None = None
+        self._lock: Value | None = None
+        self._history: deque[tuple[int, Value]] = deque(maxlen=MAX_HISTORY)
+        """All that has happened, each with the number of the look that saw it."""
+        self._looking = asyncio.Lock()
+        """One look and the next are compared: they are made one after the other."""
+
+    async def poll(self, manager: LockManager, number: int, *, again: bool = True) -> None:
+        """Look at it, and note what has happened since the last time; not `again`: unless that was done."""
+        async with self._looking:
+            if self._seen is not None and not again:
+                return
+            try:
+                at, lock, queue, now = await look_at(manager, self.name)
+            except ValueError:
+                return  # another program's key: no lock of ours can have such a name, and the table shows it
+            now = now if self._seen is None else now.on(self._seen)
+            self._history += ((number, event_as_json(each, at)) for each in events(self._seen, now))
+            self._seen, self._lock = now, in_full(lock, at, queue)
+
+    def message(self, heard: int, last: int) -> str:
+        """Return how it is, and what has happened to it since look `heard`, until look `last`."""
+        if self._lock is None:
+            return ""
+        happened = [each for number, each in self._history if heard < number <= last]
+        return as_event("lock", {"name": self.name, "lock": self._lock, "happened": happened})
+
+
+def as_event(name: str, data: object) -> str:
+    """Return one server-sent event (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
+    return f"event: {name}\ndata: {dumped(data)}\n\n"
 
 
 async def _done(steps: tables.Steps[tables.T]) -> tables.T:

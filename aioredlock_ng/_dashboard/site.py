@@ -8,26 +8,31 @@ import functools
 import json
 import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from http import HTTPStatus
 from importlib import resources
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import Any, Final, final
 
+from .. import ConfigurationError, LockError, LockManager
 from .._log import report
-from . import releasing
-from .feed import Feed, Stream, TooManyError
-from .wire import dumped, event
-
-if TYPE_CHECKING:
-    from .. import LockManager
-    from .access import Access
+from .._view.releasing import Agreed, gone, release
+from .._view.values import dumped, in_full
+from .access import Access, host_of
+from .feed import Feed, Stream, TooManyError, as_event
 
 MAX_BODY: Final = 512 * 1024
 """Bytes of a request's body, at most: a release names up to 256 holders, with labels of up to a kilobyte."""
 
 READ_TIME: Final = 10.0
 """Seconds that a request's body may take."""
+
+WRITE_TIME: Final = 30.0
+"""Seconds that a browser may take for what it was sent, before its stream is ended."""
+
+SHORTEST: Final = 0.2
+LONGEST: Final = 3600.0
+"""Seconds between two looks."""
 
 HEADERS: Final[dict[str, str]] = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -58,7 +63,7 @@ _TYPES: Final = {
 @final
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a browser asks."""
+    """An HTTP request, independent of the framework."""
 
     method: str
     path: str
@@ -95,7 +100,7 @@ class Request:
 
     @property
     def cookie(self) -> str:
-        """How its cookie is called: cookies of a host are those of all its ports."""
+        """The name of its cookie, with the port: cookies of a host are those of all its ports."""
         port = self.headers.get("host", "").rpartition(":")[2]
         return f"aioredlock_ng_{port}" if port.isdecimal() else "aioredlock_ng"
 
@@ -112,7 +117,7 @@ class Request:
 @final
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What it gets."""
+    """The response to it."""
 
     status: int = HTTPStatus.OK
     headers: Mapping[str, str] = dataclasses.field(default_factory=HEADERS.copy)
@@ -138,7 +143,7 @@ class Events:
         if text is None or self._allowed():
             return text
         self._over = True
-        return event("signed-out", {})
+        return as_event("signed-out", {})
 
     def close(self) -> None:
         """Let go of it."""
@@ -262,11 +267,38 @@ class Site:
             return _error(
                 HTTPStatus.FORBIDDEN, "releasing locks is not allowed on this page: see --allow-release"
             )
-        asked = releasing.asked(body)
-        if asked is None:
+        name, shown = body.get("name"), Agreed.read(body)
+        if not isinstance(name, str) or shown is None:
             return _error(HTTPStatus.BAD_REQUEST, "the request must name the lock and what was shown of it")
-        status, said = await releasing.release(self._manager, *asked, address=request.client_address)
-        return _json(said, status)
+        try:
+            outcome = await release(self._manager, name, shown)
+        except (ConfigurationError, LockError) as error:
+            return _error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        except ValueError as error:
+            detail = f"{error}: this is not a lock of this library"
+            return _error(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
+        except asyncio.CancelledError:
+            log = "lock %s may have been released from the dashboard by %s: the server stopped meanwhile"
+            report(logging.WARNING, log, ascii(name), request.client_address, lock=(name,))
+            raise
+        if outcome.refused == "too few":
+            return _error(HTTPStatus.SERVICE_UNAVAILABLE, outcome.detail)
+        if outcome.refused:
+            now = in_full(outcome.lock, outcome.at, None)
+            return _json({"detail": outcome.detail, "lock": now}, HTTPStatus.CONFLICT)
+        report(
+            logging.WARNING,
+            "lock %s, held by %s, was released from the dashboard by %s: deleted on %d of %d nodes",
+            ascii(name),
+            ascii(outcome.lock.holder),
+            request.client_address,
+            outcome.deleted,
+            len(outcome.nodes),
+            lock=(name,),
+            kind=outcome.lock.kind,
+        )
+        left = [{"node": node.node, "reason": node.reason} for node in outcome.nodes if not gone(node)]
+        return _json({"deleted": outcome.deleted, "nodes": len(outcome.nodes), "left": left})
 
 
 def _json(value: object, status: int = HTTPStatus.OK) -> Answer:
@@ -309,3 +341,57 @@ def _files() -> Mapping[str, tuple[str, bytes]]:
         for file in folder.iterdir()
         if (kind := _TYPES.get(f".{file.name.rpartition('.')[2]}"))
     }
+
+
+@final
+class PageOptions:
+    """The options of a page, checked when it is made."""
+
+    def __init__(
+        self,
+        *,
+        token: str | None,
+        allow_release: bool,
+        hosts: Iterable[str] | None,
+        interval: float,
+        trust_proxy: bool,
+        quarantine: float | None = None,
+        counted: bool = True,
+    ) -> None:
+        """Check them.
+
+        Raises:
+            TypeError, ValueError: one of them cannot be; the message has it, and what would be right.
+        """
+        if token is not None and not isinstance(token, str):
+            raise TypeError(f"token must be a str, got {type(token).__name__}")  # and not what it is
+        if not isinstance(interval, (int, float)):
+            raise TypeError(f"interval must be a number of seconds, got {interval!r}")
+        if not SHORTEST <= interval <= LONGEST:
+            raise ValueError(f"interval must be {SHORTEST:g} to {LONGEST:g} seconds, got {interval!r}")
+        names = None if hosts is None else _host_names(hosts)
+        self._access = Access(
+            token=token,
+            may_release=allow_release,
+            hosts=names,
+            clock=lambda: asyncio.get_running_loop().time(),
+        )
+        self._feed = functools.partial(Feed, interval=interval, quarantine=quarantine, counted=counted)
+        self._trust_proxy = trust_proxy
+
+    def site(self, manager: LockManager) -> Site:
+        """Make the site that shows what a manager sees."""
+        return Site(manager, self._feed(manager), self._access, trusts_proxy=self._trust_proxy)
+
+
+def _host_names(hosts: Iterable[str]) -> frozenset[str]:
+    """Return the names as they stand in Host headers, where no other would ever be found."""
+    if isinstance(hosts, (str, bytes)):
+        raise TypeError(f"hosts must be several names, got {hosts!r}")
+    names = frozenset(hosts)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"hosts must be names, got {name!r}")
+        if not name or host_of(f"[{name}]" if name.count(":") > 1 else name) != name.lower():
+            raise ValueError(f"hosts must be names without ports, got {name!r}")
+    return names

@@ -1,4 +1,4 @@
-"""What `status` and `watch` make of what was seen, to the letter: no server is asked."""
+"""The text and the JSON of `status` and `watch`, to the letter: no server is asked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 import io
 import logging
 import math
-import os
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -29,10 +29,10 @@ from aioredlock_ng import (
 )
 from aioredlock_ng._cli import _terminal
 from aioredlock_ng._cli._overview import as_lines
-from aioredlock_ng._cli._terminal import Line, Redrawn, cells, clipped, printable
-from aioredlock_ng._dashboard.overview import Overview, look
-from aioredlock_ng._dashboard.releasing import Agreed
-from aioredlock_ng._dashboard.wire import as_json
+from aioredlock_ng._cli._terminal import Line, printable, screen, write
+from aioredlock_ng._view.overview import Overview, look
+from aioredlock_ng._view.releasing import Agreed
+from aioredlock_ng._view.values import overview_as_json as as_json
 from tests.unit.tasks import virtual
 from tests.unit.worlds import opened, world
 
@@ -91,6 +91,11 @@ def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 UP = [node("a"), node("b"), node("c")]
 
 
+def row(cells: str, style: str = "") -> Line:
+    """Return a row of a table."""
+    return Line(cells.replace("|", "\t"), style)
+
+
 def test_all_there_is_to_the_letter() -> None:
     """Nodes that are up, dead, silent and quarantined; locks of all kinds; and what follows from it."""
     nodes = [
@@ -113,19 +118,16 @@ def test_all_there_is_to_the_letter() -> None:
     )
     assert shown == [
         Line("nodes up: 2 of 4", "head"),
-        Line("  redis://a  up           12.3 ms", "ok"),
-        Line("  redis://b  down                  refused", "error"),
-        Line("  redis://c  quarantined  12.3 ms  restart quarantine", "warning"),
-        Line("  redis://d  up           12.3 ms  NOPERM", "warning"),
+        row("redis://a|up|12.3 ms|", "ok"),
+        row("redis://b|down||refused", "error"),
+        row("redis://c|quarantined|12.3 ms|restart quarantine", "warning"),
+        row("redis://d|up|12.3 ms|NOPERM", "warning"),
         Line("held locks: 2 or more", "head"),
-        Line("  name   kind   holder  since                        ttl left  nodes", ""),
-        Line("  job    mutex  me      2025-11-20 12:00:00 (0 s)    9.0 s     3/4", ""),
-        Line("  old    mutex  you     2025-11-20 10:00:00 (2.0 h)  0.0 s     3/4", ""),
-        Line(
-            "  left   -      -       -                            none      1/4 partial (WRONGTYPE)",
-            "warning",
-        ),
-        Line("  maybe  mutex  me      2025-11-20 12:00:05 (0 s)    9.0 s     2/4 unknown", "warning"),
+        row("name|kind|holder|since|ttl left|nodes"),
+        row("job|mutex|me|2025-11-20 12:00:00 (0 s)|9.0 s|3/4"),
+        row("old|mutex|you|2025-11-20 10:00:00 (2.0 h)|0.0 s|3/4"),
+        row("left|-|-|-|none|1/4 partial (WRONGTYPE)", "warning"),
+        row("maybe|mutex|me|2025-11-20 12:00:05 (0 s)|9.0 s|2/4 unknown", "warning"),
         Line("2 of 4 nodes answered, 3 are needed for a complete list: there may be more locks", "error"),
         Line(
             "2 of 4 nodes are up: no lock can be acquired for another 7.5 s; "
@@ -185,41 +187,38 @@ def with_line(seen: LockInspection, queue: QueueInspection | None, **options: An
             READ,
             None,
             [
-                "  name  kind  holder             since                          ttl left  nodes",
-                "  it    read  3 readers or more  -                              9.0 s     3/3",
-                "              web-1              2025-11-20 12:00:00 (0 s)      9.0 s     3/3",
-                "              'evil\\x1b'         2025-11-20 11:59:00 (1.0 min)  9.0 s     3/3",
-                "              -                  -                              120.0 s   1/3 partial",
-                "              … and more",
+                "it|read|3 readers or more|-|9.0 s|3/3",
+                "||web-1|2025-11-20 12:00:00 (0 s)|9.0 s|3/3",
+                "||'evil\\x1b'|2025-11-20 11:59:00 (1.0 min)|9.0 s|3/3",
+                "||-|-|120.0 s|1/3 partial",
+                "||… and more|||",
             ],
-            r"  it    read  3 readers or more: web-1, 'evil\x1b', -  -",
+            r"it|read|3 readers or more: web-1, 'evil\x1b', -|-|9.0 s|3/3",
             id="readers",
         ),
         pytest.param(
             POOL,
             None,
             [
-                "  name  kind       holder     since                      ttl left  nodes",
-                "  it    semaphore  2 permits  -                          9.0 s     3/3",
-                "        slot 0     web-1      2025-11-20 12:00:00 (0 s)  9.0 s     3/3",
-                "        slot 2     -          -                          9.0 s     1/3 partial",
+                "it|semaphore|2 permits|-|9.0 s|3/3",
+                "|slot 0|web-1|2025-11-20 12:00:00 (0 s)|9.0 s|3/3",
+                "|slot 2|-|-|9.0 s|1/3 partial",
             ],
-            "  it    semaphore  2 permits: web-1, -  -",
+            "it|semaphore|2 permits: web-1, -|-|9.0 s|3/3",
             id="permits",
         ),
         pytest.param(
             FAIR,
             LINE,
             [
-                "  name  kind     holder      since                          ttl left  nodes",
-                "  it    fair     me          2025-11-20 12:00:00 (0 s)      9.0 s     3/3",
-                "        place 0  web-1       2025-11-20 11:58:30 (1.5 min)  -         3/3",
-                "        place 1  -           2025-11-20 12:00:01 (0 s)      -         2/3",
-                "                 … and more",
+                "it|fair|me|2025-11-20 12:00:00 (0 s)|9.0 s|3/3",
+                "|place 0|web-1|2025-11-20 11:58:30 (1.5 min)|-|3/3",
+                "|place 1|-|2025-11-20 12:00:01 (0 s)|-|2/3",
+                "||… and more|||",
                 "node a does not report its queue: NOPERM",
             ],
-            "  it    fair (2+ wait)  me      2025",
-            id="a line",
+            "it|fair (2+ wait)|me|0 s|9.0 s|3/3",
+            id="a queue",
         ),
     ],
 )
@@ -231,9 +230,9 @@ def test_what_shares_a_lock_to_the_letter(
     A node that tells of all but the line is named, one that tells of nothing is not named twice.
     """
     silent = [SilentNode(node="b", reason="down")]
-    assert [line.text for line in as_lines(with_line(seen, queue, silent=silent))][5:] == rows
-    row = as_lines(with_line(seen, queue), room=20)[6].text
-    assert row.startswith(limited)
+    shown = [line.text.replace("\t", "|") for line in as_lines(with_line(seen, queue, silent=silent))]
+    assert shown[6:] == rows
+    assert as_lines(with_line(seen, queue), room=20)[6] == row(limited)
 
 
 def test_for_programs() -> None:
@@ -295,25 +294,6 @@ def test_of_all_locks_the_lines_of_the_fair_ones_are_looked_at() -> None:
     assert {name: len(queue.waiters) for name, queue in queues.items()} == {"a": 1}
 
 
-@pytest.mark.parametrize(
-    ("width", "row"),
-    [
-        (79, "  invoices:2025-11  fair (2+ wait)  billing-worker-7  2.0 h  9.0 s     3/3"),
-        (60, "  invoices:2025-…  fair (2+ wait)  billing…  9.0 s     3/3"),
-        (50, "  invoices:20…  fair (2+ wait)  billing…  9.0 s"),
-        (24, "  invoices:20…  9.0 s"),
-        (14, "  i…  9.0 s"),
-    ],
-)
-def test_a_narrow_screen_cuts_names_and_keeps_the_ttl(width: int, row: str) -> None:
-    """Moments become ages, names lose their ends; then columns go, and the name last."""
-    fair = dataclasses.replace(held("billing-worker-7", since=NOW - 7200), kind="fair")
-    seen = overview(UP, lock("invoices:2025-11", fair, fair, fair))
-    seen = dataclasses.replace(seen, queues={"invoices:2025-11": dataclasses.replace(LINE, silent=())})
-    *_, shown = as_lines(seen, room=20, width=width)
-    assert shown.text == row
-
-
 def test_a_list_that_lacks_servers_to_the_letter() -> None:
     """Each server that other clients use, escaped, and what to do about it."""
     seen = dataclasses.replace(overview(UP), strangers=("1", "2"), disagreement=("one\x1b", "two", "compare"))
@@ -337,8 +317,8 @@ def test_how_many_nodes_may_fail(up: int, says: str) -> None:
 def test_nothing_held() -> None:
     """No table, and nothing to note; a free lock that was named is no warning."""
     assert [line.text for line in as_lines(overview(UP))][4:] == ["held locks: 0"]
-    *_, row = as_lines(overview(UP, lock("free", FREE, FREE, FREE)))
-    assert row == Line("  free  -     -       -      -         0/3 free", "")
+    *_, free = as_lines(overview(UP, lock("free", FREE, FREE, FREE)))
+    assert free == row("free|-|-|-|-|0/3 free")
 
 
 def test_what_could_not_be_looked_at_is_a_problem() -> None:
@@ -357,8 +337,8 @@ def test_what_could_not_be_looked_at_is_a_problem() -> None:
 )
 def test_the_age_of_a_lock(age: float, shown: str) -> None:
     """In the largest unit of which there is one."""
-    *_, row = as_lines(overview(UP, lock("a", *[held(since=NOW - age)] * 3)))
-    assert f" ({shown}) " in row.text
+    *_, aged = as_lines(overview(UP, lock("a", *[held(since=NOW - age)] * 3)))
+    assert f" ({shown})\t" in aged.text
 
 
 @pytest.mark.parametrize(
@@ -370,18 +350,7 @@ def test_what_does_not_fit_is_counted(locks: int, room: int, shown: int, more: i
     lines = [line.text for line in as_lines(overview(UP, *made), room=room)]
     assert len(lines) <= room
     assert sum("job " in text for text in lines) == shown
-    assert lines[6 + shown :] == ([f"  … and {more} more"] if more else [])
-
-
-def test_names_and_holders_are_cut_on_a_screen_alone() -> None:
-    """To 40 columns each; where they are whole, what stands beside shorter names stays where it is seen."""
-    long = lock("n" * 50, *[held("h" * 50)] * 3)
-    *_, row = as_lines(overview(UP, long), room=20)
-    assert row.text.startswith(f"  {'n' * 39}…  mutex  {'h' * 39}…  2025")
-    *_, row = as_lines(overview(UP, long))
-    assert row.text.startswith(f"  {'n' * 50}  mutex  {'h' * 50}  2025")
-    *_, short, long_row = as_lines(overview(UP, lock("short", FREE), lock("x" * 1000, FREE)))
-    assert ("x" * 1000 in long_row.text, len(short.text) < 110) == (True, True)
+    assert lines[6 + shown :] == ([f"… and {more} more"] if more else [])
 
 
 @pytest.mark.parametrize(
@@ -407,50 +376,43 @@ def test_how_long_no_lock_can_be_had(up: int, waits: list[float], lost: int, wai
 # -- the terminal ------------------------------------------------------------------------------------
 
 
-class Screen(io.StringIO):
-    """A terminal that shows UTF-8."""
-
-    encoding = "utf-8"  # type: ignore[assignment]
+class Terminal(io.StringIO):
+    """A terminal."""
 
     def isatty(self) -> bool:
         """It is one."""
         return True
 
 
-def test_a_redrawn_picture_takes_the_place_of_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many lines up as the last one had; one column and one line less than there are."""
-    monkeypatch.setattr(_terminal.shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((10, 5)))
-    monkeypatch.setenv("NO_COLOR", "1")
-    screen, rooms = Screen(), []
-
-    def draw(*texts: str) -> list[Line]:
-        return [Line(text) for text in texts]
-
-    with Redrawn(screen) as redrawn:
-        redrawn.show(lambda *room: rooms.append(room) or draw("123456789", "1234567890", "c"))
-        redrawn.show(lambda *room: rooms.append(room) or draw("d"))
-        redrawn.show(lambda *_: draw("e"))
-    assert rooms == [(4, 9), (4, 9)]
-    assert screen.getvalue() == (
-        "\x1b[?25l\x1b[J123456789\n12345678…\nc\n\x1b[3F\x1b[Jd\n\x1b[1F\x1b[Je\n\x1b[?25h"
-    )
+TABLE = [Line("head", "head"), row("name|" + "h" * 100 + "|9.0 s", "warning"), Line("n\\x1b")]
 
 
-@pytest.mark.parametrize(
-    ("terminal", "no_color", "drawable", "coloured"),
-    [("xterm", "", True, True), ("xterm", "1", True, False), ("dumb", "", False, False)],
-)
-def test_what_a_terminal_can_do(
-    *, terminal: str, no_color: str, drawable: bool, coloured: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Colours where they are seen and wanted; pictures in their place where that can be done."""
-    monkeypatch.setenv("TERM", terminal)
-    monkeypatch.setenv("NO_COLOR", no_color)
-    assert (_terminal._drawable(Screen()), _terminal._coloured(Screen())) == (drawable, coloured)
-    assert not _terminal._coloured(io.StringIO())
-    assert not _terminal._drawable(io.StringIO())
-    shows = _terminal.open_screen(Screen())
-    assert isinstance(shows, Redrawn) is drawable
+def test_rich_draws_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables in columns, styles; a list is whole, a picture is cut.  Elsewhere, or without rich: tabs."""
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    write(TABLE, terminal := Terminal())
+    shown = re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue())
+    assert (shown.count("h") - 1, "\t" in shown, "9.0 s" in shown) == (100, False, True)
+    assert "\x1b[1mhead" in terminal.getvalue()
+    rooms: list[int | None] = []
+    with screen(terminal := Terminal()) as show:
+        show(lambda room: rooms.append(room) or TABLE)
+    assert rooms != [None]
+    assert "hhh…" in terminal.getvalue()
+    monkeypatch.setattr(_terminal.importlib.util, "find_spec", lambda _: None)
+    for stream in (Terminal(), io.StringIO()):
+        write(TABLE, stream)
+        assert stream.getvalue() == "".join(line.text + "\n" for line in TABLE)
+
+
+def test_without_rich_pictures_follow_each_other() -> None:
+    """Parted by an empty line."""
+    with screen(stream := io.StringIO()) as show:
+        show(lambda room: [Line(f"one {room}")])
+        show(lambda _: [Line("two")])
+    assert stream.getvalue() == "one None\n\ntwo\n"
 
 
 @pytest.mark.parametrize(
@@ -463,20 +425,8 @@ def test_printable(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
-@pytest.mark.parametrize(
-    ("text", "width", "shown"),
-    [("abc", 3, "abc"), ("abcd", 3, "ab…"), ("日本", 4, "日本"), ("日本", 3, "日…"), ("日本語", 4, "日…"),
-     ("a\u0301\uff21", 3, "a\u0301\uff21"), ("", 0, "")],
-)  # fmt: skip
-def test_clipped(text: str, width: int, shown: str) -> None:
-    """What is too wide ends in an ellipsis; wide characters take two columns, combining ones none."""
-    assert clipped(text, width) == shown
-    assert cells(shown) <= width
-    assert (cells("日本\uff21"), cells("a\u0301\u0308"), cells("ä")) == (6, 1, 1)
-
-
 def test_the_log_is_quiet_for_as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A warning meanwhile goes nowhere; one after it is shown as ever."""
+    """A warning meanwhile goes nowhere; one after it is shown again."""
     log, said = logging.getLogger("aioredlock_ng"), io.StringIO()
     monkeypatch.setattr(log, "handlers", [])
     monkeypatch.setattr(logging.getLogger(), "handlers", [])

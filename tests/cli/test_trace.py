@@ -24,7 +24,7 @@ from aioredlock_ng import (
 )
 from aioredlock_ng.__main__ import main
 from aioredlock_ng._cli.trace import _as_json, _as_line
-from aioredlock_ng._dashboard.changes import SLACK, Event, Picture, events, picture
+from aioredlock_ng._view.changes import SLACK, Event, Picture, events, picture
 from tests.cli.runs import environment
 from tests.servers import Nodes
 

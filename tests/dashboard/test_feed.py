@@ -133,9 +133,9 @@ async def test_a_lock_is_followed():
                 async with other.lock("a") as lease:
                     await hear(page, stream)
                     assert (page.lock["holder"], page.locks["a"]["holder"]) == ("you", "you")
-                    assert page.lock["fence"] == page.locks["a"]["fence"] == lease.fence
-                    assert [node["fence"] for node in page.lock["by_node"]] == [lease.fence] * 3
-                    assert [node["held"] for node in page.lock["by_node"]] == [True] * 3
+                    assert page.lock["highest_fence"] == page.locks["a"]["highest_fence"] == lease.fence
+                    assert [node["fence_counter"] for node in page.lock["nodes"]] == [lease.fence] * 3
+                    assert [node["held"] for node in page.lock["nodes"]] == [True] * 3
                 await hear(page, stream)
                 assert [each["what"] for each in page.happened] == ["free", "granted", "released"]
                 with watched(w, "a", feed=feed) as later:

@@ -1,85 +1,83 @@
-"""A lock that is released from the page: what can come between."""
+"""A lock that is released from the page: the conditions that can change in between."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
-from aioredlock_ng import LockManager
-from aioredlock_ng._dashboard.releasing import asked, release
-from aioredlock_ng._dashboard.site import Request
+from aioredlock_ng._dashboard.site import PageOptions, Request
+from tests.dashboard.serving import TOKEN
 from tests.unit.tasks import virtual
 from tests.unit.worlds import LATENCY, world
 
 SHOWN = {"name": "a", "state": "held", "holder": None, "since": None, "readers": [], "permits": []}
 
 
-async def ask(manager: LockManager) -> tuple[int, dict[str, object]]:
-    """Release a lock as it was shown, another program's."""
-    wanted = asked(SHOWN)
-    assert wanted is not None
-    return await release(manager, *wanted, address="1.2.3.4")
+async def ask(manager, address="1.2.3.4", **shown):
+    """Release a lock as it was shown, another program's: the status, and the answer."""
+    options = PageOptions(token=TOKEN, allow_release=True, hosts=None, interval=2.0, trust_proxy=False)
+    site, text = options.site(manager), b""
+
+    async def send(path, body, **headers):
+        nonlocal text
+        text = json.dumps(body).encode()
+        headers |= {"content-type": "application/json", "content-length": str(len(text))}
+        return await site.answer(
+            Request(
+                method="POST", path=path, headers=headers, query={}, address=address, body=read, https=False
+            )
+        )
+
+    async def read():
+        return text
+
+    signed_in = await send("sign-in", {"token": TOKEN})
+    cookie = signed_in.headers["Set-Cookie"].partition(";")[0]
+    answer = await send("release", {**SHOWN, **shown}, cookie=cookie)
+    return answer.status, json.loads(answer.body)
 
 
 @virtual
-async def test_what_too_few_nodes_tell_of_is_left_alone():
+async def test_a_lock_that_too_few_nodes_show_is_left_alone():
     """Also when that is what was shown: it cannot be seen whose it is."""
     async with world() as w:
         w.occupy("a", None)
         for node in w.nodes[:2]:
             node.freeze()
-        wanted = asked({**SHOWN, "state": "unknown"})
-        assert wanted is not None
-        status, said = await release(w.manager, *wanted, address="1.2.3.4")
+        status, said = await ask(w.manager, state="unknown")
         assert (status, said) == (503, {"detail": "1 of 3 nodes answered, 2 are needed: nothing was changed"})
         assert all(w.holders("a"))
         for node in w.nodes:
             node.thaw()
 
 
+@pytest.mark.parametrize(
+    ("address", "shown"), [("1.2.3.4", "1.2.3.4"), ("x\x1b[31m\nERROR\u202e", r"'x\x1b[31m\nERROR\u202e'")]
+)
 @virtual
-async def test_a_server_that_stops_meanwhile_tells_the_log(caplog):
-    """The nodes may have done it already: a release that nothing tells of would be a riddle."""
+async def test_a_server_that_stops_meanwhile_logs_it(caplog, address, shown):
+    """The nodes may have done it already.  Behind a proxy the address is what a header says: one line."""
     async with world() as w:
         w.occupy("a", None)
-        task = asyncio.create_task(ask(w.manager))
+        task = asyncio.create_task(ask(w.manager, address))
         await asyncio.sleep(5 * LATENCY)  # it has looked, as `force_release` has, and deletes
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         (record,) = caplog.records
         assert record.getMessage() == (
-            "lock 'a' may have been released from the dashboard by 1.2.3.4: "
-            "the server stopped before the nodes answered"
+            f"lock 'a' may have been released from the dashboard by {shown}: the server stopped meanwhile"
         )
         assert not any(w.holders("a"))
 
 
 @virtual
-async def test_a_manager_that_is_closed_is_told():
-    """As what it is, and not as an error of the server."""
+async def test_a_manager_that_is_closed_is_unavailable():
+    """Which is no error of the server."""
     async with world() as w:
         await w.manager.aclose()
         status, said = await ask(w.manager)
         assert status == 503
         assert "closed" in str(said["detail"])
-
-
-@pytest.mark.parametrize(
-    ("address", "shown"),
-    [
-        ("1.2.3.4", "1.2.3.4"),
-        ("::1", "::1"),
-        ("x\x1b[31m\nERROR", r"'x\x1b[31m\nERROR'"),
-        ("\u202ex", r"'\u202ex'"),
-    ],
-)
-def test_an_address_is_one_line_of_the_log(address, shown):
-    """Behind a proxy it is what a header says."""
-
-    async def body():
-        return b""
-
-    request = Request(method="GET", path="", headers={}, query={}, address=address, body=body, https=False)
-    assert request.client_address == shown

@@ -95,7 +95,7 @@ async def shown(client: aiohttp.ClientSession, name: str) -> dict[str, Any]:
         "name": name,
         **{key: lock[key] for key in ("state", "holder", "since")},
         "readers": [[each["holder"], each["since"]] for each in lock["readers"]],
-        "permits": [[each["slot"], each["holder"], each["since"]] for each in lock["permits"]],
+        "permits": [[each["holder"], each["since"]] for each in lock["permits"]],
     }
 
 

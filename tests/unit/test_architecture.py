@@ -31,7 +31,7 @@ INNER: dict[str, set[str]] = {
 outside.
 """
 
-OUTSIDE = {"_cli", "_dashboard", "_demo", "__main__", "contrib", "pytest_plugin", "sync"}
+OUTSIDE = {"_cli", "_dashboard", "_demo", "_view", "__main__", "contrib", "pytest_plugin", "sync"}
 """Users of the public interface that live in the package."""
 
 PUBLIC = {"", "errors", "events", "testing", "_log", "_settings"}

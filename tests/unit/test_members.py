@@ -22,8 +22,8 @@ from aioredlock_ng import (
 from aioredlock_ng._cli._overview import as_lines
 from aioredlock_ng._core.members import COMPARE, USED, read_members
 from aioredlock_ng._core.quarantine import parse
-from aioredlock_ng._dashboard.overview import look
-from aioredlock_ng._dashboard.wire import as_json
+from aioredlock_ng._view.overview import look
+from aioredlock_ng._view.values import overview_as_json as as_json
 from aioredlock_ng.events import Hooks, Misconfigured
 from tests.simulation.wires import Wire, WiredNode
 from tests.unit.tasks import sim

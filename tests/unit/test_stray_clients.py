@@ -12,7 +12,7 @@ import pytest
 from aioredlock_ng import ConfigurationError, LockTakenError, NodeState, QuorumUnavailableError
 from aioredlock_ng._cli._overview import as_lines
 from aioredlock_ng._core.quarantine import BY_INIT
-from aioredlock_ng._dashboard.overview import look
+from aioredlock_ng._view.overview import look
 from aioredlock_ng.events import Misconfigured
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.tasks import in_task, sim

@@ -8,14 +8,14 @@ export const STATES = { held: "held", partial: "warning", unknown: "unknown", fr
 
 export const shared = (row) => row.readers + row.permits;
 
-export function sharedText({ readers, permits, more }) {
+export function sharedText({ readers, permits, more_readers: more }) {
   const plus = more ? "+" : "";
   if (permits) return `${count(permits)}${plus} ${permits === 1 && !more ? "permit" : "permits"}`;
   return readers ? `${count(readers)}${plus} ${readers === 1 && !more ? "reader" : "readers"}` : "–";
 }
 
 // The first of several holders says little; `number` are the readers, or permits.
-export const holderText = ({ holder, more }, number) =>
+export const holderText = ({ holder, more_readers: more }, number) =>
   number > 1 ? counted(number, "holder") + (more ? " or more" : "") : holder;
 
 export const waitingText = ({ waiting, more_waiting: more }) =>
@@ -88,8 +88,8 @@ export const COLUMNS = [
     title: "Nodes",
     order: (row) => row.held_by,
     show(cell, row) {
-      setText(cell, `${row.held_by}/${row.nodes}`);
-      setAttribute(cell, "data-level", row.held_by < row.nodes ? "warning" : null);
+      setText(cell, `${row.held_by}/${row.size}`);
+      setAttribute(cell, "data-level", row.held_by < row.size ? "warning" : null);
     },
   },
   {
@@ -112,7 +112,7 @@ export const COLUMNS = [
     key: "fence",
     title: "Fence ≤",
     less: "rarest",
-    order: (row) => row.fence,
-    show: (cell, row) => number(cell, row.fence === null ? "–" : String(row.fence), row.fence === null),
+    order: (row) => row.highest_fence,
+    show: (cell, { highest_fence: fence }) => number(cell, fence === null ? "–" : String(fence), fence === null),
   },
 ];

@@ -43,12 +43,15 @@ export function renderLock({ lock, happened }) {
 
 const size = (value) => (Array.isArray(value) ? value.length : value);
 
+// The moment at which something ends that was seen with the lock.
+const until = ({ ttl }, { at }) => (ttl === null ? null : at + ttl);
+
 const number = (value) => (value === null ? "–" : String(value));
 
 function sharers(lock) {
   const [permits, readers] = [size(lock.permits), size(lock.readers)];
   if (permits) return counted(permits, "permit");
-  return readers ? counted(readers, "reader") + (lock.more ? " or more" : "") : "–";
+  return readers ? counted(readers, "reader") + (lock.more_readers ? " or more" : "") : "–";
 }
 
 const FACTS = [
@@ -58,8 +61,8 @@ const FACTS = [
   ["ttl", "TTL left", (dd, lock) => showTimeLeft(dd, lock.state, lock.until)],
   ["age", "Age", (dd, lock) => countUp(dd, lock.since)],
   ["since", "Since", (dd, lock) => setText(dd, lock.since === null ? "–" : moment(lock.since))],
-  ["nodes", "Nodes", (dd, lock) => setText(dd, `${lock.held_by} of ${lock.nodes}`)],
-  ["fence", "Fence ≤", (dd, lock) => setText(dd, number(lock.fence))],
+  ["nodes", "Nodes", (dd, lock) => setText(dd, `${lock.held_by} of ${lock.size}`)],
+  ["fence", "Fence ≤", (dd, lock) => setText(dd, number(lock.highest_fence))],
   ["shared", "Shared", (dd, lock) => setText(dd, sharers(lock))],
   ["waiting", "Queue", (dd, lock) => setText(dd, waitingText(lock))],
 ];
@@ -70,7 +73,7 @@ function renderSummary(lock) {
     return { node: el("div", {}, el("dt", {}, title), dd), dd };
   };
   // Nothing is said where nothing is known.
-  const known = { fence: lock?.fence, waiting: lock?.waiting };
+  const known = { fence: lock?.highest_fence, waiting: lock?.waiting };
   const facts = lock ? FACTS.filter(([key]) => !(key in known) || known[key] !== null) : [];
   keyed(
     byId("lock-summary"),
@@ -99,17 +102,17 @@ function renderVotes(lock) {
   show(byId("lock-votes"), true);
   rows(
     byId("votes-body"),
-    lock.by_node.map((node) => ({ ...node, lock })),
+    lock.nodes.map((node) => ({ ...node, lock })),
     [
       ["node", (td, node, tr) => (setName(td, node.node), setAttribute(tr, "data-node", node.node))],
       ["vote", showVote],
       ["holder", showNodeHolder],
       ["age", (td, node) => countUp(td, node.since)],
-      ["ttl", (td, node) => showTimeLeft(td, node.held ? "held" : "free", node.until)],
-      ["fence", (td, node) => setText(td, number(node.fence))],
+      ["ttl", (td, node) => showTimeLeft(td, node.held ? "held" : "free", until(node, lock))],
+      ["fence", (td, node) => setText(td, number(node.fence_counter))],
     ],
   );
-  const fences = lock.by_node.some(({ fence }) => fence !== null);
+  const fences = lock.nodes.some((node) => node.fence_counter !== null);
   byId("lock-votes").classList.toggle("no-fences", !fences);
 }
 
@@ -161,17 +164,17 @@ function renderShares(lock) {
   show(byId("lock-shares"), shares.length > 0);
   setText(byId("shares-title"), permits ? "Permits" : "Readers");
   show(byId("shares-slot"), permits);
-  show(byId("shares-more"), Boolean(lock.more));
+  show(byId("shares-more"), Boolean(lock.more_readers));
   rows(byId("shares-body"), shares, [
     ["slot", (td, { slot }) => (setText(td, number(slot ?? null)), show(td, permits))],
     ["holder", (td, { holder }) => setName(td, holder)],
     ["age", (td, { since }) => countUp(td, since)],
-    ["ttl", (td, { until }) => showTimeLeft(td, "held", until)],
-    ["nodes", (td, { held_by: held }) => setText(td, `${held}/${lock.nodes}`)],
+    ["ttl", (td, share) => showTimeLeft(td, "held", until(share, lock))],
+    ["nodes", (td, { held_by: held }) => setText(td, `${held}/${lock.size}`)],
   ]);
 }
 
-function renderQueue({ queue, nodes }) {
+function renderQueue({ queue, size }) {
   show(byId("lock-queue"), queue !== null);
   if (queue === null) return;
   const { waiters, silent } = queue;
@@ -180,7 +183,7 @@ function renderQueue({ queue, nodes }) {
     ["place", (td, { place }) => setText(td, place === 0 ? "0 (next)" : String(place))],
     ["holder", (td, { holder }) => setName(td, holder)],
     ["since", (td, { since }) => countUp(td, since)],
-    ["known-to", (td, { known_to: known }) => setText(td, `${known}/${nodes}`)],
+    ["known-to", (td, { known_to: known }) => setText(td, `${known}/${size}`)],
   ]);
   const notes = [
     waiters.length ? "" : "The queue is empty.",

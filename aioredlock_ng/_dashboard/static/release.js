@@ -51,7 +51,7 @@ function factsOf(lock) {
   const facts = [fact("Name", "name", named(lockName)), fact("Kind", "kind", kindText(lock) + state)];
   if (several.length) {
     const rest = several.length - MOST_NAMED;
-    const more = rest > 0 ? [el("li", {}, `and ${rest} more`)] : lock.more ? [el("li", {}, "and more")] : [];
+    const more = rest > 0 ? [el("li", {}, `and ${rest} more`)] : lock.more_readers ? [el("li", {}, "and more")] : [];
     facts.push(fact("Holders", "holders", el("ul", {}, ...several.slice(0, MOST_NAMED), ...more)));
   } else if (lock.state !== "free") {
     facts.push(fact("Holder", "holder", named(lock.holder)), fact("Since", "since", ...sinceOf(lock.since)));
@@ -88,8 +88,8 @@ async function confirm() {
   const lock = shown;
   const { holder, since, state } = lock;
   const readers = lock.readers.map((each) => [each.holder, each.since]);
-  const permits = lock.permits.map((each) => [each.slot, each.holder, each.since]);
-  const said = { name: lockName, holder, since, state, readers, permits, more: Boolean(lock.more) };
+  const permits = lock.permits.map((each) => [each.holder, each.since]);
+  const said = { name: lockName, holder, since, state, readers, permits, more: lock.more_readers };
   byId("release-confirm").disabled = true;
   setText(byId("release-confirm"), "Releasing…");
   const answer = await post("release", said);

@@ -122,7 +122,7 @@ export class LockTable {
     if (focused !== null && !body.contains(document.activeElement)) {
       linkOf(body.rows[Math.min(focused, rows.length - 1)])?.focus({ preventScroll: true });
     }
-    byId("locks").classList.toggle("no-fences", !this.#order.some(({ row }) => row.fence !== null));
+    byId("locks").classList.toggle("no-fences", !this.#order.some(({ row }) => row.highest_fence !== null));
     this.#renderTools(found.length, pages, first, rows.length);
   }
 

@@ -5,17 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from ... import LockManager
-from ..._dashboard.page import WRITE_TIME, PageOptions
-from ..._dashboard.site import HEADERS, Events, Request
+from ..._dashboard.site import HEADERS, WRITE_TIME, Events, PageOptions, Request, Site
 from ._application import MANAGER
-
-if TYPE_CHECKING:
-    from ..._dashboard.site import Site
 
 
 def add_locks_page(
@@ -53,7 +48,7 @@ def add_locks_page(
         RuntimeError: at the start: the application has no manager.
         TypeError, ValueError: a bad value, with the value in the message.
     """
-    options = PageOptions.checked(
+    options = PageOptions(
         token=token, allow_release=allow_release, hosts=hosts, interval=interval, trust_proxy=trust_proxy
     )
     if manager is not None and not isinstance(manager, LockManager):

@@ -12,8 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from ... import LockManager
-from ..._dashboard.page import WRITE_TIME, PageOptions
-from ..._dashboard.site import Events, Site
+from ..._dashboard.site import WRITE_TIME, Events, PageOptions, Site
 from ..._dashboard.site import Request as PageRequest
 from ._requests import get_lock_manager
 
@@ -55,7 +54,7 @@ def locks_router(
     Raises:
         TypeError, ValueError: a bad value, with the value in the message.
     """
-    options = PageOptions.checked(
+    options = PageOptions(
         token=token, allow_release=allow_release, hosts=hosts, interval=interval, trust_proxy=trust_proxy
     )
     if manager is not None and not isinstance(manager, LockManager):

@@ -1,14 +1,15 @@
-"""What has happened to a lock between two looks at it: decided without I/O, by what a majority shows."""
+"""Changes of a lock between two looks at it, by what a majority shows."""
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, final
 
 if TYPE_CHECKING:
-    from .. import NodeInspection, QueueInspection
+    from .. import LockInspection, LockManager, NodeInspection, QueueInspection
 
 SLACK: Final = 0.05
 """Seconds by which a lock's end must move to count as an extension: nodes do not end it at one instant."""
@@ -17,7 +18,7 @@ What: TypeAlias = Literal[
     "free", "held", "granted", "extended", "handed over", "released", "expired", "waits", "left",
     "silent", "differs", "agrees",
 ]  # fmt: skip
-"""What can happen.  ``free``, ``held``: how the first look found it."""
+"""A kind of event.  ``free``, ``held``: how the first look found it."""
 
 
 @final
@@ -72,18 +73,18 @@ class Event:
 @final
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """What is known after a look, and what that rests on."""
+    """All that is known after a look, and what that rests on."""
 
     asked: float
     """When the nodes were asked, in seconds by one clock."""
     answered: float
     """When they had answered."""
     holders: Mapping[Holder, float | None]
-    """What a majority shows, each with the seconds that it stays; None without an end."""
+    """The holders that a majority shows, each with the seconds that it stays; None without an end."""
     unsure: frozenset[Holder] | None = frozenset()
     """Those of which too few nodes are heard to say that they hold it, or not; None: it may be any."""
     line: Mapping[Waiter, Place] | None = None
-    """Those in line; None: no majority told."""
+    """Those in line; None: no majority answered."""
     silent: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """The nodes that did not answer, and why."""
     apart: frozenset[str] = frozenset()
@@ -95,6 +96,8 @@ class Picture:
 
     def on(self, before: Picture) -> Picture:
         """Return it with what is still known from `before` in the place of what was not heard."""
+        if self.known and not self.apart and (before.line is None or self.line is not None):
+            return self  # all was heard
         holders = dict(self.holders)
         for holder, ttl in before.holders.items():
             if holder not in holders and (self.unsure is None or holder in self.unsure):
@@ -125,6 +128,7 @@ def picture(
     unseen = len(silent) + sum(node.more_readers for node in nodes)
     holders = {holder: _stays(left, quorum) for holder, left in ttls.items() if len(left) >= quorum}
     unsure = frozenset(h for h, left in ttls.items() if h not in holders and len(left) + unseen >= quorum)
+    may_be = holders.keys() | unsure
     return Picture(
         asked=asked,
         answered=answered,
@@ -137,7 +141,7 @@ def picture(
             node.node
             for node in nodes
             if unseen < quorum and node.node not in silent and not node.more_readers
-            if node.wrong_type or not holders.keys() <= seen[node.node].keys() <= holders.keys() | unsure
+            if node.wrong_type or not holders.keys() <= seen[node.node].keys() <= may_be
         ),
     )
 
@@ -240,3 +244,28 @@ def _node_events(before: Picture | None, now: Picture) -> list[Event]:
     found += [Event(what="differs", node=node) for node in sorted(now.differs - differs)]
     well = (silent.keys() | differs) - now.silent.keys() - now.differs
     return found + [Event(what="agrees", node=node) for node in sorted(well)]
+
+
+# -- from nodes to a picture -------------------------------------------------------------------------
+
+
+@final
+class Glimpse(NamedTuple):
+    """A lock as it was seen at one moment."""
+
+    at: float
+    """In Unix seconds by the manager's clock."""
+    lock: LockInspection
+    queue: QueueInspection
+    picture: Picture
+    """Both, as `events` compares them."""
+
+
+async def look_at(manager: LockManager, name: str) -> Glimpse:
+    """Look at the queue first: one that leaves it for the lock is seen to hold that, not to be nowhere."""
+    loop = asyncio.get_running_loop()
+    queue = await manager.queue(name)
+    asked = loop.time()
+    survey = await manager.survey(name)
+    (lock,) = survey.locks
+    return Glimpse(survey.at, lock, queue, picture(lock.nodes, queue, asked=asked, answered=loop.time()))

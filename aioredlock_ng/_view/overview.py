@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
     from .. import LockManager, NodeStatistics, QueueInspection, Survey
@@ -105,8 +105,3 @@ def unavailable_for(manager: LockManager, quarantine: float | None) -> float:
     if at_once and statistics.conflict is None and able > len(statistics.nodes) // 2:
         return 0.0
     return manager.unavailable_for
-
-
-def availability(seconds: float) -> dict[str, Any]:
-    """Return what JSON objects say about it."""
-    return {"available": seconds == 0, "unavailable_for": seconds if math.isfinite(seconds) else None}
