@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import argparse
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Final, NoReturn, final
 
 from . import __version__
 from ._cli import dashboard, demo, doctor, init, release, run, status, trace, watch
-from ._cli.common import FAILED, INTERRUPTED, USAGE, OutputError, UsageError, document
+from ._cli.common import FAILED, SIGNALLED, USAGE, OutputError, UsageError, document
 
 COMMANDS: Final = (demo, run, status, watch, trace, dashboard, doctor, init, release)
 
@@ -39,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"aioredlock-ng: {error}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return SIGNALLED + signal.SIGINT
     return code
 
 

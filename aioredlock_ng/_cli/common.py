@@ -28,11 +28,20 @@ USAGE: Final = 2
 UNAVAILABLE: Final = 69
 """Exit code when something that is needed is not there: ``EX_UNAVAILABLE`` of sysexits.h."""
 
+OS_ERROR: Final = 71
+"""Exit code of `run` when no process can be started: ``EX_OSERR`` of sysexits.h."""
+
 LOST: Final = 75
 """Exit code of `run` when the lock was lost: ``EX_TEMPFAIL`` of sysexits.h."""
 
-INTERRUPTED: Final = 130
-"""Exit code after Ctrl-C, as shells have it: 128 + SIGINT."""
+NOT_EXECUTABLE: Final = 126
+"""Exit code of `run` when the command cannot be executed, as shells have it."""
+
+NOT_FOUND: Final = 127
+"""Exit code of `run` when there is no such command, as shells have it."""
+
+SIGNALLED: Final = 128
+"""Exit code after a signal, as shells have it: this plus the signal's number."""
 
 FORMAT: Final = 1
 """Version of the JSON objects: raised when a key goes or changes its meaning; new keys may come without."""
@@ -134,8 +143,8 @@ def with_quarantine(seconds: float | None) -> dict[str, Any]:
 def make_manager(arguments: argparse.Namespace, **options: Any) -> LockManager:
     """Make the manager that the command line asks for; it connects at its first use.
 
-    Unless `options` have a ttl or a quarantine it is there for looking: it asks for no quarantine of its
-    own, and leaves the nodes' as it is.
+    Unless `options` have a ttl or a quarantine it is there for looking, and its quarantine is 0: any other
+    would be written on the nodes, where all clients then wait for it.
 
     Raises:
         UsageError: no nodes are given, or they cannot be used.

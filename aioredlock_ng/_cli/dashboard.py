@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from .._dashboard.access import LOOPBACK
 from .common import (
+    SIGNALLED,
     UsageError,
     add_node_options,
     clients_quarantine,
@@ -205,7 +206,7 @@ async def _serve(site: Site, bind: tuple[str, int]) -> int:
         ended_by = await until_signal(_forever())
     finally:
         await runner.cleanup()
-    return 128 + signal.SIGTERM if ended_by == signal.SIGTERM else 0
+    return SIGNALLED + signal.SIGTERM if ended_by == signal.SIGTERM else 0
 
 
 async def _forever() -> None:

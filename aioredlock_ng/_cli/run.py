@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from .common import FAILED, TIMES, UsageError, add_node_options, duration, make_manager
+from .common import FAILED, OS_ERROR, TIMES, UsageError, add_node_options, duration, make_manager
 
 if TYPE_CHECKING:
     from .common import Subcommands
@@ -23,7 +23,7 @@ TTL: Final = 10.0
 """Seconds a lock lives without extension: the default of `LockManager`."""
 
 KILL_AFTER_SHARE: Final = 0.25
-"""Share of the ttl between SIGTERM and SIGKILL, unless told otherwise."""
+"""Share of the ttl between SIGTERM and SIGKILL, by default."""
 
 MAX_PERMITS: Final = 256
 """Permits of a semaphore at most."""
@@ -101,7 +101,7 @@ def add(commands: Subcommands) -> None:
     parser.add_argument(
         "-E",
         "--conflict-exit-code",
-        type=_exit_code,
+        type=_number(0, MAX_CODE, "an exit code is"),
         default=FAILED,
         metavar="CODE",
         help="exit code when the lock is taken (default: %(default)s); with 0 nothing is reported, either",
@@ -156,7 +156,7 @@ def _add_modes(parser: argparse.ArgumentParser) -> None:
     )
     mode.add_argument(
         "--permits",
-        type=_permits,
+        type=_number(1, MAX_PERMITS, "permits are"),
         metavar="N",
         help="hold one of N permits (at most 256): up to N commands run at the same time, each with its "
         "own slot, numbered from 0",
@@ -169,18 +169,16 @@ def _add_modes(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _exit_code(text: str) -> int:
-    with contextlib.suppress(ValueError):
-        if 0 <= (value := int(text)) <= MAX_CODE:
-            return value
-    raise argparse.ArgumentTypeError(f"an exit code is a number from 0 to {MAX_CODE}, got {text!r}")
+def _number(least: int, most: int, kind: str) -> Callable[[str], int]:
+    """Return what reads an option that is a number."""
 
+    def read(text: str) -> int:
+        with contextlib.suppress(ValueError):
+            if least <= (value := int(text)) <= most:
+                return value
+        raise argparse.ArgumentTypeError(f"{kind} a number from {least} to {most}, got {text!r}")
 
-def _permits(text: str) -> int:
-    with contextlib.suppress(ValueError):
-        if 1 <= (value := int(text)) <= MAX_PERMITS:
-            return value
-    raise argparse.ArgumentTypeError(f"permits are a number from 1 to {MAX_PERMITS}, got {text!r}")
+    return read
 
 
 def _plan(arguments: argparse.Namespace) -> Plan:
@@ -220,12 +218,12 @@ def _run(arguments: argparse.Namespace) -> int:
     from .. import ConfigurationError
     from ._guard.child import fill_standard_descriptors
     from ._terminal import logged_by
-    from .run_job import OS_ERROR, Job, say
+    from .run_job import Job, say
 
     plan = _plan(arguments)
     make = functools.partial(make_manager, arguments)
     try:
-        plan.lock(make(ttl=plan.ttl))  # to be told of what is wrong with the name, or the times
+        plan.lock(make(ttl=plan.ttl))  # it says what is wrong with the name, or the times
     except ValueError as error:
         raise UsageError(f"run: {error}") from None
     fill_standard_descriptors()

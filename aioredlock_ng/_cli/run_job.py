@@ -1,4 +1,4 @@
-"""What `run` does: wait for the lock, start the command with its guard, judge its end, release the lock."""
+"""One `run`: wait for the lock, start the command with its guard, judge its end, release the lock."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .. import (
 from ..events import Extended, Lost, Refused
 from ._guard.child import own_environment
 from ._guard.group import group_lives, open_terminal, take_terminal_back
-from .common import LOST, UNAVAILABLE
+from .common import LOST, NOT_EXECUTABLE, NOT_FOUND, OS_ERROR, SIGNALLED, UNAVAILABLE
 
 MARGIN_SHARE: Final = 1 / 20
 """Share of the ttl between SIGKILL and the end of validity, for the killed to be really gone."""
@@ -58,7 +58,7 @@ def say(message: str) -> None:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is to be run, and how; times in seconds."""
+    """Options of `run`; times in seconds."""
 
     name: str
     command: tuple[str, ...]
@@ -67,7 +67,7 @@ class Plan:
     kill_after: float
     """From SIGTERM to SIGKILL.  Below half of the ttl."""
     patience: float | None
-    """How long the lock is waited for; None: for ever."""
+    """The longest wait for the lock; None: for ever."""
     taken_code: int
     """The exit code when the lock is taken."""
     at_least: float = 0.0
@@ -75,7 +75,7 @@ class Plan:
     mode: Mode | None = None
     """Whether others read beside it, or it writes; None for a mutex."""
     permits: int | None = None
-    """How many may run at once; None for a mutex."""
+    """The number that may run at once; None for a mutex."""
     fair: bool = False
     """Whether it stands in line for the mutex."""
 
@@ -111,21 +111,6 @@ GUARD: Final = Path(__file__).with_name("_guard")
 
 POLL: Final = 0.02
 """Seconds between two looks at processes that are not our children."""
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """How the command ended, as the guard saw it."""
-
-    code: int
-    """The exit code; below 0 for a signal."""
-    lost: bool
-    """Whether the lock was lost before."""
-    gone: float
-    """When its process group was seen to be gone, on the suspend-safe clock."""
-    lent: bool = False
-    """Whether it had the terminal, and so all that is typed there."""
 
 
 @final
@@ -241,37 +226,50 @@ class GuardedCommand:
                 os.killpg(self.pid, signal.SIGKILL)
 
 
-SIGNALLED: Final = 128
-"""Exit code after a signal, as shells have it: this plus the signal's number."""
-
-NOT_FOUND: Final = 127
-"""Exit code when there is no such command, as shells have it."""
-
-NOT_EXECUTABLE: Final = 126
-"""Exit code when the command cannot be executed, as shells have it."""
-
-OS_ERROR: Final = 71
-"""Exit code when no process can be started: ``EX_OSERR`` of sysexits.h."""
-
 TICK: Final = 0.25
 """Seconds: no longer sleep before a deadline, since timers stand still during a suspend."""
 
+FORWARDED: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1,
+                    signal.SIGUSR2, signal.SIGCONT, signal.SIGWINCH)  # fmt: skip
+"""Signals that are passed on to the command."""
+
+HARMLESS: Final = (signal.SIGCONT, signal.SIGWINCH)
+"""Those of them that do not end the waiting for the lock."""
+
+SAYS: Final = {
+    "stopped": "not suspended: the lock would expire meanwhile",
+    "waits": "the command waits for the terminal: bring it to the foreground (fg)",
+    "left": "the command left processes behind; they are ended before the lock is released",
+    "denied": "no permission to send signals to the command: it may continue after the lock is lost",
+}
+"""The guard's reports that are passed on to people."""
+
 
 @final
-class GuardedRun:
-    """One run of the command, and the manager's hooks for it."""
+class Job:
+    """One run, and the manager's hooks for it."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._shown = ascii(plan.name)
+        self._acquiring: asyncio.Task[Lease] | None = None
+        self._signal: int | None = None
+        """The signal that ended the waiting."""
+        self._complained = False
         self._lease: Lease | None = None
         self._command: GuardedCommand | None = None
-        self.interrupted = False
-        """Whether a Ctrl-C ended the command, which our own caller has not got."""
         self._killed = False  # the command, by the guard or in its place
         self._refused = False  # the lock: gone from the nodes within what was thought to be its validity
+        self.interrupted = False
+        """Whether a Ctrl-C ended the command, which our own caller has not got."""
 
-    # -- while it runs -------------------------------------------------------------------------
+    # -- hooks ---------------------------------------------------------------------------------
+
+    def on_refused(self, event: Refused) -> None:
+        """Say once why it takes long when no other holder is the reason."""
+        if not event.taken and self._plan.patience is None and not self._complained:
+            self._complained = True
+            say(f"lock {self._shown}: too few nodes answer; still trying")
 
     def on_extended(self, event: Extended) -> None:
         """Tell the guard."""
@@ -282,16 +280,103 @@ class GuardedRun:
         """Keep in mind that the validity of the lock says nothing any more."""
         self._refused = event.reason is LossReason.REFUSED
 
-    def pass_on(self, number: int) -> bool:
-        """Send a signal to the command; False when there is none."""
-        if self._command is None:
-            return False
-        self._command.pass_on(number)
-        return True
+    # -- signals -------------------------------------------------------------------------------
 
-    # -- from its start to its end -------------------------------------------------------------
+    def _catch_signals(self) -> None:
+        """Pass on what is sent to us; what was ignored at our start, as under nohup, stays ignored."""
+        loop = asyncio.get_running_loop()
+        for number in FORWARDED:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, self._caught, number)
 
-    async def run(self, lease: Lease, clock: Clock) -> int:
+    def _caught(self, number: int) -> None:
+        if self._command is not None:
+            self._command.pass_on(number)
+        elif number not in HARMLESS and self._signal is None:
+            self._signal = number
+            if self._acquiring is not None:
+                self._acquiring.cancel()
+
+    def _share_terminal(self) -> None:
+        """Go on when the terminal is the command's, and refuse to be suspended: the lock would run out."""
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        if signal.getsignal(signal.SIGTSTP) is not signal.SIG_IGN:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTSTP, say, SAYS["stopped"])
+
+    # -- the lock ------------------------------------------------------------------------------
+
+    async def run(self, make_manager: Callable[..., LockManager]) -> int:
+        """Run the command under the lock and return the exit code."""
+        self._catch_signals()
+        plan = self._plan
+        manager = make_manager(ttl=plan.ttl, extension=plan.extension, hooks=[self])
+        try:
+            lease = await self._wait_for_lock(manager)
+            if lease is None:
+                return SIGNALLED + (self._signal or 0)
+            try:
+                code = await self._run_under(
+                    lease, manager.clock
+                )  # no await since the signals were looked at
+            finally:
+                held = lease.held
+                report = await lease.release()
+            if held and 2 * report.count(ReleaseOutcome.NOT_HELD) > len(report.nodes):
+                gone = f"lock {self._shown} was gone before the command ended"
+                say(f"{gone}: another holder may have run meanwhile")
+                return LOST
+        except LockTakenError:
+            return plan.taken_code
+        except QuorumUnavailableError as error:
+            say(str(error))
+            return UNAVAILABLE
+        else:
+            return code
+        finally:
+            await manager.aclose()
+
+    async def _wait_for_lock(self, manager: LockManager) -> Lease | None:
+        """Acquire; None when a signal came first, also at the very win."""
+        self._acquiring = asyncio.create_task(self._acquire(manager))
+        await asyncio.wait((self._acquiring,))
+        if self._signal is None:
+            return self._acquiring.result()
+        with contextlib.suppress(asyncio.CancelledError, LockError):
+            await self._acquiring.result().release()
+        return None
+
+    async def _acquire(self, manager: LockManager) -> Lease:
+        try:
+            return await self._plan.lock(manager, self._plan.patience).acquire()
+        except LockTakenError as error:
+            if self._plan.taken_code != 0:  # a zero says that this is as good as any end
+                say(await self._describe_holder(manager, error.retry_after))
+            raise
+
+    async def _describe_holder(self, manager: LockManager, retry_after: float | None) -> str:
+        nodes = await manager.inspect(self._plan.name)
+        seen = Counter(self._in_the_way(node) for node in nodes if node.held)
+        (by, _), *_ = seen.most_common(1) or [("taken", 0)]
+        if self._plan.fair and not seen:
+            by = "reserved for the next waiter in its queue"
+        elif retry_after is not None:
+            by += f", and expires in {retry_after:.1f} s unless its holder extends it"
+        return f"lock {self._shown} is {by}; the command was not started"
+
+    def _in_the_way(self, node: NodeInspection) -> str:
+        """Say what a node has there, in words that go behind "is"."""
+        if node.permits:
+            return f"held by the holders of {len(node.permits)} permits"
+        if not node.readers:
+            return f"held by {ascii(node.holder)[1:-1]}" if node.holder else "taken"
+        if self._plan.mode == "read":
+            return "reserved for a waiting writer"
+        number = f"{len(node.readers)}{' or more' if node.more_readers else ''}"
+        return f"held by {number} reader{'' if number == '1' else 's'}"
+
+    # -- the command ---------------------------------------------------------------------------
+
+    async def _run_under(self, lease: Lease, clock: Clock) -> int:
         """Run the command under a lease and return the exit code."""
         plan = self._plan
         try:
@@ -316,57 +401,58 @@ class GuardedRun:
             command.close()
 
     def _environment(self, lease: Lease) -> dict[str, str]:
-        environment = own_environment()
-        for name in (
-            "REDLOCK_FENCE",
-            "REDLOCK_MODE",
-            "REDLOCK_SLOT",
-        ):  # they could be those of a `run` around this one
-            environment.pop(name, None)
-        environment |= {"REDLOCK_NAME": self._plan.name, "REDLOCK_TTL": f"{self._plan.ttl:.15g}"}
-        if lease.fence is not None:
-            environment["REDLOCK_FENCE"] = str(lease.fence)
-        if lease.mode is not None:
-            environment["REDLOCK_MODE"] = lease.mode
-        if lease.slot is not None:
-            environment["REDLOCK_SLOT"] = str(lease.slot)
-        return environment
-
-    def _share_terminal(self) -> None:
-        """Go on when the terminal is the command's, and refuse to be suspended: the lock would run out."""
-        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-        if signal.getsignal(signal.SIGTSTP) is not signal.SIG_IGN:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTSTP, self._hear, ["stopped"])
+        given = {
+            "REDLOCK_NAME": self._plan.name,
+            "REDLOCK_TTL": f"{self._plan.ttl:.15g}",
+            "REDLOCK_FENCE": lease.fence,
+            "REDLOCK_MODE": lease.mode,
+            "REDLOCK_SLOT": lease.slot,
+        }
+        # What this lock does not have could be that of a `run` around this one.
+        others = {name: value for name, value in own_environment().items() if name not in given}
+        return others | {name: str(value) for name, value in given.items() if value is not None}
 
     async def _attend(self, lease: Lease, clock: Clock, command: GuardedCommand) -> int:
         """Hear the guard's reports and return the exit code."""
         async for words in command.reports():
-            if words[0] == "ended":
-                code, lost, gone, lent = words[1:]
-                ended = Ended(code=int(code), lost=lost == "1", gone=float(gone), lent=lent == "1")
-                return self._judge(lease, ended)
-            if words[0] == "failed":
-                return self._not_started(int(words[1]))
-            if words[0] == "unable":
-                say(f"cannot start a process: {os.strerror(int(words[1]))}")
-                return OS_ERROR
-            if words[0] == "late":
-                say(f"lock {self._shown} was lost, or about to expire, before the command could be started")
-                return LOST
-            self._hear(words)
+            match words:
+                case "ended", code, lost, gone, lent:
+                    ended = self._judge(lease, int(code), lost=lost == "1", gone=float(gone))
+                    self.interrupted = ended == SIGNALLED + signal.SIGINT and int(code) < 0 and lent == "1"
+                    return ended
+                case "failed", number:
+                    return self._not_started(int(number))
+                case "unable", number:
+                    say(f"cannot start a process: {os.strerror(int(number))}")
+                    return OS_ERROR
+                case ["late"]:
+                    late = "was lost, or about to expire, before the command could be started"
+                    say(f"lock {self._shown} {late}")
+                    return LOST
+                case word, *_:
+                    self._killed = self._killed or word == "killed"
+                    if word in SAYS:
+                        say(SAYS[word])
+        return await self._without_report(lease, clock, command)
+
+    async def _without_report(self, lease: Lease, clock: Clock, command: GuardedCommand) -> int:
+        """Do what is left to do when the guard has ended before its time, and return the exit code."""
         if command.pid is None:
-            if not self._killed:  # else that has been told
+            if not self._killed:  # else that has been reported
                 say("the guard process ended before it could start the command")
             return LOST if lease.lost.is_set() else OS_ERROR
         await command.killed()
         if not self._killed:
             say("the guard process was killed, so the command was killed, too")
-        return self._judge(lease, Ended(code=-signal.SIGKILL, lost=lease.lost.is_set(), gone=clock.now()))
+        return self._judge(lease, -signal.SIGKILL, lost=lease.lost.is_set(), gone=clock.now())
 
-    def _judge(self, lease: Lease, ended: Ended) -> int:
-        over = ended.gone - lease.valid_until
-        lost = ended.lost or self._refused
-        if ended.lost and not lease.lost.is_set():  # else it has been logged, with what the nodes said
+    def _judge(self, lease: Lease, code: int, *, lost: bool, gone: float) -> int:
+        """Return the exit code of a command that ended with `code` (below 0: a signal), and report a loss.
+
+        `lost`: the lock was lost before; `gone`: when the command's group was seen to be gone.
+        """
+        over = gone - lease.valid_until
+        if lost and not lease.lost.is_set():  # else it has been logged, with what the nodes said
             say(f"lock {self._shown}: no majority of the nodes extended it in time")
         if over > 0:
             say(
@@ -377,10 +463,9 @@ class GuardedRun:
             say(f"lock {self._shown} was gone while the command ran: another holder may have run meanwhile")
         elif lost:
             say(f"lock {self._shown} was lost; the command ended {abs(over):.3f} s before its validity did")
-        if lost:
+        if lost or self._refused:
             return LOST
-        self.interrupted = ended.lent and ended.code == -signal.SIGINT
-        return ended.code if ended.code >= 0 else SIGNALLED - ended.code
+        return code if code >= 0 else SIGNALLED - code
 
     def _not_started(self, number: int) -> int:
         name = ascii(self._plan.command[0])
@@ -389,20 +474,6 @@ class GuardedRun:
             return NOT_FOUND
         say(f"{name} cannot be executed: {os.strerror(number)}")
         return NOT_EXECUTABLE
-
-    def _hear(self, words: list[str]) -> None:
-        """Pass on to people what the guard reports."""
-        match words[0]:
-            case "stopped":
-                say("not suspended: the lock would expire meanwhile")
-            case "waits":
-                say("the command waits for the terminal: bring it to the foreground (fg)")
-            case "left":
-                say("the command left processes behind; they are ended before the lock is released")
-            case "denied":
-                say("no permission to send signals to the command: it may continue after the lock is lost")
-            case "killed":
-                self._killed = True
 
     async def _enforce(self, lease: Lease, clock: Clock, command: GuardedCommand) -> None:
         """Tell the guard of a loss; do its work if it was stopped."""
@@ -419,135 +490,3 @@ class GuardedRun:
                 say(f"lock {self._shown} was lost before the guard process could start the command")
             else:
                 say("the guard process does not answer: killing it and the command")
-
-
-FORWARDED: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1,
-                    signal.SIGUSR2, signal.SIGCONT, signal.SIGWINCH)  # fmt: skip
-"""Signals that are passed on to the command."""
-
-HARMLESS: Final = (signal.SIGCONT, signal.SIGWINCH)
-"""Those of them that do not end the waiting for the lock."""
-
-
-@final
-class Job:
-    """One run."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._shown = ascii(plan.name)
-        self._guarded = GuardedRun(plan)
-        self._signal: int | None = None
-        """The signal that ended the waiting."""
-        self._signalled = asyncio.Event()
-        self._complained = False
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether a Ctrl-C ended the command, which our own caller has not got."""
-        return self._guarded.interrupted
-
-    # -- hooks ---------------------------------------------------------------------------------
-
-    def on_refused(self, event: Refused) -> None:
-        """Say once why it takes long when no other holder is the reason."""
-        if not event.taken and self._plan.patience is None and not self._complained:
-            self._complained = True
-            say(f"lock {self._shown}: too few nodes answer; still trying")
-
-    # -- signals -------------------------------------------------------------------------------
-
-    def _catch_signals(self) -> None:
-        """Pass on what is sent to us; what was ignored at our start, as under nohup, stays ignored."""
-        loop = asyncio.get_running_loop()
-        for number in FORWARDED:
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                loop.add_signal_handler(number, self._caught, number)
-
-    def _caught(self, number: int) -> None:
-        if not self._guarded.pass_on(number) and number not in HARMLESS and self._signal is None:
-            self._signal = number
-            self._signalled.set()
-
-    # -- the lock ------------------------------------------------------------------------------
-
-    async def run(self, make_manager: Callable[..., LockManager]) -> int:
-        """Run the command under the lock and return the exit code."""
-        self._catch_signals()
-        plan = self._plan
-        manager = make_manager(ttl=plan.ttl, extension=plan.extension, hooks=[self, self._guarded])
-        try:
-            lease = await self._wait_for_lock(manager)
-            if lease is None:
-                return SIGNALLED + (self._signal or 0)
-            return await self._run_under(lease, manager)  # no await since the signals were looked at
-        except LockTakenError:
-            return plan.taken_code
-        except QuorumUnavailableError as error:
-            say(str(error))
-            return UNAVAILABLE
-        finally:
-            await manager.aclose()
-
-    async def _wait_for_lock(self, manager: LockManager) -> Lease | None:
-        """Acquire; None when a signal came first."""
-        acquiring = asyncio.create_task(self._acquire(manager))
-        signalled = asyncio.create_task(self._signalled.wait())
-        await asyncio.wait((acquiring, signalled), return_when=asyncio.FIRST_COMPLETED)
-        if self._signal is None:
-            signalled.cancel()
-            return acquiring.result()
-        acquiring.cancel()
-        with contextlib.suppress(asyncio.CancelledError, LockError):
-            await (await acquiring).release()
-        return None
-
-    async def _acquire(self, manager: LockManager) -> Lease:
-        try:
-            return await self._plan.lock(manager, self._plan.patience).acquire()
-        except LockTakenError as error:
-            if self._plan.taken_code != 0:  # a zero says that this is as good as any end
-                say(await self._describe_holder(manager, error.retry_after))
-            raise
-
-    async def _describe_holder(self, manager: LockManager, retry_after: float | None) -> str:
-        nodes = await manager.inspect(self._plan.name)
-        seen = Counter(self._in_the_way(node) for node in nodes if node.held)
-        if self._plan.fair and not seen:
-            return (
-                f"lock {self._shown} is reserved for the next waiter in its queue; the command was not "
-                "started"
-            )
-        (by, _), *_ = seen.most_common(1) or [("taken", 0)]
-        rest = (
-            ""
-            if retry_after is None
-            else f", and expires in {retry_after:.1f} s unless its holder extends it"
-        )
-        return f"lock {self._shown} is {by}{rest}; the command was not started"
-
-    def _in_the_way(self, node: NodeInspection) -> str:
-        """Say what a node has there, in words that go behind "is"."""
-        if node.permits:
-            return f"held by the holders of {len(node.permits)} permits"
-        if not node.readers:
-            return f"held by {ascii(node.holder)[1:-1]}" if node.holder else "taken"
-        if self._plan.mode == "read":
-            return "reserved for a waiting writer"
-        number = f"{len(node.readers)}{' or more' if node.more_readers else ''}"
-        return f"held by {number} reader{'' if number == '1' else 's'}"
-
-    # -- the command ---------------------------------------------------------------------------
-
-    async def _run_under(self, lease: Lease, manager: LockManager) -> int:
-        try:
-            code = await self._guarded.run(lease, manager.clock)
-        finally:
-            held = lease.held
-            report = await lease.release()
-        if held and 2 * report.count(ReleaseOutcome.NOT_HELD) > len(report.nodes):
-            say(
-                f"lock {self._shown} was gone before the command ended: another holder may have run meanwhile"
-            )
-            return LOST
-        return code

@@ -9,7 +9,16 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TextIO
 
-from .common import FORMAT, UsageError, add_node_options, closing, duration, make_manager, until_signal
+from .common import (
+    FORMAT,
+    SIGNALLED,
+    UsageError,
+    add_node_options,
+    closing,
+    duration,
+    make_manager,
+    until_signal,
+)
 
 if TYPE_CHECKING:
     from .. import LockManager
@@ -63,7 +72,7 @@ def _run(arguments: argparse.Namespace) -> int:
             ended_by = asyncio.run(closing(manager, following))
         except (ConfigurationError, ValueError) as error:
             raise UsageError(str(error)) from None
-    return 0 if ended_by is None else 128 + ended_by  # as shells have it
+    return 0 if ended_by is None else SIGNALLED + ended_by  # as shells have it
 
 
 async def _follow(manager: LockManager, arguments: argparse.Namespace, stream: TextIO) -> None:

@@ -9,6 +9,7 @@ import signal
 from typing import TYPE_CHECKING, Final
 
 from .common import (
+    SIGNALLED,
     UsageError,
     add_node_options,
     clients_quarantine,
@@ -56,7 +57,7 @@ def _run(arguments: argparse.Namespace) -> int:
         showing = until_signal(_show(manager, arguments.interval, quarantine))
         ended_by = asyncio.run(closing(manager, showing))
     # Ctrl-C is the ordinary end, and so is a reader that left.
-    return 128 + signal.SIGTERM if ended_by == signal.SIGTERM else 0
+    return SIGNALLED + signal.SIGTERM if ended_by == signal.SIGTERM else 0
 
 
 async def _show(manager: LockManager, interval: float, quarantine: float | None) -> None:

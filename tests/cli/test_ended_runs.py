@@ -1,17 +1,20 @@
-"""How ``aioredlock-ng run`` judges the end of a command, and what it says of it; no process is started."""
+"""The end of a command as ``aioredlock-ng run`` judges it and reports it; no process is started."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import functools
+import os
 import signal
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from aioredlock_ng import LockManager, LossReason
-from aioredlock_ng._cli.run_job import HARMLESS, Ended, GuardedRun, Job, Plan
+from aioredlock_ng._cli.run_job import HARMLESS, Job, Plan
 from aioredlock_ng.testing import MemoryNode
 
 VALID_UNTIL = 100.0
@@ -31,82 +34,87 @@ def plan_of(**changes: Any) -> Plan:
     return Plan(**({"taken_code": 1} | plan | changes))
 
 
-def judged(
+async def judged(
     capsys: pytest.CaptureFixture[str],
-    *,
-    code: int = 0,
-    lost: bool = False,
-    gone: float = 50.0,
+    *said: str,
     refused: bool = False,
-    told: bool = False,
-    lent: bool = False,
+    logged: bool = False,
 ) -> tuple[int, list[str], bool]:
-    """Return the exit code, the lines, and whether a Ctrl-C is to be passed on."""
-    lease, run = SimpleNamespace(valid_until=VALID_UNTIL, lost=asyncio.Event()), GuardedRun(plan_of())
-    if told:
+    """Return the exit code, the lines, and whether a Ctrl-C is to be passed on, after reports of a guard."""
+    lease, job = SimpleNamespace(valid_until=VALID_UNTIL, lost=asyncio.Event()), Job(plan_of())
+    if logged:
         lease.lost.set()
     if refused:
-        run.on_lost(SimpleNamespace(reason=LossReason.REFUSED))  # type: ignore[arg-type]
-    exit_code = run._judge(lease, Ended(code=code, lost=lost, gone=gone, lent=lent))  # type: ignore[arg-type]
-    return exit_code, capsys.readouterr().err.splitlines(), run.interrupted
+        job.on_lost(SimpleNamespace(reason=LossReason.REFUSED))  # type: ignore[arg-type]
+
+    async def reports() -> AsyncIterator[list[str]]:
+        for line in said:
+            yield line.split()
+
+    code = await job._attend(lease, None, SimpleNamespace(reports=reports))  # type: ignore[arg-type]
+    return code, capsys.readouterr().err.splitlines(), job.interrupted
 
 
 @pytest.mark.parametrize(
-    ("ended", "code", "lines"),
+    ("report", "of", "code", "lines"),
     [
         *(
-            ({"code": code}, shown, [])
+            (f"ended {code} 0 50 0", {}, shown, [])
             for code, shown in ((0, 0), (7, 7), (255, 255), (-signal.SIGTERM, 143), (-signal.SIGKILL, 137))
         ),
-        ({"lost": True, "gone": 98.5}, 75, [UNEXTENDED, EARLIER.format("1.500")]),
-        ({"code": 3, "lost": True, "gone": 98.5, "told": True}, 75, [EARLIER.format("1.500")]),
-        ({"lost": True, "gone": 100.25}, 75, [UNEXTENDED, OUTLIVED.format("0.250")]),
-        ({"lost": True, "gone": 100.25, "refused": True, "told": True}, 75, [OUTLIVED.format("0.250")]),
-        ({"lost": True, "gone": 100.0, "told": True}, 75, [EARLIER.format("0.000")]),
-        ({"refused": True, "told": True}, 75, [GONE]),
-        ({"refused": True, "lost": True, "told": True}, 75, [GONE]),
+        ("ended 0 1 98.5 0", {}, 75, [UNEXTENDED, EARLIER.format("1.500")]),
+        ("ended 3 1 98.5 0", {"logged": True}, 75, [EARLIER.format("1.500")]),
+        ("ended 0 1 100.25 0", {}, 75, [UNEXTENDED, OUTLIVED.format("0.250")]),
+        ("ended 0 1 100.25 0", {"refused": True, "logged": True}, 75, [OUTLIVED.format("0.250")]),
+        ("ended 0 1 100.0 0", {"logged": True}, 75, [EARLIER.format("0.000")]),
+        ("ended 0 0 50 0", {"refused": True, "logged": True}, 75, [GONE]),
+        ("ended 0 1 50 0", {"refused": True, "logged": True}, 75, [GONE]),
+        (f"failed {errno.ENOENT}", {}, 127, [f"{WE}'true': command not found"]),
+        (f"failed {errno.ENOTDIR}", {}, 127, [f"{WE}'true': command not found"]),
+        (f"failed {errno.E2BIG}", {}, 126, [f"{WE}'true' cannot be executed: Argument list too long"]),
+        (f"unable {errno.EAGAIN}", {}, 71, [f"{WE}cannot start a process: {os.strerror(errno.EAGAIN)}"]),
     ],
 )
-def test_how_an_end_is_judged(
-    ended: dict[str, Any], code: int, lines: list[str], capsys: pytest.CaptureFixture[str]
+async def test_how_an_end_is_judged(
+    report: str, of: dict[str, bool], code: int, lines: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The code is the command's, or 128 and its signal, while the lock is held; after a loss it is 75.
 
-    By how much it ended in time, or too late; of a lock that nodes refused its validity says nothing.
+    By how much it ended in time, or too late; of a lock that nodes refused its validity says nothing.  A
+    command that was not started is reported as by shells.
     """
-    assert judged(capsys, **ended) == (code, lines, False)
+    assert await judged(capsys, report, **of) == (code, lines, False)
 
 
 @pytest.mark.parametrize("reason", [reason for reason in LossReason if reason is not LossReason.REFUSED])
-def test_other_losses_leave_the_validity_as_it_is(reason: LossReason) -> None:
+async def test_other_losses_leave_the_validity_as_it_is(
+    reason: LossReason, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Only a refusal says that the lock is gone from the nodes."""
-    run = GuardedRun(plan_of())
-    run.on_lost(SimpleNamespace(reason=reason))  # type: ignore[arg-type]
-    assert not run._refused
+    job = Job(plan_of())
+    job.on_lost(SimpleNamespace(reason=reason))  # type: ignore[arg-type]
+    lease = SimpleNamespace(valid_until=VALID_UNTIL)
+    assert job._judge(lease, 0, lost=False, gone=50.0) == 0  # type: ignore[arg-type]
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
-    ("code", "lent", "interrupted"),
-    [(-signal.SIGINT, True, True), (-signal.SIGINT, False, False), (-signal.SIGTERM, True, False),
-     (130, True, False)],
+    ("report", "interrupted"),
+    [("ended -2 0 50 1", True), ("ended -2 0 50 0", False), ("ended -15 0 50 1", False),
+     ("ended 130 0 50 1", False), ("ended -2 1 50 1", False)],
 )  # fmt: skip
-def test_ctrl_c_is_passed_on_where_the_command_had_the_terminal(
-    *, code: int, lent: bool, interrupted: bool, capsys: pytest.CaptureFixture[str]
+async def test_ctrl_c_is_passed_on_where_the_command_had_the_terminal(
+    report: str, interrupted: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The script around us has not got it then."""
-    assert judged(capsys, code=code, lent=lent)[2] is interrupted
+    assert (await judged(capsys, report))[2] is interrupted
 
 
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [("stopped", "not suspended"), ("waits", "(fg)"), ("left", "left processes behind"),
-     ("denied", "no permission")],
-)  # fmt: skip
-def test_what_the_guard_reports_is_told(word: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_reports_of_the_guard_are_passed_on(capsys: pytest.CaptureFixture[str]) -> None:
     """One line for each."""
-    GuardedRun(plan_of())._hear([word])
-    (line,) = capsys.readouterr().err.splitlines()
-    assert said in line
+    _, lines, _ = await judged(capsys, "stopped", "waits", "left", "denied", "killed", "ended 0 0 50 0")
+    parts = ("not suspended", "(fg)", "left processes behind", "no permission")
+    assert all(part in line for part, line in zip(parts, lines, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -124,27 +132,9 @@ async def test_a_lock_that_was_gone_at_the_end(
             node.delete(b"redlock:job")
         return 7
 
-    run._guarded.run = command  # type: ignore[assignment]
-    async with LockManager(nodes) as manager:
-        lease = await manager.lock("job").acquire()
-        assert await run._run_under(lease, manager) == code
+    run._run_under = command  # type: ignore[method-assign]
+    assert await run.run(functools.partial(LockManager, nodes)) == code
     assert ("was gone before the command ended" in capsys.readouterr().err) == (code == 75)
-
-
-@pytest.mark.parametrize(
-    ("number", "code", "words"),
-    [
-        (errno.ENOENT, 127, "'true': command not found"),
-        (errno.ENOTDIR, 127, "'true': command not found"),
-        (errno.E2BIG, 126, "'true' cannot be executed: Argument list too long"),
-    ],
-)
-def test_a_command_that_was_not_started(
-    number: int, code: int, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As shells tell it."""
-    assert GuardedRun(plan_of())._not_started(number) == code
-    assert capsys.readouterr().err == f"{WE}{words}\n"
 
 
 def test_only_a_wait_without_end_says_why_it_takes_long(capsys: pytest.CaptureFixture[str]) -> None:
@@ -161,9 +151,9 @@ def test_signals_end_the_waiting_but_for_harmless_ones() -> None:
     for numbers, ends in ((HARMLESS, None), ((signal.SIGTERM, signal.SIGINT), signal.SIGTERM)):
         for number in numbers:
             run._caught(number)
-        assert (run._signal, run._signalled.is_set()) == (ends, ends is not None)
+        assert run._signal == ends
     run = Job(plan_of())
-    run._guarded._command = SimpleNamespace(pass_on=passed.append)  # type: ignore[assignment]
+    run._command = SimpleNamespace(pass_on=passed.append)  # type: ignore[assignment]
     run._caught(signal.SIGHUP)
     run._caught(signal.SIGWINCH)
     assert (passed, run._signal) == ([signal.SIGHUP, signal.SIGWINCH], None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import os
@@ -221,7 +222,7 @@ async def test_a_signal_at_the_very_win_is_not_lost(tmp_path: Path) -> None:
 
     class AtTheWin:
         def on_acquired(self, _: object) -> None:
-            job._caught(signal.SIGTERM)
+            asyncio.get_running_loop().call_soon(job._caught, signal.SIGTERM)  # as signals come
 
     def make(**options: Any) -> LockManager:
         options["hooks"] = [*options["hooks"], AtTheWin()]

@@ -151,7 +151,7 @@ def test_fair_commands_run_in_the_order_in_which_they_came(runs: Runs) -> None:
         assert fences == sorted(set(fences))
         assert manager.queue("job").waiters == ()
     lock, *waiting = text.splitlines()[-3:]
-    assert "  fair  " in lock
+    assert "\tfair\t" in lock
     assert [line.split()[:2] for line in waiting] == [["place", "0"], ["place", "1"]]
     (shown,) = json.loads(document)["locks"]
     assert (shown["kind"], [each["place"] for each in shown["queue"]["waiters"]]) == ("fair", [0, 1])
