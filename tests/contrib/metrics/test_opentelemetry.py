@@ -108,7 +108,7 @@ async def test_metrics_are_those_of_prometheus() -> None:
         assert now["redlock.held"] == {("x", "mutex"): 1}
         assert now["redlock.waits"] == {("x", "mutex", "nodes"): 1}
         assert now["redlock.acquire.duration"] == {("x", "mutex", "won"): 1}
-        assert now["redlock.tries.refused"]["x", "mutex", "taken"] >= 1
+        assert now["redlock.refused"]["x", "mutex", "taken"] >= 1
         assert now["redlock.quorum.margin"] == {(): 2}
         assert now["redlock.conflict"] == now["redlock.strangers"] == {(): 0}
         assert set(now["redlock.node.up"].values()) == {1}
