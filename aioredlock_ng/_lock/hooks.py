@@ -5,50 +5,32 @@ from __future__ import annotations
 import difflib
 import inspect
 import logging
+import re
 from collections.abc import Callable, Iterable
 from contextvars import Context
-from typing import Any, Final, NamedTuple, Protocol, final
+from typing import Any, Final, NamedTuple, Protocol, final, get_args
 
 from .._log import Once, debugging, report
 from ..errors import LossReason, printable
 from ..events import (
     Acquired,
-    ClockStepped,
     Downgraded,
     Event,
     Extended,
     ExtensionsLow,
     GaveUp,
     Hooks,
-    LoopStalled,
     Lost,
-    Misconfigured,
-    NodeChanged,
     NotExtended,
-    QuorumChanged,
     Refused,
     Released,
     Waiting,
 )
 
 METHODS: Final[dict[type[Event], str]] = {
-    Acquired: "on_acquired",
-    Refused: "on_refused",
-    Waiting: "on_waiting",
-    GaveUp: "on_gave_up",
-    Extended: "on_extended",
-    NotExtended: "on_not_extended",
-    Downgraded: "on_downgraded",
-    ExtensionsLow: "on_extensions_low",
-    Lost: "on_lost",
-    Released: "on_released",
-    NodeChanged: "on_node_changed",
-    Misconfigured: "on_misconfigured",
-    QuorumChanged: "on_quorum_changed",
-    ClockStepped: "on_clock_stepped",
-    LoopStalled: "on_loop_stalled",
+    event: "on" + re.sub("[A-Z]", r"_\g<0>", event.__name__).lower() for event in get_args(Event)
 }
-"""The method of a hook that is called for each event."""
+"""The method of a hook that is called for each event: ``on_not_extended`` for `NotExtended`."""
 
 OF_CALLERS: Final = frozenset({Acquired, Refused, Waiting, GaveUp, Released})
 """The events of a call, which are told in the context of the code that called."""
