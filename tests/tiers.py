@@ -29,7 +29,6 @@ TIERS: Final[Mapping[str, tuple[str, ...]]] = {
         "cli/test_run*.py",
         "cli/test_watch.py",
         "contrib/fastapi/test_server.py",
-        "contrib/test_two_servers.py",
         "dashboard/test_browser.py",
         "environments/test_pythons.py",
         "faults/test_clients.py",

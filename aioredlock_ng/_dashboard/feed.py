@@ -14,8 +14,8 @@ import math
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final, cast, final
 
@@ -95,30 +95,33 @@ class Feed:
         self._name = secrets.token_hex(4)
         """Tells this feed's looks from those of an earlier process."""
 
-    @contextmanager
-    def open(self, name: str | None = None, heard: str = "") -> Iterator[Stream]:
+    def open(
+        self, name: str | None = None, heard: str = "", allowed: Callable[[], bool] = lambda: True
+    ) -> Stream:
         """Open a stream, which also follows the lock `name`; the first one has the nodes looked at.
 
-        `heard` is the ``id`` of the last event that an earlier stream of this page had.
+        `heard` is the ``id`` of the last event that an earlier stream of this page had; the stream ends when
+        it is not `allowed` any more.
 
         Raises:
             TooManyError: as many are open as may be.
         """
         if self._streams >= MAX_STREAMS:
             raise TooManyError(f"{MAX_STREAMS} pages are open: close one")
-        loop = asyncio.get_running_loop()
         followed = None if name is None else self._follow(name)
         self._streams += 1
+        self._loop = asyncio.get_running_loop()
         if self._looking is None and not self._closed:
-            self._looking = Context().run(loop.create_task, self._look_again_and_again())
-        try:
-            yield Stream(self, followed, self._numbered(heard))
-        finally:
-            self._streams -= 1
-            self._left = loop.time()
-            if followed is not None:
-                followed.pages -= 1
-                followed.left = self._left
+            self._looking = Context().run(self._loop.create_task, self._look_again_and_again())
+        return Stream(self, followed, self._numbered(heard), allowed)
+
+    def left(self, followed: Followed | None) -> None:
+        """Note that a stream was closed."""
+        self._streams -= 1
+        self._left = self._loop.time()
+        if followed is not None:
+            followed.pages -= 1
+            followed.left = self._left
 
     def _numbered(self, heard: str) -> int:
         """Return the number of the look that an ``id`` is of; 0 when it is none of ours."""
@@ -238,13 +241,24 @@ class Feed:
 class Stream:
     """The stream of one page."""
 
-    def __init__(self, feed: Feed, followed: Followed | None, heard: int) -> None:
+    def __init__(
+        self, feed: Feed, followed: Followed | None, heard: int, allowed: Callable[[], bool]
+    ) -> None:
         self._feed = feed
         self._followed = followed
         self._heard = heard
+        self._allowed = allowed
+        self._over = self._closed = False
 
     async def next(self) -> str | None:
         """Wait until there is something new, and return it as server-sent events; None at the end."""
+        text = None if self._over else await self._news()
+        if text is None or self._allowed():
+            return text
+        self._over = True
+        return as_event("signed-out", {})
+
+    async def _news(self) -> str | None:
         try:
             async with asyncio.timeout(KEEP_ALIVE):
                 last = await self._feed.heard_of(self._heard)
@@ -258,6 +272,15 @@ class Stream:
             text += self._followed.message(self._heard, last.number)
         self._heard = last.number
         return self._feed.marked(text, last)
+
+    def close(self) -> None:
+        """Let go of it."""
+        if not self._closed:
+            self._closed = True
+            self._feed.left(self._followed)
+
+    __del__ = close
+    """An answer that was never sent."""
 
 
 @final

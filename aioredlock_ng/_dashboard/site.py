@@ -9,7 +9,6 @@ import json
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
 from http import HTTPStatus
 from importlib import resources
 from typing import Any, Final, final
@@ -19,7 +18,7 @@ from .._log import report
 from .._view.releasing import Agreed, gone, release
 from .._view.values import dumped, in_full
 from .access import Access, host_of
-from .feed import Feed, Stream, TooManyError, as_event
+from .feed import Feed, Stream, TooManyError
 
 MAX_BODY: Final = 512 * 1024
 """Bytes of a request's body, at most: a release names up to 256 holders, with labels of up to a kilobyte."""
@@ -122,37 +121,8 @@ class Answer:
     status: int = HTTPStatus.OK
     headers: Mapping[str, str] = dataclasses.field(default_factory=HEADERS.copy)
     body: bytes = b""
-    events: Events | None = None
+    events: Stream | None = None
     """An open stream in place of the body: what sends it also closes it."""
-
-
-@final
-class Events:
-    """An open stream of server-sent events."""
-
-    def __init__(self, opened: AbstractContextManager[Stream], allowed: Callable[[], bool]) -> None:
-        self._gone = True
-        self._opened = opened
-        self._stream = opened.__enter__()
-        self._allowed = allowed
-        self._over = self._gone = False
-
-    async def next(self) -> str | None:
-        """Wait for more, and return it; None when there will be no more."""
-        text = None if self._over else await self._stream.next()
-        if text is None or self._allowed():
-            return text
-        self._over = True
-        return as_event("signed-out", {})
-
-    def close(self) -> None:
-        """Let go of it."""
-        if not self._gone:
-            self._gone = True
-            self._opened.__exit__(None, None, None)
-
-    __del__ = close
-    """An answer that was never sent."""
 
 
 @final
@@ -225,7 +195,7 @@ class Site:
         if name is None and lock is not None:
             return _error(HTTPStatus.BAD_REQUEST, "lock must be a JSON string")
         try:
-            events = Events(self._feed.open(name, request.query.get("heard", "")), allowed)
+            events = self._feed.open(name, request.query.get("heard", ""), allowed)
         except TooManyError as error:
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
         return Answer(headers=STREAM_HEADERS, events=events)

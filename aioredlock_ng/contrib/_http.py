@@ -1,4 +1,4 @@
-"""What the web integrations share: the HTTP answer to a lock error, what of it is logged, names of locks."""
+"""Shared by the web integrations: the HTTP answer to a lock error, its log line, the names of locks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNAVAILABLE_RETRY: Final = 1
 """Seconds in the Retry-After of a 503: nodes are tried again within about that time."""
 
 MISCONFIGURED: Final = "locking is unavailable: its nodes or names are misconfigured"
-"""What a client is told of a `ConfigurationError` at run time; which it is, and why, is in the log."""
+"""The reason, for a client, of a `ConfigurationError` at run time; which it is, and why, is in the log."""
 
 _SMALLEST_TIMEOUT: Final = 1e-6
 """Seconds: a `node_timeout` below any sensible ttl, for checking options without a manager."""
@@ -42,7 +42,7 @@ leases' ends say little, since each may be given back at any moment."""
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """How a request is answered whose lock others have."""
+    """The response to a request whose lock is taken."""
 
     status: int = HTTPStatus.CONFLICT
     retry_after: float | None = None
@@ -52,7 +52,7 @@ class Taken:
 
     @property
     def detail(self) -> str:
-        """What the client is told."""
+        """The reason, for the client."""
         return "all permits are taken" if self.permits else "locked by another request"
 
     def wait(self, until_free: float | None) -> int | None:
@@ -84,7 +84,7 @@ class Refusal:
 
 
 LOCKED: Final = Taken()
-"""How locks are answered for that the application takes itself."""
+"""The response for locks that the application takes itself."""
 
 
 def refusal(error: LockError | ConfigurationError, *, taken: Taken = LOCKED) -> Refusal | None:
@@ -112,7 +112,7 @@ def log_refusal(where: str, error: LockError | ConfigurationError) -> None:
 
 
 def taken_of(status_code: int, retry_after: float | None, permits: int | None) -> Taken:
-    """Return how a lock is answered for; refuse a status that tells the client nothing went wrong."""
+    """Return the response for a taken lock; refuse a status that tells the client nothing went wrong."""
     if not 400 <= status_code <= 599:  # noqa: PLR2004 (HTTP's errors)
         raise ValueError(f"status_code must be an error, 400 to 599, got {status_code!r}")
     if retry_after is not None and not (math.isfinite(retry_after) and retry_after > 0):
@@ -121,7 +121,7 @@ def taken_of(status_code: int, retry_after: float | None, permits: int | None) -
 
 
 def label_of(key: str | Callable[..., object]) -> str:
-    """Return what metrics call a lock by default: its template, or the name of what makes its names."""
+    """Return the default label: the template, or the name of the function that makes names."""
     while isinstance(key, functools.partial):
         key = key.func
     return key if isinstance(key, str) else str(getattr(key, "__qualname__", type(key).__qualname__))

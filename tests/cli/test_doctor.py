@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import socket
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,6 @@ from aioredlock_ng.__main__ import main
 from aioredlock_ng._core import rights as named
 from aioredlock_ng._core.rights import ACL_RIGHTS, ADMIN_RIGHTS, NOTICE_RIGHTS, acl_line
 from aioredlock_ng.testing import LocalNodes
-from tests.cli.shown import showing
-from tests.environments.interpreters import ROOT
 from tests.redis_sentinels import running_sentinel
 from tests.servers import Nodes, answers, ask, eventually, with_rights
 
@@ -138,32 +135,6 @@ def test_quiet_leaves_out_what_is_ok(nodes3: LocalNodes, capsys: pytest.CaptureF
     assert (code, lines[0], lines[1].split(":")[0]) == (1, nodes3.urls[1], "  error    eviction")
     assert re.fullmatch(r"1 errors, 0 warnings, \d\d checks ok", lines[-1])
     assert "  ok  " not in output
-
-
-@pytest.mark.process
-@pytest.mark.parametrize(
-    ("without_rich", "no_color", "coloured"), [(False, "", True), (False, "1", False), (True, "", False)]
-)
-def test_colours_are_for_terminals(
-    without_rich: bool, no_color: str, coloured: bool, shared_nodes: Nodes
-) -> None:
-    """With rich, unless NO_COLOR is set; the words are the same."""
-    if coloured:
-        pytest.importorskip("rich")
-    hide = "sys.modules['rich'] = None;" if without_rich else ""
-    code = f"import sys; {hide} from aioredlock_ng.__main__ import main; sys.exit(main(['doctor']))"
-    environment = {"REDLOCK_URLS": ",".join(shared_nodes.urls), "NO_COLOR": no_color}
-    environment |= {"COLUMNS": "40", "PYTHONPATH": str(ROOT)}
-    with showing([sys.executable, "-c", code], environment, rows=24) as shown:
-        assert shown.finish() == 0
-    output = shown.output
-    assert ("\x1b[" in output) is coloured
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", output)
-    assert "  ok       identity: no two nodes are the same server\r\n" in plain
-    assert (
-        "set a restart_quarantine; or set appendonly yes and appendfsync always; or keep a stopped node down"
-        in plain
-    )
 
 
 # -- what is found -----------------------------------------------------------------------------------

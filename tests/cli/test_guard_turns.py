@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng._cli._guard import guard as module
-from aioredlock_ng._cli._guard.child import ENDING, IGNORED_BY_GUARD, Child
+from aioredlock_ng._cli._guard.child import ENDING, Child
 from aioredlock_ng._cli._guard.guard import CLOSE_TICK, LINGER, TICK, Guard
 
 UNTIL, KILL_AFTER, MARGIN = 100.0, 4.0, 1.0
@@ -212,9 +212,3 @@ def test_only_signals_that_ask_for_an_end_wake_a_stopped_command(error: type[Exc
         woken = [(7, signal.SIGCONT)] if number in ENDING and error is not ProcessLookupError else []
         assert sent == [(7, number), *woken]
     assert child.denied is (error is PermissionError)
-
-
-def test_the_guard_ignores_what_would_end_or_stop_it() -> None:
-    """It ends after the command."""
-    harmful = {"HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "ALRM", "PIPE", "TSTP", "TTIN", "TTOU"}
-    assert {number.name.removeprefix("SIG") for number in IGNORED_BY_GUARD} == harmful

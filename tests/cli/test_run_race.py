@@ -33,14 +33,11 @@ def dead_runs(tmp_path: Path, make_nodes: Callable[..., Any]) -> Iterator[Runs]:
         yield runs
 
 
-@pytest.mark.parametrize("impatient", [["-n"], ["-w", "0"]], ids=" ".join)
-def test_of_five_at_once_one_runs(impatient: list[str], runs: Runs) -> None:
+def test_of_five_at_once_one_runs(runs: Runs) -> None:
     """Cron on five hosts: one command runs, and four runs end with the code that was asked for."""
     script = f'echo x >>"{runs.directory}/count"; while [ -e "{runs.directory}/go" ]; do sleep 0.02; done'
     (runs.directory / "go").touch()
-    started = [
-        runs.start(*impatient, "-E", "7", "nightly", "--", "sh", "-c", script) for _ in range(CONTENDERS)
-    ]
+    started = [runs.start("-n", "-E", "7", "nightly", "--", "sh", "-c", script) for _ in range(CONTENDERS)]
 
     def over() -> list[Run]:
         return [run for run in started if run.process.poll() is not None]
@@ -154,7 +151,7 @@ def test_signals_reach_the_whole_group(runs: Runs) -> None:
     assert "left" not in run.err
 
 
-@pytest.mark.parametrize("name", ["SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2"])
+@pytest.mark.parametrize("name", ["SIGHUP", "SIGUSR2"])
 def test_a_signal_ends_the_waiting(name: str, runs: Runs) -> None:
     """Exit code 128 and its number; nothing of ours is on any node, and the command never started."""
     for url in runs.nodes.urls:
@@ -169,7 +166,7 @@ def test_a_signal_ends_the_waiting(name: str, runs: Runs) -> None:
     assert "Traceback" not in run.err
 
 
-@pytest.mark.parametrize("moment", [0, 0.01, 0.02, 0.04, 0.08])
+@pytest.mark.parametrize("moment", [0, 0.02, 0.08])
 def test_no_signal_is_lost_at_the_start(moment: float, runs: Runs) -> None:
     """It comes at about the moment of the win: the command does not start, or gets it; it never just runs."""
     run = runs.start("job", "--", *runs.stamper("stamps"))

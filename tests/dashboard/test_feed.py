@@ -22,7 +22,7 @@ EVERY = 5.0
 @contextlib.contextmanager
 def watched(w: World, name: str | None = None, *, feed: Feed | None = None) -> Iterator[tuple[Page, Stream]]:
     """Open a page."""
-    with (feed or Feed(w.manager, interval=EVERY)).open(name) as stream:
+    with contextlib.closing((feed or Feed(w.manager, interval=EVERY)).open(name)) as stream:
         yield Page(), stream
 
 
@@ -103,7 +103,7 @@ async def test_a_page_goes_on_where_its_stream_broke_off():
         feed = Feed(w.manager, interval=EVERY)
         with watched(w, feed=feed) as (page, stream):
             await hear(page, stream)
-            with feed.open(heard=page.last_id) as again:
+            with contextlib.closing(feed.open(heard=page.last_id)) as again:
                 await hear(page, again)
                 assert page.events == ["state", "change"]
             for other in (
@@ -114,7 +114,7 @@ async def test_a_page_goes_on_where_its_stream_broke_off():
                 page.last_id.split("-")[0] + "-1",
                 page.last_id.split("-")[0] + "-9",
             ):
-                with feed.open(heard=other) as again:
+                with contextlib.closing(feed.open(heard=other)) as again:
                     assert (await hear(Page(), again)).events == ["state"], other
 
 
@@ -236,18 +236,21 @@ async def test_streams_and_pages_are_so_many():
         feed = Feed(w.manager, interval=EVERY)
         with contextlib.ExitStack() as stack:
             for number in range(MAX_FOLLOWED):
-                with feed.open(f"closed {number}"):
+                with contextlib.closing(feed.open(f"closed {number}")):
                     assert len(feed._followed) <= MAX_FOLLOWED, "what is closed is not in the way"
-                stack.enter_context(feed.open(f"lock {number}"))
-            with pytest.raises(TooManyError, match="locks are open"), feed.open("one more"):
+                stack.enter_context(contextlib.closing(feed.open(f"lock {number}")))
+            with (
+                pytest.raises(TooManyError, match="locks are open"),
+                contextlib.closing(feed.open("one more")),
+            ):
                 pass
-            stack.enter_context(feed.open("lock 0"))
+            stack.enter_context(contextlib.closing(feed.open("lock 0")))
             for _ in range(MAX_STREAMS - MAX_FOLLOWED - 1):
-                stack.enter_context(feed.open())
-            with pytest.raises(TooManyError, match="close one"), feed.open():
+                stack.enter_context(contextlib.closing(feed.open()))
+            with pytest.raises(TooManyError, match="close one"), contextlib.closing(feed.open()):
                 pass
         await asyncio.sleep(LINGER + 2 * EVERY)
-        with feed.open("one more"):
+        with contextlib.closing(feed.open("one more")):
             pass
 
 
@@ -256,14 +259,14 @@ async def test_all_streams_end_when_the_page_goes():
     """Also one that waits for its first news."""
     async with world() as w:
         feed = Feed(w.manager, interval=EVERY)
-        with feed.open() as stream:
+        with contextlib.closing(feed.open()) as stream:
             waiting = asyncio.create_task(stream.next())
             await asyncio.sleep(0)
             feed.close()
             assert await waiting is None
             assert await stream.next() is None
         tasks = asyncio.all_tasks()
-        with feed.open() as late:
+        with contextlib.closing(feed.open()) as late:
             assert await late.next() is None
             assert asyncio.all_tasks() == tasks, "a browser that comes then has nothing looked at"
 

@@ -9,7 +9,8 @@ from contextlib import closing
 from aiohttp import web
 
 from ... import LockManager
-from ..._dashboard.site import HEADERS, WRITE_TIME, Events, PageOptions, Request, Site
+from ..._dashboard.feed import Stream
+from ..._dashboard.site import HEADERS, WRITE_TIME, PageOptions, Request, Site
 from ._application import MANAGER
 
 
@@ -114,7 +115,7 @@ def _request(request: web.Request) -> Request:
     )
 
 
-async def _send(events: Events, response: web.StreamResponse) -> bool:
+async def _send(events: Stream, response: web.StreamResponse) -> bool:
     """Send a stream until it ends; False when its browser has gone, or takes nothing any more."""
     try:
         while (text := await events.next()) is not None:

@@ -12,7 +12,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from ... import LockManager
-from ..._dashboard.site import WRITE_TIME, Events, PageOptions, Site
+from ..._dashboard.feed import Stream
+from ..._dashboard.site import WRITE_TIME, PageOptions, Site
 from ..._dashboard.site import Request as PageRequest
 from ._requests import get_lock_manager
 
@@ -102,7 +103,7 @@ def _request(request: Request, file: str) -> PageRequest:
 class _Stream(Response):
     """Sends a stream until it ends, or its browser has gone, or takes nothing any more."""
 
-    def __init__(self, headers: Mapping[str, str], events: Events) -> None:
+    def __init__(self, headers: Mapping[str, str], events: Stream) -> None:
         super().__init__(headers=dict(headers))
         del self.headers["content-length"]
         self._events = events

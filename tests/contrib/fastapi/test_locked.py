@@ -21,38 +21,11 @@ from aioredlock_ng.contrib.fastapi import (
 )
 from aioredlock_ng.testing import MemoryNode
 from tests.contrib.fastapi.tools import Site, new_app, site, websocket
-from tests.contrib.stay import Stay
 from tests.unit.tasks import virtual
 from tests.unit.worlds import opened
 
 PATH = "/orders/{order_id}"
 TEMPLATE = "order:{order_id}"
-
-
-@virtual
-async def test_the_second_request_is_told_when_to_come_back() -> None:
-    """While one request is inside, another of the same key gets 409, one of another key gets in."""
-    app, stay = new_app(), Stay()
-
-    @app.post(PATH)
-    async def pay(order_id: int, lease: Annotated[Lease, locked(TEMPLATE, ttl=15, blocking=False)]) -> str:
-        if order_id == 42:
-            await stay()
-        lease.check()
-        return lease.name
-
-    async with site(app) as here:
-        first = here.posting("/orders/42")
-        await stay.entered.wait()
-        assert here.locks == ["order:42"]
-        await asyncio.sleep(1.5)
-        second, other = await here.post("/orders/042"), await here.post("/orders/7")
-        stay.leave.set()
-        assert second.status_code == 409
-        assert second.headers["Retry-After"] == "14"  # 15 s less 1.5 s, rounded up
-        assert other.json() == "order:7"
-        assert (await first).json() == "order:42"
-        assert (await here.post("/orders/42")).status_code == 200
 
 
 @virtual

@@ -42,11 +42,6 @@ async def frozen(here: Site) -> None:
         node.freeze()
 
 
-async def closed(here: Site) -> None:
-    """Let the manager be closed under the request."""
-    asyncio.get_running_loop().create_task(here.manager.aclose())
-
-
 async def lost_inside(
     app: FastAPI, stay: Stay, lose: Any = deleted, ends: Sequence[float] = ()
 ) -> tuple[int, Any]:
@@ -62,22 +57,6 @@ async def lost_inside(
             node.thaw()
         await asyncio.sleep(11)  # frozen nodes forget by themselves
     return answer.status_code, answer.json()
-
-
-@pytest.mark.parametrize("lose", [deleted, frozen, closed])
-@virtual
-async def test_an_async_endpoint_is_cancelled(lose: Any) -> None:
-    """It is stopped while the lock is still valid; the client is told to come back."""
-    app, stay, ends = new_app(), Stay(), []
-
-    @app.post("/")
-    async def endpoint(lease: Annotated[Lease, locked("a")]) -> None:
-        ends.append(lease.valid_until)
-        await stay()
-
-    assert await lost_inside(app, stay, lose, ends) == LOST
-    assert isinstance(stay.ended_by[0], asyncio.CancelledError)
-    assert ends
 
 
 @pytest.mark.parametrize("scope", ["function", "request"])
