@@ -68,19 +68,11 @@ COUNTERS: Final = (REFUSED, WAITS, HANDED_OFF, EXTENSIONS, LOSSES, QUORUM_LOST, 
 
 HELD: Final = Metric("held", "{lease}", "Leases that are held now")
 AHEAD: Final = Metric(
-    "calls.ahead",
-    "{call}",
-    "Calls ahead of the last refused call in the queue of a fair lock",
-    ("label",),
+    "calls.ahead", "{call}", "Calls ahead of the last refused call in the queue of a fair lock", ("label",)
 )
 
 _OF_MANAGERS: Final[tuple[tuple[str, str, str, Callable[[list[ManagerStatistics]], float | None]], ...]] = (
-    (
-        "waiting",
-        "{call}",
-        "Calls of acquire that wait now",
-        lambda all_: sum(each.waiting for each in all_),
-    ),
+    ("waiting", "{call}", "Calls of acquire that wait now", lambda all_: sum(each.waiting for each in all_)),
     (
         "quorum.margin",
         "{node}",
