@@ -31,7 +31,7 @@ class Line(NamedTuple):
 
 
 Draw: TypeAlias = Callable[[int | None], Sequence[Line]]
-"""Returns a picture of at most so many lines; None: without a limit."""
+"""Returns a picture of at most this number of lines; None: without a limit."""
 
 
 def printable(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What the commands share: exit codes, which nodes they talk to, and an end by a signal."""
+"""Shared by the commands: exit codes, the options for nodes, and an end by a signal."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class UsageError(Exception):
 
 
 class OutputError(Exception):
-    """What was asked for cannot be written; the message says why."""
+    """The output cannot be written; the message says why."""
 
 
 def add_node_options(parser: argparse.ArgumentParser) -> None:
@@ -176,7 +176,7 @@ async def closing(manager: LockManager, work: Awaitable[T]) -> T:
 async def until_signal(work: Coroutine[None, None, None], seconds: float | None = None) -> int | None:
     """Run it until it ends, its time is up, or SIGINT or SIGTERM comes; return the signal.
 
-    What it raises is raised.
+    Its errors are raised.
     """
     loop = asyncio.get_running_loop()
     task = loop.create_task(work)

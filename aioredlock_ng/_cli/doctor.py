@@ -83,15 +83,15 @@ async def _diagnose(manager: LockManager, quarantine: float | None) -> tuple[tup
 
 
 def _folded(findings: Sequence[Finding]) -> list[tuple[str, Finding]]:
-    """Return each finding with the heading that it stands under; what all nodes have alike comes once."""
+    """Return each finding with the heading that it stands under; one that all nodes have comes once."""
     of_nodes = [
         (each.node, dataclasses.replace(each, node=None)) for each in findings if each.node is not None
     ]
     size = len({node for node, _ in of_nodes})
     count = Counter(same for _, same in of_nodes)
     together = [("all nodes", each) for each in findings if each.node is None]
-    alike = [(f"each of {size} nodes", same) for same, number in count.items() if number == size > 1]
-    return [*together, *alike, *((node, each) for node, each in of_nodes if not count[each] == size > 1)]
+    common = [(f"each of {size} nodes", same) for same, number in count.items() if number == size > 1]
+    return [*together, *common, *((node, each) for node, each in of_nodes if not count[each] == size > 1)]
 
 
 def _lines(findings: Sequence[Finding], count: Counter[str], *, quiet: bool) -> list[Line]:

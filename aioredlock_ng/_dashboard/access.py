@@ -38,7 +38,7 @@ ADDRESSES: Final = 256
 """Groups of addresses whose wrong tokens are counted, so that no number of addresses takes more room."""
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-"""How a browser on this machine calls it."""
+"""The names by which a browser on this machine calls it."""
 
 
 @final

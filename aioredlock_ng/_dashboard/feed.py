@@ -40,7 +40,7 @@ MAX_FOLLOWED: Final = 16
 """Locks whose own pages are open at the same time, at most: each is two questions more."""
 
 REST: Final = 20
-"""The time between two looks is at least so many times the processor time that the last one took."""
+"""The time between two looks, as a multiple of the processor time that the last one took, at least."""
 
 LONGEST_REST: Final = 60.0
 """Seconds between two looks, at most, however long one takes; unless more are asked for."""

@@ -68,7 +68,7 @@ def not_found(overview: Overview, before: Table) -> list[str]:
 
 
 def table(overview: Overview, before: Table, again: Survey | None = None, took: float = 0.0) -> Steps[Table]:
-    """Make the rows of what was seen, and `again` of what a search has not found; it `took` so many seconds.
+    """Make the rows of what was seen, and `again` of what a search has not found; `took`: seconds.
 
     Ends that have hardly moved stay as they were sent.  Of too many locks those stay that were shown.
     """

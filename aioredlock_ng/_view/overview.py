@@ -14,16 +14,16 @@ _MAX_LINES: Final = 16
 """Fair locks, the first by their names, of which it is asked who waits: a round each, one after the other."""
 
 _QUARANTINE_FROM: Final = 3
-"""Nodes from which on clients have a restart quarantine unless they are told otherwise."""
+"""Nodes from which on clients have a restart quarantine by default."""
 
 _UNUSED: Final = "no incarnation record"
-"""How the reason of a node begins that has never been used, or has forgotten that it was."""
+"""Begins the reason of a node that has never been used, or has forgotten that it was."""
 
 
 @final
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """What was seen at one moment."""
+    """Nodes and locks, as they were seen at one moment."""
 
     nodes: tuple[NodeStatistics, ...]
     survey: Survey | None
@@ -41,22 +41,22 @@ class Overview:
 
     @property
     def answered(self) -> int:
-        """How many nodes answered."""
+        """The number of nodes that answered."""
         return len(self.nodes) - len(self.survey.silent) if self.survey is not None else 0
 
     @property
     def up(self) -> int:
-        """How many nodes take part in locking."""
+        """The number of nodes that take part in locking."""
         return sum(node.state == "up" for node in self.nodes)
 
     @property
     def quorum(self) -> int:
-        """How many are needed."""
+        """The number that is needed."""
         return len(self.nodes) // 2 + 1
 
     @property
     def margin(self) -> int:
-        """How many of those that are up can fail before nothing can be locked; below 0: how many lack."""
+        """The number of those that are up that may fail; below 0: the number that is missing."""
         return self.up - self.quorum
 
 

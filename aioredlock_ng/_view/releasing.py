@@ -90,11 +90,11 @@ class Outcome:
     detail: str = ""
     """The same as a sentence."""
     nodes: Sequence[NodeInspection] = ()
-    """What each node said to the deletion."""
+    """The answer of each node to the deletion."""
 
     @property
     def deleted(self) -> int:
-        """How many nodes have deleted it, or did not have it."""
+        """The number of nodes that have deleted it, or did not have it."""
         return sum(map(gone, self.nodes))
 
     @property

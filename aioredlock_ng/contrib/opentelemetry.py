@@ -4,8 +4,8 @@
     manager = LockManager(nodes, hooks=[hooks])
 
 Needs the package `opentelemetry-api` (the extra ``opentelemetry``); without an SDK in the program all of it
-does nothing.  One object serves all managers of a process.  No name of a lock is told, only labels and kinds;
-in metrics all labels beyond the first hundred count as ``(others)``.
+does nothing.  One object serves all managers of a process.  No name of a lock is exported, only labels and
+kinds; in metrics all labels beyond the first hundred count as ``(others)``.
 
 **Spans.** ``lock acquire`` is one call, as long as it took; one that got no lock is an error.  ``lock held``
 is one lease, from the win to its end, with a link to the call that won it, and an event for each extension;

@@ -28,7 +28,7 @@ metric, each with the namespace        labels     what it counts
 `node_pending_releases`                n          releases that it has not acknowledged (R5)
 `clock_steps_total`                    n          jumps of its clock; ``""``: of our own
 `quorum_margin`                        –          nodes that may fail until nothing can be locked; less
-                                                  than 0: so many are missing; of several managers the least
+                                                  than 0: that many are missing; of several managers the least
 `quorum_lost_total`                    –          times that no lock could be acquired any more
 `conflict`                             –          1 while nothing can be locked, whatever the nodes answer:
                                                   `ManagerStatistics.conflict` says why
@@ -179,7 +179,7 @@ MODES: Final[dict[str, Mode]] = {
     "waiting": "livesum",
     "node.pending_releases": "livesum",
 }
-"""How the processes' values become one; of all others the greatest counts."""
+"""The way in which the processes' values become one; of all others the greatest counts."""
 
 
 @final

@@ -46,7 +46,7 @@ return 1
 
 
 class _RedisClient(Protocol):
-    """What is asked of a client: `redis.asyncio.Redis` and `RedisCluster` have it."""
+    """The part of a client that is used: `redis.asyncio.Redis` and `RedisCluster` have it."""
 
     def eval(self, script: str, numkeys: int, *keys_and_args: Any) -> Awaitable[Any]:
         """Run a Lua script."""

@@ -18,7 +18,7 @@ Reports go out on the second::
     started PID      this process is about to execute the command, in a process group of the same number
     stopped          the user stopped it; it goes on, since its lock cannot be kept from running out
     waits            it is stopped until it gets the terminal, which another process group has
-    left             it has ended, but others that came of it have not: they are being ended
+    left             it has ended, but processes that it started have not: they are being ended
     killed           SIGKILL was sent to its group
     denied           a signal to its group was not permitted
     late             it was not started: the lock was lost, or its time as good as over

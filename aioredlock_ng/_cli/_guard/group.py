@@ -1,4 +1,4 @@
-"""Processes, their groups, the terminal, and the clock: what both the guard and its parent look at."""
+"""Processes, their groups, the terminal, and the clock: for the guard and its parent."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def group_lives(group: int) -> bool:
 
 
 class Process(NamedTuple):
-    """What ``/proc`` tells of a process."""
+    """A process, as ``/proc`` shows it."""
 
     state: bytes
     parent: int

@@ -37,7 +37,7 @@ const stream = new Stream({
 
 let session = null;
 let current = null; // the name of the lock whose page is shown; null: the overview
-let lastLock = null; // as the server told it last
+let lastLock = null; // as the server sent it last
 let lost = "";
 let problem = "";
 let address = location.hash;
@@ -182,7 +182,7 @@ function forget() {
   store.clear();
   stream.forget();
   current = null;
-  for (const list of document.querySelectorAll("[data-told]")) clear(list);
+  for (const list of document.querySelectorAll("[data-heard]")) clear(list);
 }
 
 async function signOut() {

@@ -6,10 +6,10 @@ import { moment, setName, span } from "./text.js";
 const LONGEST = 500;
 const LEVELS = { expired: "warning", silent: "warning", differs: "warning" };
 
-const told = new Set(); // as JSON: a stream that was opened again may tell the same once more
+const shown = new Set(); // as JSON: a stream that was opened again may send the same once more
 
 export function clearHistory() {
-  told.clear();
+  shown.clear();
   clear(byId("history"));
   show(byId("history-empty"), true);
 }
@@ -18,12 +18,12 @@ export function addHistory(events) {
   const list = byId("history");
   for (const event of events) {
     const text = JSON.stringify(event);
-    if (told.has(text)) continue;
-    told.add(text);
+    if (shown.has(text)) continue;
+    shown.add(text);
     list.prepend(newLine(event, text));
   }
   while (list.children.length > LONGEST) {
-    told.delete(list.lastElementChild.told);
+    shown.delete(list.lastElementChild.text);
     list.lastElementChild.remove();
   }
   show(byId("history-empty"), !list.firstChild);
@@ -33,7 +33,7 @@ function newLine(event, text) {
   const time = el("time", { datetime: isoOf(event.at) }, moment(event.at));
   const words = el("span", { class: "what" }, ...sentence(event));
   const line = el("li", { "data-what": event.what, "data-level": LEVELS[event.what] }, time, words);
-  line.told = text;
+  line.text = text;
   return line;
 }
 

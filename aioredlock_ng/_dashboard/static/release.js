@@ -110,7 +110,7 @@ function react(answer) {
   }
 }
 
-// It is another lock by now, in a way: what is shown must be agreed to anew.
+// It is another lock by now, in a way: what is shown must be agreed to again.
 function changed(lock) {
   ask(lock);
   const now = lock.state === "free" ? "The lock has been released meanwhile" : "The lock has changed hands meanwhile";

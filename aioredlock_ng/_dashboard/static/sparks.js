@@ -27,8 +27,8 @@ export function renderSparks({ head, series }) {
   );
   show(byId("manager"), head.manager !== null);
   if (head.manager === null) return;
-  const told = COUNTERS.map((name) => `${name.replace("_", " ")} ${count(head.manager[name])}`);
-  setText(byId("manager"), `This process since its start: ${told.join(", ")}`);
+  const counters = COUNTERS.map((name) => `${name.replace("_", " ")} ${count(head.manager[name])}`);
+  setText(byId("manager"), `This process since its start: ${counters.join(", ")}`);
 }
 
 function newSpark({ key, title, look }) {

@@ -1,4 +1,4 @@
-// What the server has told: the head, the locks, and the course of some numbers.
+// The state that the server has sent: the head, the locks, and the course of some numbers.
 
 import { heard } from "./clock.js";
 
@@ -12,7 +12,7 @@ const SERIES = {
   managerLost: (head, before) => grown(head.manager, before?.manager),
 };
 
-// The manager counts from its start; another process, or a new one, begins anew.
+// The manager counts from its start; another process, or a new one, begins again.
 function grown(now, before) {
   if (!now) return null;
   return before && now.lost >= before.lost ? now.lost - before.lost : 0;
@@ -57,7 +57,7 @@ export class Store {
   #look(head) {
     const before = this.head;
     this.head = head;
-    if (before?.at === head.at) return; // told again, to a stream that was opened again
+    if (before?.at === head.at) return; // sent again, to a stream that was opened again
     heard(head.at);
     const missed = before && head.at - before.at > 3 * head.interval + 2;
     for (const [name, value] of Object.entries(SERIES)) {

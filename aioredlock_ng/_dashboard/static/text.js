@@ -22,7 +22,7 @@ export function visible(text) {
   return text === "" ? "⟨empty⟩" : text.replace(UNSEEN, escaped);
 }
 
-// Shows a name in `node`; what is written out is marked, so that it differs from a name that reads alike.
+// Shows a name in `node`; what is written out is marked, so that it differs from a name that reads the same.
 export function setName(node, text) {
   const full = text === null ? "" : visible(text);
   if (node.dataset.name === full && node.firstChild) return;

@@ -37,7 +37,7 @@ def locked(
     The lease is in ``request[LEASE]``.  The lock is released before the response that the handler returns
     is sent; what a handler streams itself, or exchanges over a WebSocket, is under the lock.
 
-    What the template gets is the text of the path: ``/orders/42`` and ``/orders/042`` are two locks.
+    The template gets the text of the path: ``/orders/42`` and ``/orders/042`` are two locks.
     Either route by ``{order_id:[1-9][0-9]*}``, or make the name with a function:
     ``locked(lambda request: f"order:{int(request.match_info['order_id'])}")``.  A function may also be
     async and read the body, which the handler can read again.
@@ -49,8 +49,8 @@ def locked(
             holder extends it, and 1 where all permits are taken.
         mode: ``"read"`` or ``"write"``: the `LockManager.rwlock` of that name, held so, without `at_least`
             or `fair`; None: a mutex.
-        permits: so many requests hold the lock at once: the `LockManager.semaphore` of that name, which has
-            neither `at_least`, `reentrant` nor `fair`.
+        permits: the number of requests that hold the lock at once: the `LockManager.semaphore` of that
+            name, which has neither `at_least`, `reentrant` nor `fair`.
         **options: those of `LockManager.lock`.  Without a `blocking_timeout`, requests wait their turn as
             long as it takes.  `label` is the template, or the function's name, unless given.
 

@@ -40,7 +40,7 @@ def add_exception_handlers(app: FastAPI) -> None:
     An app that is mounted in another one answers for itself: call this for each.
 
     The app's OpenAPI document tells of these answers at each route that has a `locked`; those of locks that
-    an endpoint takes itself are told by ``responses=LOCK_RESPONSES`` there.
+    an endpoint takes itself are documented by ``responses=LOCK_RESPONSES`` there.
     """
     app.openapi = _documenting(app, app.openapi)  # type: ignore[method-assign]  # as FastAPI's docs do it
     for kind in (
@@ -54,7 +54,7 @@ def add_exception_handlers(app: FastAPI) -> None:
 
 
 async def _answer(connection: HTTPConnection, error: Exception) -> Any:
-    """Answer a lock error; nothing is returned for a WebSocket, which is told here."""
+    """Answer a lock error; nothing is returned for a WebSocket, which is closed here."""
     assert isinstance(error, (LockError, ConfigurationError))
     answer = refusal(error, taken=getattr(error, TAKEN, LOCKED))
     assert answer is not None, "the kinds that are handled are all refusals"
@@ -124,8 +124,8 @@ def _tell(taken: Taken, operations: dict[str, Any], methods: Iterable[str]) -> N
         if (operation := operations.get(method.lower())) is None:
             continue
         responses = operation.setdefault("responses", {})
-        told = _documented(f"{taken.detail[0].upper()}{taken.detail[1:]}.")
-        responses.setdefault(f"{taken.status:d}", told)
+        described = _documented(f"{taken.detail[0].upper()}{taken.detail[1:]}.")
+        responses.setdefault(f"{taken.status:d}", described)
         responses.setdefault("503", _documented(_NO_LOCK))
 
 

@@ -65,8 +65,8 @@ def locked(
             holder extends it, and 1 where all permits are taken.
         mode: ``"read"`` or ``"write"``: the `LockManager.rwlock` of that name, held so, without `at_least`
             or `fair`; None: a mutex.
-        permits: so many requests hold the lock at once: the `LockManager.semaphore` of that name, which has
-            neither `at_least`, `reentrant` nor `fair`.
+        permits: the number of requests that hold the lock at once: the `LockManager.semaphore` of that
+            name, which has neither `at_least`, `reentrant` nor `fair`.
         **options: those of `LockManager.lock`.  Without a `blocking_timeout`, requests wait their turn as
             long as it takes.  `label` is the template, or the dependency's name, unless given.
 
@@ -116,7 +116,7 @@ def _by_dependency(key: Callable[..., object], guard: _Guard) -> Callable[..., A
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Guard:
-    """What one call of `locked` asks for."""
+    """Holds the lock that one call of `locked` asks for."""
 
     scope: Scope
     taken: Taken

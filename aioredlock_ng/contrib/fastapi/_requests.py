@@ -1,4 +1,4 @@
-"""What is read from a request: the lock manager of its application, and lock names from its parameters.
+"""Read from a request: the lock manager of its application, and lock names from its parameters.
 
 What the parameters of an endpoint are, and which values they get, only FastAPI knows: this file reads
 FastAPI's own data and calls its own validation, so that what names the lock is what the endpoint works on.
