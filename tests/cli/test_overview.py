@@ -80,9 +80,9 @@ def overview(
 
 
 @pytest.fixture(autouse=True)
-def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _local_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
-        patch.setenv("TZ", "UTC")
+        patch.setenv("TZ", "EAST-5:30")  # five and a half hours east
         time.tzset()
         yield
     time.tzset()
@@ -124,10 +124,10 @@ def test_all_there_is_to_the_letter() -> None:
         row("redis://d|up|12.3 ms|NOPERM", "warning"),
         Line("held locks: 2 or more", "head"),
         row("name|kind|holder|since|ttl left|nodes"),
-        row("job|mutex|me|2025-11-20 12:00:00 (0 s)|9.0 s|3/4"),
-        row("old|mutex|you|2025-11-20 10:00:00 (2.0 h)|0.0 s|3/4"),
+        row("job|mutex|me|2025-11-20 17:30:00 (0 s)|9.0 s|3/4"),
+        row("old|mutex|you|2025-11-20 15:30:00 (2.0 h)|0.0 s|3/4"),
         row("left|-|-|-|none|1/4 partial (WRONGTYPE)", "warning"),
-        row("maybe|mutex|me|2025-11-20 12:00:05 (0 s)|9.0 s|2/4 unknown", "warning"),
+        row("maybe|mutex|me|2025-11-20 17:30:05 (0 s)|9.0 s|2/4 unknown", "warning"),
         Line("2 of 4 nodes answered, 3 are needed for a complete list: there may be more locks", "error"),
         Line(
             "2 of 4 nodes are up: no lock can be acquired for another 7.5 s; "
@@ -188,8 +188,8 @@ def with_line(seen: LockInspection, queue: QueueInspection | None, **options: An
             None,
             [
                 "it|read|3 readers or more|-|9.0 s|3/3",
-                "||web-1|2025-11-20 12:00:00 (0 s)|9.0 s|3/3",
-                "||'evil\\x1b'|2025-11-20 11:59:00 (1.0 min)|9.0 s|3/3",
+                "||web-1|2025-11-20 17:30:00 (0 s)|9.0 s|3/3",
+                "||'evil\\x1b'|2025-11-20 17:29:00 (1.0 min)|9.0 s|3/3",
                 "||-|-|120.0 s|1/3 partial",
                 "||… and more|||",
             ],
@@ -201,7 +201,7 @@ def with_line(seen: LockInspection, queue: QueueInspection | None, **options: An
             None,
             [
                 "it|semaphore|2 permits|-|9.0 s|3/3",
-                "|slot 0|web-1|2025-11-20 12:00:00 (0 s)|9.0 s|3/3",
+                "|slot 0|web-1|2025-11-20 17:30:00 (0 s)|9.0 s|3/3",
                 "|slot 2|-|-|9.0 s|1/3 partial",
             ],
             "it|semaphore|2 permits: web-1, -|-|9.0 s|3/3",
@@ -211,9 +211,9 @@ def with_line(seen: LockInspection, queue: QueueInspection | None, **options: An
             FAIR,
             LINE,
             [
-                "it|fair|me|2025-11-20 12:00:00 (0 s)|9.0 s|3/3",
-                "|place 0|web-1|2025-11-20 11:58:30 (1.5 min)|-|3/3",
-                "|place 1|-|2025-11-20 12:00:01 (0 s)|-|2/3",
+                "it|fair|me|2025-11-20 17:30:00 (0 s)|9.0 s|3/3",
+                "|place 0|web-1|2025-11-20 17:28:30 (1.5 min)|-|3/3",
+                "|place 1|-|2025-11-20 17:30:01 (0 s)|-|2/3",
                 "||… and more|||",
                 "node a does not report its queue: NOPERM",
             ],
