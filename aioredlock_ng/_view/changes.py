@@ -31,23 +31,11 @@ class Holder(NamedTuple):
     slot: int | None = None
 
 
-@final
-class Waiter(NamedTuple):
-    """One that stands in line: the first, second … of those that have that label.
+Waiter: TypeAlias = tuple[str | None, int]
+"""One that stands in line, by its label: the first, second … of those that have that label.
 
-    Since when it waits would not do: nodes do not agree on that to the millisecond.
-    """
-
-    holder: str | None
-    number: int
-
-
-@final
-class Place(NamedTuple):
-    """Where it stands."""
-
-    place: int
-    since: float
+Since when it waits would not do: nodes do not agree on that to the millisecond.
+"""
 
 
 @final
@@ -83,8 +71,8 @@ class Picture:
     """The holders that a majority shows, each with the seconds that it stays; None without an end."""
     unsure: frozenset[Holder] | None = frozenset()
     """Those of which too few nodes are heard to say that they hold it, or not; None: it may be any."""
-    line: Mapping[Waiter, Place] | None = None
-    """Those in line; None: no majority answered."""
+    line: Mapping[Waiter, tuple[int, float]] | None = None
+    """Those in line, each with its place, and since when it is there; None: no majority answered."""
     silent: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """The nodes that did not answer, and why."""
     apart: frozenset[str] = frozenset()
@@ -160,14 +148,14 @@ def _stays(left: Iterable[float | None], quorum: int) -> float | None:
     return None if longest == float("inf") else longest
 
 
-def _line(queue: QueueInspection | None, nodes: int) -> dict[Waiter, Place] | None:
+def _line(queue: QueueInspection | None, nodes: int) -> dict[Waiter, tuple[int, float]] | None:
     if queue is None or 2 * len(queue.silent) >= nodes:
         return None
-    line: dict[Waiter, Place] = {}
+    line: dict[Waiter, tuple[int, float]] = {}
     number: Counter[str | None] = Counter()
     for each in queue.waiters:
         number[each.holder] += 1
-        line[Waiter(each.holder, number[each.holder])] = Place(each.place, each.since)
+        line[each.holder, number[each.holder]] = each.place, each.since
     return line
 
 
@@ -223,14 +211,14 @@ def _extended(before: Picture, now: Picture, old: float | None, new: float | Non
     return old is not None and new is not None and now.asked + new > before.answered + old + SLACK
 
 
-def _line_events(before: Mapping[Waiter, Place], now: Picture) -> list[Event]:
+def _line_events(before: Mapping[Waiter, object], now: Picture) -> list[Event]:
     """One that got the lock has not left the queue without it."""
     line, holding = now.line or {}, {holder.holder for holder in now.holders}
-    left = [waiter for waiter in before if waiter not in line and waiter.holder not in holding]
-    came = [waiter for waiter in line if waiter not in before]
-    return [
-        *(Event(what="left", holder=waiter.holder) for waiter in left),
-        *(Event(what="waits", holder=waiter.holder, **line[waiter]._asdict()) for waiter in came),
+    gone = [waiter[0] for waiter in before if waiter not in line]
+    return [Event(what="left", holder=label) for label in gone if label not in holding] + [
+        Event(what="waits", holder=waiter[0], place=place, since=since)
+        for waiter, (place, since) in line.items()
+        if waiter not in before
     ]
 
 
@@ -249,23 +237,14 @@ def _node_events(before: Picture | None, now: Picture) -> list[Event]:
 # -- from nodes to a picture -------------------------------------------------------------------------
 
 
-@final
-class Glimpse(NamedTuple):
-    """A lock as it was seen at one moment."""
+async def look_at(manager: LockManager, name: str) -> tuple[float, LockInspection, QueueInspection, Picture]:
+    """Return the Unix time, a lock, its queue, and both as `events` compares them.
 
-    at: float
-    """In Unix seconds by the manager's clock."""
-    lock: LockInspection
-    queue: QueueInspection
-    picture: Picture
-    """Both, as `events` compares them."""
-
-
-async def look_at(manager: LockManager, name: str) -> Glimpse:
-    """Look at the queue first: one that leaves it for the lock is seen to hold that, not to be nowhere."""
+    The queue is asked for first: one that leaves it for the lock is seen to hold that, not to be nowhere.
+    """
     loop = asyncio.get_running_loop()
     queue = await manager.queue(name)
     asked = loop.time()
     survey = await manager.survey(name)
     (lock,) = survey.locks
-    return Glimpse(survey.at, lock, queue, picture(lock.nodes, queue, asked=asked, answered=loop.time()))
+    return survey.at, lock, queue, picture(lock.nodes, queue, asked=asked, answered=loop.time())

@@ -57,7 +57,8 @@ class Agreed:
             return self.permits.issuperset(map(_one, now.permits))
         if self.readers and now.shared:
             return self.more_readers or self.readers.issuperset(map(_one, now.readers))
-        return (bool(self.readers), self.state, self.one) == (now.shared, now.state, _one(now))
+        of = bool(self.readers), bool(self.permits), self.state, self.one
+        return of == (now.shared, bool(now.permits), now.state, _one(now))
 
 
 def _one(each: LockInspection | ReaderInspection | PermitInspection) -> One:

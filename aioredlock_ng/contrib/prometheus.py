@@ -51,11 +51,12 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Literal, TypeAlias, final
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from ..events import NodeChanged
@@ -100,13 +101,17 @@ class PrometheusHooks(MetricHooks):
             name = _name(metric, namespace)
             self._metrics[metric] = Counter(name, metric.what, metric.labels, registry=None)
         self._series: dict[tuple[str, tuple[str, ...]], Callable[[float], None]] = {}
-        metrics: list[Collector] = [*self._metrics.values()]
-        now = _Now(namespace, list(self.gauges()))
+        gauges = {_name(metric, namespace): (metric, read) for metric, read in self.gauges()}
         if MULTIPROCESS_VARIABLE in os.environ:
-            self._kept = Kept(now, registry)
-        else:
-            metrics.append(now)
-        _register(registry, metrics)
+            self._kept = Kept(gauges, registry)
+        now = _Now(list(self._metrics.values()), {} if self._kept else gauges)
+        try:
+            registry.register(now)  # all of them, or none
+        except ValueError as error:
+            raise ValueError(
+                "one PrometheusHooks serves all managers of a process; another one needs a registry, or a "
+                f"namespace, of its own: {error}"
+            ) from error
 
     def record(self, metric: Metric, labels: tuple[str, ...], value: float = 1) -> None:
         """Add one event to a metric."""
@@ -129,38 +134,31 @@ def _name(metric: Metric, namespace: str) -> str:
     return f"{namespace}_{metric.name.replace('.', '_')}{seconds}"
 
 
-def _register(registry: CollectorRegistry, metrics: list[Collector]) -> None:
-    """Put all metrics into a registry, or none."""
-    there: list[Collector] = []
-    try:
-        for metric in metrics:
-            registry.register(metric)
-            there.append(metric)
-    except ValueError as error:
-        for metric in there:
-            registry.unregister(metric)
-        raise ValueError(
-            "one PrometheusHooks serves all managers of a process; another one needs a registry, or a "
-            f"namespace, of its own: {error}"
-        ) from error
+_Gauges: TypeAlias = Mapping[str, tuple[Metric, Callable[[], Readings]]]
+"""The gauges by their names, each with what reads it."""
 
 
 @final
 class _Now(Collector):
-    """The gauges, read off the managers when Prometheus asks."""
+    """All metrics; the gauges are read off the managers when Prometheus asks."""
 
-    def __init__(self, namespace: str, gauges: list[tuple[Metric, Callable[[], Readings]]]) -> None:
-        self.gauges = {_name(metric, namespace): (metric, read) for metric, read in gauges}
+    def __init__(self, counted: list[Counter | Histogram], gauges: _Gauges) -> None:
+        self._counted = counted
+        self._gauges = gauges
 
-    def describe(self) -> Iterator[GaugeMetricFamily]:
+    def describe(self) -> Iterator[Family]:
         """Name the metrics, so that the registry can tell when a name is there twice."""
-        for name, (metric, _) in self.gauges.items():
-            yield GaugeMetricFamily(name, metric.what, labels=metric.labels)
+        for metric in self._counted:
+            yield from metric.describe()
+        yield from (GaugeMetricFamily(name, metric.what) for name, (metric, _) in self._gauges.items())
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Ask the managers."""
-        for family in self.describe():
-            for labels, value in self.gauges[family.name][1]().items():
+    def collect(self) -> Iterator[Family]:
+        """Return what was counted, and ask the managers."""
+        for counted in self._counted:
+            yield from counted.collect()
+        for name, (metric, read) in self._gauges.items():
+            family = GaugeMetricFamily(name, metric.what, labels=metric.labels)
+            for labels, value in read().items():
                 family.add_metric(labels, value)
             yield family
 
@@ -186,8 +184,8 @@ MODES: Final[dict[str, Mode]] = {
 class Kept:
     """Gauges that a thread of this process sets, until this object is dropped."""
 
-    def __init__(self, now: _Now, registry: CollectorRegistry) -> None:
-        self._now = now
+    def __init__(self, gauges: _Gauges, registry: CollectorRegistry) -> None:
+        self._read = gauges
         self._registry = registry
         self._gauges: dict[str, Gauge] = {}
         self._runs_in: int | None = None
@@ -200,18 +198,18 @@ class Kept:
         """
         if self._runs_in != os.getpid():
             self._runs_in = os.getpid()
-            self._gauges = self._gauges or {name: self._gauge(name) for name in self._now.gauges}
+            self._gauges = self._gauges or {name: self._gauge(name) for name in self._read}
             keep = (weakref.ref(self),)
             threading.Thread(target=_keep, args=keep, name="aioredlock_ng metrics", daemon=True).start()
 
     def _gauge(self, name: str) -> Gauge:
-        metric, _ = self._now.gauges[name]
+        metric, _ = self._read[name]
         mode = MODES.get(metric.name, "livemax")
         return Gauge(name, metric.what, metric.labels, registry=self._registry, multiprocess_mode=mode)
 
     def set(self) -> None:
         """Set all gauges to what the managers show now."""
-        for name, (_, read) in self._now.gauges.items():
+        for name, (_, read) in self._read.items():
             for labels, value in read().items():
                 gauge = self._gauges[name]
                 (gauge.labels(*labels) if labels else gauge).set(value)

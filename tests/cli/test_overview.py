@@ -266,15 +266,37 @@ def test_for_programs() -> None:
     }
 
 
+def read(*holders: str, more: bool = False) -> LockInspection:
+    """Make a lock that readers share."""
+    return shared(readers=tuple(map(reader, holders)), more_readers=more)
+
+
+MINE, OTHER_POOL = lock("it", *[held("a")] * 3), shared("semaphore", permits=(*POOL.permits, permit(1, "b")))
+
+
 @pytest.mark.parametrize(
-    ("now", "agreed"), [(POOL, True), (shared("semaphore", permits=POOL.permits[:1]), True), (READ, False)]
+    ("shown", "now", "agreed"),
+    [
+        (MINE, lock("it", *[held("a", ttl=99.0)] * 3), True),
+        (MINE, lock("it", *[held("b")] * 3), False),
+        (MINE, lock("it", *[held("a", since=NOW + 1)] * 3), False),
+        (MINE, read("a"), False),
+        (MINE, POOL, False),
+        (read("a", "b"), read("b"), True),
+        (read("a", "b"), read("c"), False),
+        (read("a", "b"), MINE, False),
+        (read("a", "b", more=True), read("c"), True),
+        (POOL, POOL, True),
+        (POOL, shared("semaphore", permits=POOL.permits[:1]), True),
+        (POOL, OTHER_POOL, False),
+        (POOL, READ, False),
+    ],
 )
-def test_permits_that_were_not_shown_are_left_alone(now: LockInspection, agreed: bool) -> None:
-    """What was agreed to is the end of those that were shown (`release`)."""
-    assert Agreed.of(POOL).covers(now) is agreed
-    another = shared("semaphore", permits=(*POOL.permits, permit(1, "another")))
-    assert not Agreed.of(POOL).covers(another)
-    assert not Agreed.of(lock("it", *[held()] * 3)).covers(POOL)
+def test_holders_that_were_not_shown_are_left_alone(
+    shown: LockInspection, now: LockInspection, agreed: bool
+) -> None:
+    """A forced release ends the locks of those that were shown: some may have gone, none may have come."""
+    assert Agreed.of(shown).covers(now) is agreed
 
 
 def test_of_all_locks_the_lines_of_the_fair_ones_are_looked_at() -> None:

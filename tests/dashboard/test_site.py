@@ -27,7 +27,7 @@ from aioredlock_ng.contrib.fastapi import _page as fastapi_page
 from aioredlock_ng.contrib.fastapi import locks_router
 from tests.dashboard.reading import Page
 from tests.dashboard.serving import EACH, FRAMEWORKS, TOKEN, jar, sign_in
-from tests.servers import ask
+from tests.servers import ask, eventually
 
 NOTHING = {"state": "held", "holder": None, "since": None, "readers": [], "permits": []}
 """What a dialog shows of another program's key."""
@@ -301,21 +301,13 @@ async def test_a_page_too_many_is_told_so(framework, browse, monkeypatch):
 async def test_a_browser_that_takes_nothing_is_cut_off(manager, monkeypatch):
     """With what it does not take, which would else stay in the server for as long as it likes."""
     much = ": nothing\n" * 3_000_000
-    ended = asyncio.Event()
-
-    class Endless:
-        async def next(self):
-            return much
-
-        def close(self):
-            ended.set()
-
+    sent: list[str] = []
     monkeypatch.setattr(aiohttp_page, "WRITE_TIME", 0.2)
-    monkeypatch.setattr(Site, "_events", lambda *_: Answer(events=Endless()))  # type: ignore[arg-type]
+    monkeypatch.setattr(Site, "_events", lambda *_: Answer(events=Endless(sent, much)))  # type: ignore[arg-type]
     async with FRAMEWORKS["aiohttp"](manager) as url:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
         writer.write(b"GET /locks/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        await ended.wait()
+        await eventually(lambda: sent == ["closed"], what="the stream is closed")
         assert len(await reader.read()) < len(much)
         writer.close()
 
@@ -323,14 +315,14 @@ async def test_a_browser_that_takes_nothing_is_cut_off(manager, monkeypatch):
 class Endless:
     """A stream that always has more, or never anything."""
 
-    def __init__(self, sent: list[str], *, silent: bool = False) -> None:
-        self.sent, self.silent = sent, silent
+    def __init__(self, sent: list[str], text: str | None = "much") -> None:
+        self.sent, self.text = sent, text
 
     async def next(self) -> str:
-        """Return what comes next."""
-        if self.silent:
+        """Return what comes next; None: nothing ever does."""
+        if self.text is None:
             await asyncio.Event().wait()
-        return "much"
+        return self.text or ""
 
     def close(self) -> None:
         """Note that."""
@@ -369,7 +361,7 @@ async def test_a_stream_ends_when_it_is_not_read_or_its_browser_has_gone(monkeyp
         await fastapi_page._Stream({}, Endless(sent))({}, never, send)  # type: ignore[arg-type]
         assert sorted(sent) == ["body", "body", "closed", "start"]
         sent.clear()
-        await fastapi_page._Stream({}, Endless(sent, silent=True))({}, disconnected, take)  # type: ignore[arg-type]
+        await fastapi_page._Stream({}, Endless(sent, None))({}, disconnected, take)  # type: ignore[arg-type]
     assert sent == ["closed"]
 
 
