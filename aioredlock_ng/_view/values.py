@@ -53,7 +53,7 @@ def availability(seconds: float) -> Value:
 
 
 def _node(node: NodeStatistics) -> Value:
-    return {"node": node.name, **_fields(node, "state reason votes_in round_trip")}
+    return {"node": node.name, **_fields(node, "state reason votes_in round_trip clock")}
 
 
 def lock_as_json(lock: LockInspection, queue: QueueInspection | None = None) -> Value:

@@ -21,7 +21,7 @@ PATIENCE: Final = 60.0
 """Seconds until something that must happen, with no deadline of its own, counts as not happening."""
 
 Cli: TypeAlias = Callable[..., tuple[object, str, str]]
-"""What runs a command line in this process: its exit code, and both outputs."""
+"""Runs a command line in this process: its exit code, and both outputs."""
 
 CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """The clock of the validity of locks, and of the stamps."""
@@ -68,12 +68,12 @@ class Run:
 
     @property
     def out(self) -> str:
-        """What was written to the standard output so far."""
+        """The standard output so far."""
         return self.out_path.read_text(errors="surrogateescape")
 
     @property
     def err(self) -> str:
-        """What was written to the standard error so far."""
+        """The standard error so far."""
         return self.err_path.read_text(errors="surrogateescape")
 
     def wait(self) -> int:
@@ -87,7 +87,7 @@ class Run:
 
 @dataclass
 class Runs:
-    """Starts runs, all over the same nodes, and knows the processes that came of them."""
+    """Starts runs, all over the same nodes, and knows their processes."""
 
     directory: Path
     nodes: Nodes
@@ -119,7 +119,7 @@ class Runs:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What they get; the directory marks their processes."""
+        """Their environment; the directory marks their processes."""
         return environment(self.nodes, TMPDIR=str(self.directory))
 
     def stamper(self, name: str, seconds: float = 60.0, manners: str = "meek") -> list[str]:

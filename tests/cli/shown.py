@@ -60,7 +60,7 @@ class Shown:
 def showing(
     command: Sequence[str], environment: dict[str, str], *, rows: int | None = None
 ) -> Iterator[Shown]:
-    """Start a command with a pipe for its output, or a terminal of so many rows and 80 columns."""
+    """Start a command with a pipe for its output, or a terminal of some rows and 80 columns."""
     read_end, write_end = os.pipe() if rows is None else pty.openpty()
     if rows is not None:
         fcntl.ioctl(write_end, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 80, 0, 0))

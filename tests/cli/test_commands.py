@@ -1,4 +1,4 @@
-"""What all commands of ``aioredlock-ng`` have in common: the list of them, help, times, JSON, probes."""
+"""Common to all commands of ``aioredlock-ng``: the list of them, help, times, JSON, probes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_commands_of_the_pages_are_understood(line: str) -> None:
 
 
 def test_every_command_is_on_a_page() -> None:
-    """What finds them finds all kinds."""
+    """The search for them finds all kinds."""
     assert {line.split()[1] for line in PAGES_LINES} == set(NAMES)
 
 
@@ -89,7 +89,7 @@ def test_the_quarantine_may_be_in_the_environment(
 ) -> None:
     """As in the library, which reads the same variable; a wrong one is named.
 
-    `doctor` asks for none of its own: it takes what there is, and compares it with what it is told.
+    `doctor` asks for none of its own: it takes what there is, and compares it with its option.
     """
     nodes = ("--nodes", ",".join(make_nodes(3).urls))
     monkeypatch.setenv(QUARANTINE_VARIABLE, "1m30s")

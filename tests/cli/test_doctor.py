@@ -61,7 +61,7 @@ def doctor(capsys: pytest.CaptureFixture[str], urls: list[str], *arguments: str)
 
 
 def test_five_healthy_nodes_are_fine(shared_nodes: Nodes, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 0; what is alike comes once; each check a line, each warning with its advice; a summary."""
+    """Exit code 0; a finding of all nodes comes once; a line for each check, advice; a summary."""
     code, output = doctor(capsys, shared_nodes.urls)
     assert code == 0
     groups = output.split("\n\n")
@@ -170,9 +170,9 @@ async def test_a_node_that_evicts_is_told_at_connect(
     for options in ({}, {"fencing": False}):
         async with LockManager(nodes3.urls, node_timeout=PATIENT, **options) as manager, manager.lock("a"):
             pass
-    told = [record.getMessage() for record in caplog.records if "maxmemory-policy" in record.getMessage()]
-    assert len(told) == 1
-    assert f":{nodes3.ports[1]}: its maxmemory-policy is volatile-lru" in told[0]
+    lines = [record.getMessage() for record in caplog.records if "maxmemory-policy" in record.getMessage()]
+    assert len(lines) == 1
+    assert f":{nodes3.ports[1]}: its maxmemory-policy is volatile-lru" in lines[0]
 
 
 @pytest.fixture
@@ -360,7 +360,7 @@ LOGIN = ["quorum error"] + ["reachable error"] * 3
 async def test_what_a_servers_state_comes_to(
     *, options: Any, damage: Any, ours: Any, found: list[str], words: str, make_nodes: MakeNodes
 ) -> None:
-    """What is wrong, of which node, and what would help; a record of another version stays as it is."""
+    """The error, of which node, and what would help; a record of another version stays as it is."""
     nodes = make_nodes(3, options=options)
     urls = nodes.urls
     if damage is not None:

@@ -123,7 +123,7 @@ async def test_reports_of_the_guard_are_passed_on(capsys: pytest.CaptureFixture[
 async def test_a_lock_that_was_gone_at_the_end(
     size: int, forgetful: int, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """From so many nodes that another one may have had it, though it was thought to be held."""
+    """From a majority of the nodes, so that another one may have had it, though it was thought to be held."""
     nodes = [MemoryNode() for _ in range(size)]
     run = Job(plan_of())
 

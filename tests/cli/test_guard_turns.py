@@ -111,7 +111,7 @@ def test_it_wakes_up_when_something_is_due(left: float, bench: Bench) -> None:
 
 
 def test_it_looks_often_for_what_has_no_parent_here(bench: Bench) -> None:
-    """When the command has ended, or should have, the end of the others is told by nothing but a look."""
+    """When the command has ended, or should have, only a look shows the end of the others."""
     soon = pytest.approx(CLOSE_TICK, abs=0.0011)
     assert [bench.waits(moment) for moment in (TERM_AT, TERM_AT + 10)] == [soon] * 2
     bench.act(TERM_AT)
@@ -152,13 +152,13 @@ SIGNALS = b"signal %d\nsignal %d\n" % (signal.SIGUSR1, signal.SIGWINCH)
             True,
             id="SIGTERM, then SIGKILL before the end",
         ),
-        pytest.param([b"lost\n"], {}, {10: TERM, 13.999: [], 14: KILL}, True, id="a loss that is told"),
+        pytest.param([b"lost\n"], {}, {10: TERM, 13.999: [], 14: KILL}, True, id="a loss that is reported"),
         pytest.param([], {}, {98: TERM, 98.9: [], 99: KILL}, True, id="late, it gives less time"),
         pytest.param(
             [b"until 200.0\nunt", b"il 150.0\n"], {}, {194.9: [], 195: TERM}, True, id="the latest extension"
         ),
         pytest.param([SIGNALS], {}, {1: ["SIGUSR1", "SIGWINCH"], 2: []}, False, id="signals, once each"),
-        pytest.param([], {"denied": True}, {1: ["denied"], 2: []}, False, id="not permitted, told once"),
+        pytest.param([], {"denied": True}, {1: ["denied"], 2: []}, False, id="not permitted, reported once"),
         pytest.param([], {"look": lambda: signal.SIGTSTP}, {1: []}, False, id="stopped without a terminal"),
         pytest.param([], {"code": 0}, {99.999: [*TERM, *KILL]}, False, id="it ended in time"),
         pytest.param([], {"code": 0}, {100: [*TERM, *KILL]}, True, id="it ended behind the validity"),

@@ -109,7 +109,7 @@ async def test_a_list_of_nodes_that_has_grown(
     assert len({incarnation.floor for incarnation in incarnations(urls)}) == 1
     with pytest.raises(
         ConfigurationError, match="quorum of 5 nodes, this client has 3"
-    ):  # one that was not told
+    ):  # whose list is still the old one
         await manager_of(urls[:3]).__aenter__()
 
 
@@ -192,7 +192,7 @@ SESSION = "redis.call('SET', 'redlock:session', 'x', 'PX', 60000)"
     ("there", "right", "says"),
     [
         pytest.param(LIST + COUNTER, "", "", id="what is no lock"),
-        pytest.param(LIST + SESSION, "", "lock 'session' is alive", id="what cannot be told from one"),
+        pytest.param(LIST + SESSION, "", "lock 'session' is alive", id="what looks like one"),
         pytest.param(CROWD, "", "it is not known whether a lock is alive: more keys", id="crowd"),
         pytest.param("", "-scan", "NOPERM", id="no right to search, on however few nodes"),
     ],

@@ -51,7 +51,7 @@ def node(
 
 
 def lock(name: str, *nodes: NodeInspection, agreed: int | None = None) -> LockInspection:
-    """Make a lock; those that hold it agree, or the first so many of them do."""
+    """Make a lock; those that hold it agree, or the first few of them do."""
     holding = [one for one in nodes if one.held]
     return LockInspection(name=name, nodes=nodes, agreed=tuple(holding[:agreed]))
 
@@ -236,17 +236,17 @@ def test_what_shares_a_lock_to_the_letter(
 
 
 def test_for_programs() -> None:
-    """What a node said, without interpretation: null is not false, and no look at a line is no empty one."""
+    """The answers of nodes as they are: null is not false, and no look at a line is no empty one."""
     seen = overview([*UP, node("d", NodeState.DOWN, reason="x")], lock("job", held(), FREE, SILENT, LIST))
     shown = as_json(seen)
     assert [one["held"] for one in shown["locks"][0]["nodes"]] == [True, False, None, None]
     assert (shown["locks"][0]["held_by"], shown["locks"][0]["queue"]) == (1, None)
     assert (shown["available"], shown["unavailable_for"], shown["quorum"]) == (True, 0.0, 3)
-    down = {"node": "d", "state": "down", "reason": "x", "votes_in": None, "round_trip": None}
+    down = {"node": "d", "state": "down", "reason": "x", "votes_in": None, "round_trip": None, "clock": None}
     assert shown["nodes"][3] == down
-    for wait, told in ((math.inf, None), (3.5, 3.5)):
+    for wait, seconds in ((math.inf, None), (3.5, 3.5)):
         waiting = as_json(overview(UP, wait=wait))
-        assert (waiting["available"], waiting["unavailable_for"]) == (False, told)
+        assert (waiting["available"], waiting["unavailable_for"]) == (False, seconds)
 
     (read,), (pool,), (fair,) = (
         as_json(with_line(one, queue))["locks"] for one, queue in ((READ, None), (POOL, None), (FAIR, LINE))

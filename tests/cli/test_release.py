@@ -124,7 +124,7 @@ def test_yes_asks_nothing(shared_nodes: Nodes, release: Release) -> None:
 def test_a_lock_that_changes_hands_before_the_answer_is_left_alone(
     becomes: str, shared_nodes: Nodes, release: Release
 ) -> None:
-    """What was agreed to is the end of one holder's lock, not of the next one's."""
+    """The agreement is to the end of one holder's lock, not of the next one's."""
     hold(shared_nodes, "stuck")
 
     def meanwhile() -> None:
@@ -141,7 +141,7 @@ def test_a_lock_that_changes_hands_before_the_answer_is_left_alone(
 
 
 def read(nodes: Nodes, name: str, *holders: str, left: int = 60) -> None:
-    """Have readers that never come back, for so many seconds; each later one stays a second longer."""
+    """Have readers that never come back; each later one stays a second longer."""
     script = """
         for i, owner in ipairs(ARGV) do
             redis.call('ZADD', KEYS[1], (redis.call('TIME')[1] + %d + i) * 1000, owner)
@@ -209,7 +209,7 @@ def test_a_right_that_is_missing_is_69(make_nodes: Callable[..., LocalNodes], re
 
 
 def test_for_programs_it_is_json(shared_nodes: Nodes, release: Release) -> None:
-    """What there was, and what each node did; the question stays out of it."""
+    """The lock, and the answer of each node; the question stays out of it."""
     hold(shared_nodes, "stuck")
     code, out, _ = release(shared_nodes.urls, "stuck", "--json", stdin=Terminal("n\n"))
     shown = json.loads(out)

@@ -127,8 +127,8 @@ def test_it_gets_its_arguments_untouched(runs: Runs) -> None:
     """Empty ones, options, a second ``--``, bytes that are no text, and hundreds of them."""
     arguments: list[str | bytes] = ["", "-n", "--", "run", "a b", "'\"$x", b"\xff\xfe", "ü\n"]
     arguments += [str(i) for i in range(300)]
-    told = shown(runs, *arguments)
-    assert [bytes.fromhex(argument) for argument in told["args"]] == [os.fsencode(a) for a in arguments]
+    seen = shown(runs, *arguments)
+    assert [bytes.fromhex(argument) for argument in seen["args"]] == [os.fsencode(a) for a in arguments]
 
 
 def test_it_sees_the_lock_in_its_environment(runs: Runs) -> None:
@@ -157,8 +157,8 @@ def test_its_locale_is_the_callers(given: dict[str, str], runs: Runs) -> None:
 
 def test_it_leads_a_process_group_and_gets_no_descriptor_of_ours(runs: Runs) -> None:
     """The three standard ones, whose input is its own, and whatever else the caller left open for it."""
-    told = shown(runs)
-    assert (told["group"], len(told["fds"])) == (True, 4)
+    seen = shown(runs)
+    assert (seen["group"], len(seen["fds"])) == (True, 4)
     read_end, write_end = os.pipe()
     with os.fdopen(read_end) as stdin:
         inherited = shown(runs, pass_fds=(read_end,))["fds"]
@@ -205,7 +205,7 @@ def test_signals_that_the_caller_ignores_stay_ignored(number: str | None, runs: 
 
 
 def test_processes_left_behind_are_ended(runs: Runs) -> None:
-    """What the command leaves in its group would run without the lock: it ends before the release."""
+    """Processes left in its group would run without the lock: they end before the release."""
     stamper = runs.stamper("left", manners="stubborn")
     wait = f"while ! [ -s {runs.directory}/left ]; do sleep 0.01; done"
     command = ["sh", "-c", f'"$@" & {wait}; exit 5', "sh", *stamper]

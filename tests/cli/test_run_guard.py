@@ -26,7 +26,7 @@ from tests.servers import until
 
 
 def guarded(*words: str, valid: float = 60.0, kill_after: float = 1.0, margin: float = 0.1) -> GuardedCommand:
-    """Start a command under a guard, with a lock that is valid for so many seconds."""
+    """Start a command under a guard, with a lock that is valid for some seconds."""
     return GuardedCommand(
         words, environment=dict(os.environ), until=now() + valid, kill_after=kill_after, margin=margin
     )
@@ -151,7 +151,7 @@ def program(text: str, tmp_path: Path) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize(
-    ("text", "told", "lives"),
+    ("text", "expected", "lives"),
     [
         pytest.param("timeout 60 $note; true", None, False, id="timeout"),
         pytest.param("set -m; $note & wait", None, False, id="job control"),
@@ -161,7 +161,7 @@ def program(text: str, tmp_path: Path) -> tuple[str, ...]:
     ],
 )
 async def test_what_left_the_group_ends_with_the_lock(
-    text: str, told: list[str] | None, lives: bool, tmp_path: Path
+    text: str, expected: list[str] | None, lives: bool, tmp_path: Path
 ) -> None:
     """Lost, or given back: the group of its own that `timeout` and a shell's jobs have does not save them."""
     command, reports = guarded(*program(text, tmp_path)), []
@@ -169,11 +169,11 @@ async def test_what_left_the_group_ends_with_the_lock(
         reports.append(words)
         if words[0] == "started":
             until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "it runs")
-            if told is None:
+            if expected is None:
                 command.end()
     command.close()
-    assert reports[-1][2] == str(int(told is None))
-    assert told is None or [words[0] for words in reports[1:]] == told
+    assert reports[-1][2] == str(int(expected is None))
+    assert expected is None or [words[0] for words in reports[1:]] == expected
     pid = int((tmp_path / "pid").read_text())
     assert runs(pid) is lives
     if lives:
@@ -192,7 +192,7 @@ NAMESPACE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-
 @pytest.mark.parametrize("text", ["exit 5", "sleep 60 & exit 5"], ids=["alone", "with a rest"])
 def test_another_namespaces_processes_are_not_taken_for_its_own(text: str) -> None:
     """Their numbers mean other processes here, or none: neither are they waited for, nor is a rest missed."""
-    # The guard leads its group, as ever; the second process is one that others may be children of.
+    # The guard leads its group; the second process is one that others may be children of.
     inside = ("bash", "-c", 'set -m; "$@" & wait $!', "bash")
     words = reports_of(*NAMESPACE, *inside, command=("sh", "-c", text))
     assert words[0] == b"started"
@@ -216,7 +216,7 @@ def test_a_group_of_zombies_is_dead() -> None:
 
 
 async def test_a_signal_at_the_very_win_is_not_lost(tmp_path: Path) -> None:
-    """It comes when the lock is won and its waiting has not yet been told: nothing starts or stays held."""
+    """It comes when the lock is won and its wait has not ended yet: nothing starts or stays held."""
     job = Job(plan_of(command=("touch", str(tmp_path / "started"))))
     nodes = [MemoryNode() for _ in range(3)]
 
@@ -255,6 +255,6 @@ async def test_a_guard_that_is_too_slow_kills_no_command(
         return LockManager(nodes, **options)
 
     assert await job.run(make) == LOST
-    told = capfd.readouterr().err
-    assert "lock 'job' was lost before the guard process could start the command" in told
-    assert "kill" not in told
+    err = capfd.readouterr().err
+    assert "lock 'job' was lost before the guard process could start the command" in err
+    assert "kill" not in err

@@ -17,7 +17,7 @@ STATUS = (sys.executable, "-m", "aioredlock_ng", "status", "--node-timeout", "0.
 
 
 def lasting(runs: Runs, *arguments: str) -> Run:
-    """Start a command that says that it runs, and what it was told, and ends when it is told to."""
+    """Start a command that shows its environment, and runs until `end`."""
     script = f'{TELL[2]}; while [ ! -e "{runs.directory}/end" ]; do sleep 0.02; done'
     around = {"REDLOCK_MODE": "another's", "REDLOCK_SLOT": "7"}  # of a run around this one
     return runs.start(*arguments, "job", "--", "sh", "-c", script, env=around)
@@ -29,14 +29,14 @@ def running(*started: Run) -> None:
 
 
 def refused(runs: Runs, why: str, *arguments: str) -> None:
-    """Expect that one that does not wait is told why."""
+    """Expect that one that does not wait says why."""
     code, out, err = runs.finish("-n", "-E", "7", *arguments, "job", "--", *TELL)
     assert (code, out) == (7, "")
     assert re.fullmatch(f"aioredlock-ng run: lock 'job' is {why}; the command was not started\n", err), err
 
 
 def end(runs: Runs, *started: Run) -> list[list[str]]:
-    """Tell the commands to end, wait for it, and return what they were told."""
+    """End the commands, wait for it, and return what they have shown."""
     (runs.directory / "end").touch()
     assert [(run.wait(), run.err) for run in started] == [(0, "")] * len(started)
     return [run.out.split() for run in started]
@@ -52,14 +52,14 @@ def test_commands_that_share_run_at_the_same_time(runs: Runs) -> None:
     for alone in ((), ("--exclusive",)):
         refused(runs, f"held by 3 readers, {HELD}", *alone)
     waits = runs.start("job", "--", *TELL)
-    *told, (mode, _, fence) = end(runs, *shared, waits)
-    (shared_fence,) = {one[2] for one in told}
+    *shown, (mode, _, fence) = end(runs, *shared, waits)
+    (shared_fence,) = {one[2] for one in shown}
     assert (mode, int(fence) > int(shared_fence)) == ("none", True)
     until(lambda: not runs.holders("redlock:job"), "nothing is left")
 
 
 def test_a_command_that_is_exclusive_comes_before_readers_that_come_later(runs: Runs) -> None:
-    """They wait behind it, and one that does not wait is told why."""
+    """They wait behind it, and one that does not wait says why."""
     reader = lasting(runs, "-s")
     running(reader)
     writer = runs.start("-x", "job", "--", *TELL)
@@ -69,9 +69,9 @@ def test_a_command_that_is_exclusive_comes_before_readers_that_come_later(runs: 
         code, _, said = runs.finish("-n", "-E", "7", "-s", "job", "--", *TELL)
     assert (code, "lock 'job' is reserved for a waiting writer" in said) == (7, True)
     later = runs.start("-s", "job", "--", *TELL)
-    told = end(runs, reader, writer, later)
-    assert [one[0] for one in told] == ["read", "write", "read"]
-    fences = [int(one[2]) for one in told]
+    shown = end(runs, reader, writer, later)
+    assert [one[0] for one in shown] == ["read", "write", "read"]
+    fences = [int(one[2]) for one in shown]
     assert fences == sorted(set(fences))
 
 
@@ -82,9 +82,9 @@ def test_so_many_commands_run_at_the_same_time(runs: Runs) -> None:
     refused(runs, f"held by the holders of 2 permits, {HELD}", "--permits", "2")
     code, out, err = runs.finish("--permits", "3", "job", "--", *TELL)
     assert (code, out.split()[1]) == (0, "2"), err
-    told = end(runs, *both, runs.start("--permits", "2", "job", "--", *TELL))
-    slots = [slot for _, slot, _ in told]
-    assert {mode for mode, _, _ in told} == {"none"}
+    shown = end(runs, *both, runs.start("--permits", "2", "job", "--", *TELL))
+    slots = [slot for _, slot, _ in shown]
+    assert {mode for mode, _, _ in shown} == {"none"}
     assert (sorted(slots[:2]), slots[2] in slots[:2]) == (["0", "1"], True)
 
 
@@ -109,7 +109,7 @@ def test_fair_commands_run_in_the_order_in_which_they_came(runs: Runs) -> None:
             until(all_in_line, "all stand in line")
         text, document = status(runs.nodes, "job"), status(runs.nodes, "job", "--json")
         refused(runs, rf"held by \S+, {HELD}", "--fair")
-        fences = [int(told[2]) for told in end(runs, *started)]
+        fences = [int(shown[2]) for shown in end(runs, *started)]
         assert fences == sorted(set(fences))
         assert manager.queue("job").waiters == ()
     lock, *waiting = text.splitlines()[-3:]

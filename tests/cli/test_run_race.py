@@ -62,14 +62,14 @@ def test_five_that_wait_run_one_after_another(runs: Runs) -> None:
 
 
 def holding(runs: Runs) -> Run:
-    """Start a run that holds the lock until it is told to end."""
+    """Start a run that holds the lock until it is ended."""
     run = runs.start("job", "--", *runs.stamper("holder"))
     until(lambda: runs.words("holder"), "the holder's command runs")
     return run
 
 
 def test_a_taken_lock_is_said_to_be_whose(runs: Runs) -> None:
-    """One line names the holder, and for how long; nothing is started.  The code is 1 unless told."""
+    """One line names the holder, and for how long; nothing is started.  The code is 1 by default."""
     holder = holding(runs)
     code, out, err = runs.finish("-n", "job", "--", "echo", "started")
     assert (code, out) == (1, "")
@@ -101,7 +101,7 @@ def test_a_wait_is_rewarded(runs: Runs) -> None:
 
 @pytest.mark.parametrize("impatient", [["-n"], ["-w", "0.3"]], ids=" ".join)
 def test_without_quorum_it_is_69(impatient: list[str], dead_runs: Runs) -> None:
-    """Two of three nodes are dead: that is not a taken lock, and what each node said is told."""
+    """Two of three nodes are dead: that is not a taken lock, and each node's answer is reported."""
     code, out, err = dead_runs.finish(*impatient, "-E", "0", "job", "--", "echo", "started")
     assert (code, out) == (69, "")
     assert "cannot connect to 127.0.0.1" in err
@@ -141,7 +141,7 @@ def test_signals_reach_the_running_command(runs: Runs) -> None:
 
 
 def test_signals_reach_the_whole_group(runs: Runs) -> None:
-    """What the command has started hears of them, too."""
+    """Processes that the command has started hear of them, too."""
     shell = 'trap : TERM; "$@" & wait; wait; exit 3'
     run = runs.start("job", "--", "sh", "-c", shell, "sh", *runs.stamper("stamps"))
     until(lambda: runs.words("stamps"), "the command's child runs")

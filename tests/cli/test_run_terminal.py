@@ -199,7 +199,7 @@ def test_it_may_speak_while_the_terminal_is_the_commands(terminal: Terminal) -> 
 
 
 def test_a_background_command_waits_for_the_foreground(terminal: Terminal) -> None:
-    """Started with ``&`` it may not read; it is told how it can, and does after ``fg``."""
+    """Started with ``&`` it may not read; a line says how it can, and it does after ``fg``."""
     ask = line("sh", "-c", 'read x; echo "answer $x"; exit 3')
     shell = terminal.start(
         f'set -m; {ask} 2>err & until grep -q "waits for the terminal" err 2>/dev/null; do sleep 0.02; done; '

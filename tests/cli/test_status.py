@@ -69,7 +69,7 @@ def ended(command: Sequence[str], nodes: Nodes, **variables: str) -> subprocess.
 KEYS = {
     "": "version command error available unavailable_for at quorum margin answered nodes strangers locks "
     "truncated silent",
-    "node": "node state reason votes_in round_trip",
+    "node": "node state reason votes_in round_trip clock",
     "lock": "name state kind holder since ttl held_by shared readers more_readers permits highest_fence "
     "queue nodes",
     "of node": "node held kind holder since ttl reason permits fence_counter readers more_readers",
@@ -199,12 +199,12 @@ async def test_quarantined_nodes_are_shown(shared_nodes: Nodes, run: Run) -> Non
         assert re.search(row, out, re.MULTILINE)
     (note,) = [line for line in out.splitlines() if "no lock can be acquired" in line]
     pattern = r"0 of 5 nodes are up: no lock can be acquired for another ([\d.]+) s; `aioredlock-ng init` .*"
-    assert (told := re.fullmatch(pattern, note))
-    assert 30 < float(told[1]) <= 90 * 1.01 + 0.1
+    assert (match := re.fullmatch(pattern, note))
+    assert 30 < float(match[1]) <= 90 * 1.01 + 0.1
     shown = json.loads(document)
-    assert (shown["available"], 30 < shown["unavailable_for"] < float(told[1])) == (False, True)
+    assert (shown["available"], 30 < shown["unavailable_for"] < float(match[1])) == (False, True)
     for node in shown["nodes"]:
-        assert (node["state"], 30 < node["votes_in"] < float(told[1])) == ("quarantined", True)
+        assert (node["state"], 30 < node["votes_in"] < float(match[1])) == ("quarantined", True)
 
 
 @pytest.mark.heavy
@@ -229,8 +229,8 @@ async def test_lists_of_nodes_that_differ_are_shown(shared_nodes: Nodes, run: Ru
             machine = json.loads((await run(shared_nodes, "--prefix", "lists:", "--json", **urls))[1])
             assert code == (69 if last == second else 0), out
             run_id = ask(lacks, "INFO", "server")["run_id"]
-            told = rf"that this list lacks, the one with run_id {run_id} \(.*, says client {says}\)$"
-            assert re.search(told, out, re.MULTILINE), out
+            match = rf"that this list lacks, the one with run_id {run_id} \(.*, says client {says}\)$"
+            assert re.search(match, out, re.MULTILINE), out
             assert "give all clients the same nodes: compare their lists" in out
             assert len(machine["strangers"]) == 1
             assert (machine["available"], run_id in machine["strangers"][0]) == (last == first, True)

@@ -65,12 +65,12 @@ def line(*labels: str, silent: int = 0) -> QueueInspection:
 
 
 def look(*nodes: dict[str, Any], at: float = 0.0, queue: QueueInspection | None = None) -> Picture:
-    """Make a look at so many nodes, which takes no time."""
+    """Make a look at these nodes, which takes no time."""
     found = [NodeInspection(node=name, **node) for name, node in zip(NAMES, nodes, strict=False)]
     return picture(found, queue, asked=at, answered=at)
 
 
-def told(*pictures: Picture) -> list[list[str]]:
+def reported(*pictures: Picture) -> list[list[str]]:
     """Return what each of several looks tells, in words."""
     before: Picture | None = None
     all_ = []
@@ -129,22 +129,22 @@ def test_what_two_looks_come_to(
     before: list[dict[str, Any]], after: list[dict[str, Any]], says: list[str]
 ) -> None:
     """One second apart: by what a majority shows; what was not heard is no end."""
-    assert told(look(*before), look(*after, at=1.0))[1] == says
+    assert reported(look(*before), look(*after, at=1.0))[1] == says
 
 
 def test_the_first_look_says_how_it_is() -> None:
     """Free, held, or not to be known; and who waits."""
-    assert told(look(*[FREE] * 3)) == [["free"]]
-    assert told(look(*[ME] * 3, queue=line("you"))) == [["held me", "waits you"]]
-    assert told(look(ME, SILENT, SILENT)) == [["silent b", "silent c"]]
-    assert told(look(ME, FREE, SILENT), look(*[ME] * 3)) == [["silent c"], ["held me", "agrees c"]]
+    assert reported(look(*[FREE] * 3)) == [["free"]]
+    assert reported(look(*[ME] * 3, queue=line("you"))) == [["held me", "waits you"]]
+    assert reported(look(ME, SILENT, SILENT)) == [["silent b", "silent c"]]
+    assert reported(look(ME, FREE, SILENT), look(*[ME] * 3)) == [["silent c"], ["held me", "agrees c"]]
 
 
 def test_an_end_that_was_not_heard_is_told_later() -> None:
     """Two nodes fall silent and the lock ends meanwhile: by then its time has run out."""
     mute = look(FREE, SILENT, SILENT, at=1.0)
     for last, at, what in ((FREE, 2.0, "released me"), (FREE, 9.0, "expired me"), (ME, 2.0, "extended me")):
-        seen = told(look(*[ME] * 3), mute, look(*[last] * 3, at=at))
+        seen = reported(look(*[ME] * 3), mute, look(*[last] * 3, at=at))
         assert seen[2] == [what, "agrees b", "agrees c"]
 
 
@@ -160,20 +160,20 @@ def test_answers_that_took_long_are_no_extension() -> None:
 def test_a_node_differs_when_it_does_so_twice() -> None:
     """One look may meet a grant under way; another kind of key is no agreement; it ends when it agrees."""
     forgot, wrong, well = (look(ME, ME, node) for node in (FREE, LIST, ME))
-    assert told(forgot, well) == [["held me"], []]
-    assert told(forgot, forgot, wrong, well, well) == [["held me"], ["differs c"], [], ["agrees c"], []]
-    assert told(*[look(FREE, FREE, LIST)] * 2)[1] == ["differs c"]
-    assert told(forgot, forgot, look(ME, ME, SILENT))[2] == ["silent c"]
-    assert told(*[look(ME, FREE, SILENT)] * 2)[1] == []  # whether it is held rests on the silent node
+    assert reported(forgot, well) == [["held me"], []]
+    assert reported(forgot, forgot, wrong, well, well) == [["held me"], ["differs c"], [], ["agrees c"], []]
+    assert reported(*[look(FREE, FREE, LIST)] * 2)[1] == ["differs c"]
+    assert reported(forgot, forgot, look(ME, ME, SILENT))[2] == ["silent c"]
+    assert reported(*[look(ME, FREE, SILENT)] * 2)[1] == []  # whether it is held rests on the silent node
 
 
 def test_readers_that_are_not_named_have_not_ended() -> None:
     """A node names a hundred: it does not differ where it names others, nor has one ended that it omits."""
     crowded = read("b") | {"more_readers": True}
     both = look(*[read("a", "b")] * 3)
-    assert told(both, *[look(read("a", "b"), read("a", "b"), crowded, at=0.01)] * 2)[2] == []
-    assert told(both, look(read("a", "b"), crowded, crowded, at=0.01))[1] == []
-    assert told(both, look(read("b"), read("b"), read("b"), at=0.01))[1] == ["released a"]
+    assert reported(both, *[look(read("a", "b"), read("a", "b"), crowded, at=0.01)] * 2)[2] == []
+    assert reported(both, look(read("a", "b"), crowded, crowded, at=0.01))[1] == []
+    assert reported(both, look(read("b"), read("b"), read("b"), at=0.01))[1] == ["released a"]
 
 
 def test_who_stands_in_line() -> None:
@@ -186,7 +186,7 @@ def test_who_stands_in_line() -> None:
         look(*[held("a")] * 3, queue=line("b")),
     ]
     came = ["granted me", "waits a", "waits b", "waits b"]
-    assert told(*looks)[1:] == [came, [], ["left b"], ["handed over me a"]]
+    assert reported(*looks)[1:] == [came, [], ["left b"], ["handed over me a"]]
 
 
 def test_lines_are_harmless_and_tell_all() -> None:

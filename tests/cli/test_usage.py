@@ -149,7 +149,7 @@ def test_what_is_no_lock_is_not_released(name: str, shared_nodes: Nodes, cli: Cl
 
 @pytest.mark.process
 def test_a_name_that_is_something_elses_is_2(runs: Runs) -> None:
-    """It is not waited for, and the command is not started; what is there is told."""
+    """It is not waited for, and the command is not started; the message says what is there."""
     for url in runs.nodes.urls:
         ask(url, "XADD", "redlock:job", "*", "field", "value")
     code, out, err = runs.finish("job", "--", "echo", "started")
@@ -161,9 +161,9 @@ def test_a_name_that_is_something_elses_is_2(runs: Runs) -> None:
 def test_the_help_of_run_names_the_defaults(cli: Cli) -> None:
     """Ttl, time to kill, exit codes, and what cannot be done."""
     text = " ".join(cli("run", "--help")[1].split())
-    told = (
+    named = (
         "default: 10 s)", "a quarter of the ttl", "75", "126", "setsid", "systems other than Linux",
         "both frozen", "both are killed", "hold a read lock, as flock -s", "REDLOCK_MODE=read",
         "REDLOCK_SLOT",
     )  # fmt: skip
-    assert [words for words in told if words not in text] == []
+    assert [words for words in named if words not in text] == []

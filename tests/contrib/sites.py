@@ -17,11 +17,11 @@ from tests.servers import eventually
 from tests.unit.worlds import World
 
 Body = Callable[[Any, LockManager], Awaitable[object]]
-"""What a handler does: it gets its lease (None on a route without a lock) and the manager."""
+"""The work of a handler: it gets its lease (None on a route without a lock) and the manager."""
 
 
 class Answer(NamedTuple):
-    """What a client gets."""
+    """The answer to a client."""
 
     status: int
     body: Any
@@ -33,14 +33,14 @@ class Site(ABC):
 
     locked: Callable[..., Any]
     missing: Exception
-    """What a handler raises for a 404."""
+    """The error that a handler raises for a 404."""
     client: httpx.AsyncClient
 
     def __init__(self, **options: Any) -> None:
         nodes = [MemoryNode() for _ in range(3)]
         self.world = World(nodes, LockManager(nodes, **options))
         self.errors: list[Exception] = []
-        """What handlers raised that no client is to blame for."""
+        """Errors of handlers that no client is to blame for."""
 
     @property
     def manager(self) -> LockManager:
@@ -63,8 +63,8 @@ class Site(ABC):
     async def ask(self, path: str) -> Answer:
         """Ask, and return the answer; it tells nothing about the inside."""
         answer = await self.client.get(path)
-        told = f"{answer.text} {answer.headers}"
-        assert not [secret for secret in ("secret", "redlock", "memory-", "stranger") if secret in told]
+        sent = f"{answer.text} {answer.headers}"
+        assert not [secret for secret in ("secret", "redlock", "memory-", "stranger") if secret in sent]
         json = answer.headers["Content-Type"].startswith("application/json")
         return Answer(
             answer.status_code, answer.json() if json else answer.text, answer.headers.get("Retry-After")

@@ -1,4 +1,4 @@
-"""What a handler does under a lock, in the tests of every framework."""
+"""The work of a handler under a lock, in the tests of every framework."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Stay:
-    """What a handler does under the lock: it says that it is inside, and stays until it may leave."""
+    """The work of a handler under the lock: it says that it is inside, and stays until it may leave."""
 
     entered: asyncio.Event = field(default_factory=asyncio.Event)
     leave: asyncio.Event = field(default_factory=asyncio.Event)

@@ -1,4 +1,4 @@
-"""What FastAPI's `locked` and aiohttp's promise alike: every kind of lock, every answer, every refusal."""
+"""Promises of `locked` in FastAPI and aiohttp: every kind of lock, every answer, every refusal."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def pool(manager: LockManager) -> Any:
     ],
 )
 async def test_every_kind_of_lock(options: Any, others: Any, beside: int, tells: Any, site: Site) -> None:
-    """A request is served beside so many others, and then told when to come back; other names are free."""
+    """A request is served beside some others, and then learns when to come back; other names are free."""
     site.route("/{id}", kind, "job:{id}", blocking=False, **options)
     async with site.open():
         assert await site.ask("/1") == Answer(200, tells)
@@ -253,10 +253,10 @@ async def test_each_error_has_its_answer(
         answer = await site.ask(path.replace("{n}", "1"))
         site.world.vacate("secret-1")
     assert (answer.status, list(answer.body)) == (status, ["detail"])
-    told = re.fullmatch(detail, answer.body["detail"])
-    assert told
+    match = re.fullmatch(detail, answer.body["detail"])
+    assert match
     assert re.fullmatch(retry_after, str(answer.retry_after))
-    assert not told.groups() or told[1] == answer.retry_after
+    assert not match.groups() or match[1] == answer.retry_after
     lines = [record for record in caplog.records if path in record.getMessage()]
     assert [(line.name, line.levelno) for line in lines] == [("aioredlock_ng", logging.WARNING)] * bool(
         logged
@@ -275,7 +275,7 @@ async def test_each_error_has_its_answer(
     ],
 )
 async def test_a_lost_lock(how: str, reason: LossReason | None, new: Callable[..., Site]) -> None:
-    """Its handler is cancelled, or goes on where it is told to; its answer is never the client's (R7)."""
+    """Its handler is cancelled, or goes on where that is asked for; its answer is never the client's (R7)."""
     site, stay = new(**({"on_lost": "raise"} if how == "manager raises" else {})), Stay()
 
     async def inside(*_: object) -> str:
@@ -317,7 +317,7 @@ async def test_a_lost_lock_that_the_handler_notices(site: Site) -> None:
 
 
 async def test_errors_of_the_handler(site: Site) -> None:
-    """What a handler raises is not touched: its own answers and its bugs."""
+    """The errors of a handler are not touched: its own answers and its bugs."""
 
     async def fail(lease: Any, _: LockManager) -> None:
         raise ZeroDivisionError if lease.name == "job:bug" else site.missing
@@ -358,7 +358,7 @@ def no_text(name: Any = "") -> Any:
 async def test_a_bug_of_the_application_is_no_answer(
     *, body: Any, lock: Any, options: Any, error: type[Exception], match: str, site: Site
 ) -> None:
-    """Its client is not told to try again: 500, and the error says what is wrong."""
+    """Its client is not asked to try again: 500, and the error says what is wrong."""
     site.route("/{id}", body, lock, **options)
     async with site.open():
         assert (await site.ask("/1")).status == 500

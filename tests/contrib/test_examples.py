@@ -34,7 +34,7 @@ def started(
 
 @pytest.mark.process
 async def test_the_example(started: tuple[str, WebServer], shared_nodes: Nodes) -> None:
-    """Of two payments of one order at once, one is done; the other is told when to come back."""
+    """Of two payments of one order at once, one is done; the other learns when to come back."""
     way, server = started
     async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
         same, other = "42" if way == "aiohttp" else 42, "7" if way == "aiohttp" else 7

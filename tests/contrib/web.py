@@ -42,7 +42,7 @@ class WebServer:
 
     @property
     def output(self) -> str:
-        """What it has written so far, to stdout and stderr."""
+        """Its output so far, to stdout and stderr."""
         return Path(self.log.name).read_text()
 
     def kill(self) -> None:

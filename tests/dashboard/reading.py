@@ -1,4 +1,4 @@
-"""What a page has understood of its stream: the events, and the table that they come to."""
+"""A page as it has understood its stream: the events, and the table that they come to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is let in, and which requests are the page's own."""
+"""Sign-in, and which requests are the page's own."""
 
 from __future__ import annotations
 

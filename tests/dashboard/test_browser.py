@@ -45,7 +45,7 @@ def skip_unless_there_is_a_browser() -> None:
 
 @dataclass
 class Complaints:
-    """What the browser had to complain about: errors of scripts, violations of the page's policy, dialogs."""
+    """The browser's complaints: errors of scripts, violations of the page's policy, dialogs."""
 
     heard: list[str] = field(default_factory=list)
 
@@ -164,7 +164,7 @@ async def test_the_page_lives(manager, complaints):
 
 
 FOREIGN = "document.querySelectorAll('img[src=x], script:not([src]), b, [onerror], [onmouseover]').length"
-"""How much there is that names would have made."""
+"""Counts the elements that names would have made."""
 
 
 async def test_hostile_names_are_text(manager, shared_nodes, complaints):
@@ -198,7 +198,7 @@ async def test_hostile_names_are_text(manager, shared_nodes, complaints):
 
 
 async def test_a_lock_is_released_after_a_question(manager, complaints):
-    """Signed in, by what the dialog shows; what has changed hands meanwhile must be agreed to anew."""
+    """Signed in, by what the dialog shows; what has changed hands meanwhile must be agreed to again."""
     options = {"token": TOKEN, "allow_release": True}
     async with browsing(manager, complaints, "#lock=%22stuck%22", **options) as page:
         await page.locator("#token").fill("not the token at all")

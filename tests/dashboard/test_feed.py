@@ -54,11 +54,12 @@ async def test_ten_pages_are_one_look_in_an_interval():
                 assert page.events == ["state", "change", "change", "change"]
                 assert page.locks["a"]["state"] == "held"
                 assert page.head["up"] == 3
+                assert all(abs(node["clock"]) < 0.1 for node in page.head["nodes"])
 
 
 @virtual
 async def test_nodes_are_left_alone_while_no_page_is_open():
-    """A page that is loaded anew is not much; after that nothing is asked, until the next one."""
+    """A page that is loaded again is not much; after that nothing is asked, until the next one."""
     async with world() as w:
         feed = Feed(w.manager, interval=EVERY)
         with watched(w, feed=feed) as page:
@@ -166,7 +167,7 @@ async def test_a_stream_without_news_says_that_it_is_there(monkeypatch):
 )
 @virtual
 async def test_a_page_that_is_loaded_again_has_its_history(away, seen):
-    """Looking goes on for some seconds, also when it was the only page; later a history begins anew.
+    """Looking goes on for some seconds, also when it was the only page; later a history starts again.
 
     What was seen long ago says nothing of when things have happened since.
     """
@@ -273,7 +274,7 @@ async def test_all_streams_end_when_the_page_goes():
 
 @virtual
 async def test_a_look_that_costs_much_is_made_seldom(monkeypatch):
-    """At most a twentieth of a processor: the page is told how long it is from one look to the next."""
+    """At most a twentieth of a processor: the page shows the time from one look to the next."""
     spent = iter(range(1000))
     monkeypatch.setattr(
         feeds.time, "thread_time", lambda: next(spent) * 0.5

@@ -30,7 +30,7 @@ from tests.dashboard.serving import EACH, FRAMEWORKS, TOKEN, jar, sign_in
 from tests.servers import ask, eventually
 
 NOTHING = {"state": "held", "holder": None, "since": None, "readers": [], "permits": []}
-"""What a dialog shows of another program's key."""
+"""Another program's key, as a dialog shows it."""
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ async def send(client: aiohttp.ClientSession, what: str, body: Any = None) -> tu
 
 
 async def listen(client: aiohttp.ClientSession, looks: int, lock: str | None = None) -> Page:
-    """Open a stream and read so many looks of it."""
+    """Open a stream and read some looks of it."""
     page = Page()
     params = {} if lock is None else {"lock": lock}
     async with client.get("/locks/events", params=params) as response:
@@ -125,7 +125,7 @@ async def test_the_page_is_there(framework, browse):
 
 
 async def test_nodes_and_locks_are_shown_live(framework, browse, manager):
-    """What is held, by whom, what the process itself has counted, and one lock as it is followed."""
+    """The locks, their holders, the counters of the process itself, and one lock as it is followed."""
     async with browse(interval=0.2) as client:
         async with manager.lock("orders"):
             page = await listen(client, 2, '"orders"')
@@ -139,7 +139,7 @@ async def test_nodes_and_locks_are_shown_live(framework, browse, manager):
 
 
 async def test_a_token_opens_the_page(framework, browse):
-    """Nothing of nodes and locks is told before; the files of the page are no secret.
+    """Nothing of nodes and locks is shown before; the files of the page are no secret.
 
     Signing out closes what other windows of the browser see.
     """
@@ -435,7 +435,7 @@ def test_bad_options_fail_where_they_are_written(options, error):
 
 
 async def test_an_application_without_a_manager_does_not_start():
-    """What is missing is said."""
+    """The error says what is missing."""
     app = web.Application()
     add_locks_page(app)
     runner = web.AppRunner(app)

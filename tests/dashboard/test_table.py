@@ -52,7 +52,7 @@ def held(
 
 
 def lock(name: str, found: dict[str, Any], on: int = 3, silent: int = 0, **more: Any) -> LockInspection:
-    """Make a lock that so many nodes have alike, and so many do not tell of."""
+    """Make a lock that `on` nodes have, and of which `silent` ones say nothing."""
     nodes = [NodeInspection(node=node, **found) for node in NODES[:on]]
     nodes += [NodeInspection(node=node, held=None, reason="no answer") for node in NODES[on : on + silent]]
     nodes += [NodeInspection(node=node, held=False) for node in NODES[on + silent :]]
@@ -60,7 +60,7 @@ def lock(name: str, found: dict[str, Any], on: int = 3, silent: int = 0, **more:
 
 
 def seen(*locks: LockInspection, at: float = 0.0, silent: int = 0) -> Overview:
-    """Make what was seen so many seconds after the first look."""
+    """Make an overview `at` seconds after the first one."""
     missing = tuple(SilentNode(node=node, reason="no answer") for node in NODES[:silent])
     survey = Survey(locks=locks, truncated=False, silent=missing, at=EPOCH + at)
     return Overview(nodes=(None,) * 3, survey=survey)  # type: ignore[arg-type]  # nothing here looks at them
@@ -118,8 +118,8 @@ def test_what_was_not_heard_has_not_happened():
 def test_an_end_is_sent_again_when_it_has_moved():
     """Five nodes never say the same to the millisecond; rows that hardly differ are not sent again."""
     before = table_of(seen(ME), tables.NOTHING_YET)
-    alike = table_of(seen(lock("a", held(ttl=7.2)), at=2), before)
-    assert change_of(before, alike).changed == {}
+    same = table_of(seen(lock("a", held(ttl=7.2)), at=2), before)
+    assert change_of(before, same).changed == {}
     moved = table_of(seen(lock("a", held(ttl=7.3)), at=2), before)
     assert change_of(before, moved).changed["a"]["until"] == EPOCH + 9.3
     gone = change_of(before, table_of(seen(at=2), before))

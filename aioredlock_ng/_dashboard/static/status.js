@@ -26,8 +26,7 @@ export function renderStatus(head) {
   const more = head.truncated ? " or more" : "";
   const waiting = head.waiting ? `, ${count(head.waiting)} waiting` : "";
   setText(byId("totals"), `${counted(head.total, "lock")}${more}${waiting}`);
-  const left = head.shown < head.total || head.truncated;
-  setText(byId("locks-note"), left ? leftOut(head) : "");
+  setText(byId("locks-note"), head.truncated ? "There may be more locks than were searched." : "");
 }
 
 function renderAvailability(head) {
@@ -47,12 +46,6 @@ function marginText({ margin, nodes }) {
   if (margin < 0) return `${count(-margin)} more ${margin === -1 ? "node" : "nodes"} must come up`;
   if (margin === 0) return `None of ${nodes.length} nodes may fail`;
   return `${counted(margin, "more node")} may fail`;
-}
-
-function leftOut(head) {
-  const shown =
-    head.shown < head.total ? `${count(head.shown)} of ${count(head.total)} locks are listed.` : "";
-  return `${shown} ${head.truncated ? "There may be more locks than were searched." : ""}`.trim();
 }
 
 // What the title of the window says.

@@ -199,7 +199,7 @@ async def test_the_right_order_of_decorators() -> None:
 async def test_middlewares_see_an_exception() -> None:
     """A middleware that rolls back on exceptions does, and sees which answer it is and why.
 
-    A client that was told to go on with its body gets the whole answer.
+    A client that was asked to go on with its body gets the whole answer.
     """
     seen: list[Any] = []
 

@@ -79,7 +79,7 @@ async def disconnect(writer: asyncio.StreamWriter) -> None:
 
 
 class Handler(Stay):
-    """A handler that says when it is inside, and stays as long as it is told to."""
+    """A handler that says when it is inside, and stays until it may leave."""
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:  # type: ignore[override]
         """Handle a request."""

@@ -14,7 +14,7 @@ from aioredlock_ng import Lease, LockManager
 from aioredlock_ng.contrib.fastapi import add_exception_handlers, locked
 
 done: list[str] = []
-"""What endpoints have finished, for tests that ask for it."""
+"""The endpoints that have finished, for tests that ask for it."""
 
 
 @asynccontextmanager

@@ -289,8 +289,10 @@ def test_the_documented_responses_are_those_of_each_routes_locks() -> None:
 
     app.include_router(router, prefix="/v1")
     paths = app.openapi()["paths"]
-    told = {path: set(operations["get"]["responses"]) - {"200", "422"} for path, operations in paths.items()}
-    assert told == {
+    documented = {
+        path: set(operations["get"]["responses"]) - {"200", "422"} for path, operations in paths.items()
+    }
+    assert documented == {
         "/free": set(),
         "/own": {"409", "503"},
         "/one/{n}": {"409", "503"},
@@ -312,11 +314,11 @@ def test_a_document_of_the_applications_own_gets_what_it_has() -> None:
     """Some routes may be left out of it, and it need not be kept."""
     app = new_app()
 
-    @app.get("/told", dependencies=[locked("a", status_code=423)])
-    @app.get("/untold", dependencies=[locked("a")])
+    @app.get("/shown", dependencies=[locked("a", status_code=423)])
+    @app.get("/hidden", dependencies=[locked("a")])
     async def endpoint() -> None: ...
 
-    app.openapi = lambda: {"paths": {"/told": {"get": {}}}}  # type: ignore[method-assign]
+    app.openapi = lambda: {"paths": {"/shown": {"get": {}}}}  # type: ignore[method-assign]
     add_exception_handlers(app)
-    assert set(app.openapi()["paths"]["/told"]["get"]["responses"]) == {"423", "503"}
-    assert set(app.openapi()["paths"]) == {"/told"}
+    assert set(app.openapi()["paths"]["/shown"]["get"]["responses"]) == {"423", "503"}
+    assert set(app.openapi()["paths"]) == {"/shown"}

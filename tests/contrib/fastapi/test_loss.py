@@ -1,4 +1,4 @@
-"""What happens to a request whose lock is lost, and to the lock of a request that is cancelled."""
+"""A request whose lock is lost, and the lock of a request that is cancelled."""
 
 import asyncio
 import functools
@@ -65,7 +65,7 @@ async def lost_inside(
 async def test_how_an_endpoint_may_end(how: str, scope: Any) -> None:
     """No result is sent that was not made under the lock; but an answer of the endpoint's own is.
 
-    A loss that could not be noticed, because the loop stood still, is told as well; an early release is none.
+    A loss that was not noticed, because the loop stood still, is an error as well; an early release is none.
     """
     app, stay = new_app(), Stay()
 
@@ -116,7 +116,7 @@ async def test_a_dependency_that_runs_under_the_lock_is_cancelled_as_well() -> N
 
 @virtual
 async def test_nothing_is_left_of_our_cancellation() -> None:
-    """What runs around the application is not cancelled, then or later; under a middleware, too."""
+    """The code around the application is not cancelled, then or later; under a middleware, too."""
     app, stay = new_app(), Stay()
     after = []
 

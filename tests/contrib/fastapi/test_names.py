@@ -102,7 +102,7 @@ ORDER, ANY_ORDER = "order:{order_id}", "/{order_id}"
 async def test_a_template_gets_what_the_endpoint_gets(
     endpoint: Any, template: str, path: str, asked: str, name: str
 ) -> None:
-    """What names the lock is validated, not the text of the URL: /042 and /42 are one order."""
+    """The name comes from validated values, not from the text of the URL: /042 and /42 are one order."""
     app, names = new_app(), []
     app.post(path, dependencies=[noting(template, names)])(endpoint)
     async with site(app) as here:

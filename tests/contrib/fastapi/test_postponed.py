@@ -24,7 +24,7 @@ async def pay(order_id: int, lease: Annotated[Lease, Depends(order_lock)]) -> st
 
 @virtual
 async def test_postponed_annotations_with_an_override() -> None:
-    """An application's tests override the manager; FastAPI then evaluates string annotations anew."""
+    """An application's tests override the manager; FastAPI then evaluates string annotations again."""
     app = new_app()
     app.post("/{order_id}")(pay)
 

@@ -80,9 +80,9 @@ async def used(app: FastAPI, here: World) -> AsyncIterator[Site]:
 
 def scope_of(kind: str, path: str, **more: Any) -> dict[str, Any]:
     """Return what a server tells an application of a connection."""
-    told = {"type": kind, "asgi": {"version": "3.0", "spec_version": "2.3"}, "method": "POST", "path": path}
-    told |= {"raw_path": path.encode(), "root_path": "", "query_string": b"", "headers": [], "state": {}}
-    return told | more
+    scope = {"type": kind, "asgi": {"version": "3.0", "spec_version": "2.3"}, "method": "POST", "path": path}
+    scope |= {"raw_path": path.encode(), "root_path": "", "query_string": b"", "headers": [], "state": {}}
+    return scope | more
 
 
 async def websocket(

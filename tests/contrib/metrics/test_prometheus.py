@@ -105,7 +105,7 @@ async def test_waits_within_the_process_are_told_apart() -> None:
 
 @virtual
 async def test_calls_in_line_tell_their_place() -> None:
-    """How many come before the last one that was refused."""
+    """The number that comes before the last one that was refused."""
     registry = CollectorRegistry()
     async with world(hooks=[PrometheusHooks(registry)]) as w, w.process() as first, w.process() as second:
         async with first.lock("a", fair=True):
@@ -147,7 +147,7 @@ async def test_nodes_and_the_margin_of_the_quorum() -> None:
 
 @virtual
 async def test_lists_of_nodes_that_differ() -> None:
-    """The client that came first is told of a server that it lacks; the other one is refused as well."""
+    """The client that came first learns of a server that it lacks; the other one is refused as well."""
     nodes = [MemoryNode(latency=LATENCY) for _ in range(4)]
     first, second = CollectorRegistry(), CollectorRegistry()
     lists = (nodes[:3], first), ([*nodes[:2], nodes[3]], second)
@@ -202,7 +202,7 @@ def test_a_registry_gets_all_metrics_or_none() -> None:
 
 @virtual
 async def test_of_several_managers_the_least_margin_counts() -> None:
-    """One that is near its edge is not hidden by another; nodes of both are told once.
+    """One that is near its edge is not hidden by another; nodes of both are there once.
 
     A manager that is closed is not seen any more, nor one that is gone: its hook does not keep it.
     """

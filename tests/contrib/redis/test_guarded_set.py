@@ -90,7 +90,7 @@ async def test_a_write_without_a_ttl_stays(client: Redis) -> None:
 
 
 async def test_many_writers_end_in_the_order_of_their_fences(client: Redis) -> None:
-    """Whatever order writes arrive in, the greatest fence's value stays, and each told the truth."""
+    """Whatever order writes arrive in, the greatest fence's value stays, and each answer is true."""
     fences = random.Random(4).sample(range(FENCE, FENCE + 100), 100)
 
     accepted = await asyncio.gather(*(guarded_set(client, "key", fence, fence) for fence in fences))
