@@ -107,7 +107,6 @@ TIERS: Final[Mapping[str, tuple[str, ...]]] = {
         "docs/test_*.py",
         "examples/test_*.py",
         # What the tests rest on.
-        "unit/test_leftovers.py",
         "unit/test_servers.py",
         "unit/test_tiers.py",
     ),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +12,6 @@ import pytest
 
 from benchmarks.__main__ import QUESTIONS, run
 from benchmarks.bench import Settings
-from benchmarks.driver import TroubleError, Worker
-from benchmarks.environments import command_of
 from benchmarks.peers import PEERS
 from benchmarks.questions import (
     distance,
@@ -97,30 +94,3 @@ def test_every_question_has_figures_for_every_peer(tmp_path: Path):
     assert all(row["commands"] > 0 for row in hot if row["peer"] != "asyncio.Lock")
     assert {(row["peer"], row["processes"]) for row in hot} >= {("ours-plain", 1), ("ours-plain", 2)}
     assert {line["curve"] for line in lines if "curve" in line} == {uncontended.TABLE, hot_name.TABLE}
-
-
-async def test_a_stuck_worker_is_killed_and_starts_again(shared_nodes):
-    """A worker that takes too long is killed and told apart from one that fails; it can be used again."""
-    worker = Worker(*await command_of("asyncio.Lock", "asyncio"))
-    try:
-        await worker.open("asyncio.Lock", shared_nodes.urls)
-        with pytest.raises(TroubleError, match=r"> 0\.2 s"):
-            await worker.do("open_loop", limit=0.2, prefix="a", rate=0.001, seconds=1e6, seed=None)
-        order = {"prefix": "a", "seconds": 1.0}
-        assert len((await worker.do("latency", limit=30, count=3, **order))["cycles"]) == 3
-        with pytest.raises(TroubleError, match="TypeError"):
-            await worker.do("latency", limit=30, count="many", **order)
-        assert len((await worker.do("latency", limit=30, count=2, **order))["cycles"]) == 2
-    finally:
-        await worker.end()
-
-
-async def test_a_crowd_without_exclusion_is_caught(shared_nodes):
-    """Processes that are inside at once lose increments, and the turn is no figure."""
-    crowd = Worker(sys.executable, "-m", "benchmarks.crowd", "--copies", "3")
-    try:
-        await crowd.open("asyncio.Lock", shared_nodes.urls)
-        with pytest.raises(TroubleError, match="were lost"):
-            await processes.crowd_turn(crowd, 0.3, 10)
-    finally:
-        await crowd.end()

@@ -83,46 +83,6 @@ def test_a_harmless_change_survives(copy):
     assert path.read_text() == before
 
 
-HEAD = "def majority(size: int) -> int:"
-
-
-@pytest.mark.mutation
-@pytest.mark.parametrize(
-    ("edit", "line"),
-    [
-        (TextEdit("_core/quorum.py", HEAD, HEAD[:-1]), ""),
-        (TextEdit("_core/quorum.py", HEAD, f"import nonsense\n{HEAD}"), ""),
-        (TextEdit("_core/quorum.py", HEAD, f"import os\nos.kill(os.getppid(), 9)\n{HEAD}"), "has ended"),
-        (Edit("majority", "size // 2 + 1", "nonsense"), "NameError: name 'nonsense' is not defined"),
-    ],
-    ids=["a syntax error", "an import error", "the end of the process we fork", "a wrong name"],
-)
-def test_code_that_does_not_run_is_not_caught(copy, edit, line):
-    """A test that fails by that has found no rule broken; the next run is as if nothing had been."""
-    result = check(copy, harmful(edit, "unit/core/test_quorum.py::test_any_two_majorities_share_a_node"))
-    assert result.outcome is Outcome.BROKEN
-    assert line in result.line
-    assert copy.run([QUICK]).outcome is Outcome.SURVIVED
-
-
-@pytest.mark.mutation
-def test_a_run_without_an_end_or_a_test_proves_nothing(copy):
-    """What takes too long is ended, and a wrong name of a test is told; the next run has its own time."""
-    assert copy.run([QUICK], limit=0.0).line == "no end within 0 s"
-    assert copy.run(["unit/core/test_quorum.py::test_nothing"]).outcome is Outcome.BROKEN
-    assert copy.run([QUICK]).outcome is Outcome.SURVIVED
-
-
-@pytest.mark.mutation
-def test_the_same_second_and_size_make_no_difference(copy):
-    """Bytecode of a file is not used for another one that was written in the same second and is as long."""
-    test = "unit/core/test_validity.py::test_the_constants_are_the_pages"
-    for wrong in "34":
-        edit = Edit("EXPIRY_PRECISION", "0.002", f"0.00{wrong}")
-        assert check(copy, harmful(edit, test)).outcome is Outcome.CAUGHT
-        assert copy.run([test]).outcome is Outcome.SURVIVED
-
-
 @pytest.mark.mutation
 def test_another_package_than_the_copys_is_not_tested(copy, tmp_path):
     """Where the copy's package is not the one that is imported, no test runs at all."""
@@ -134,20 +94,6 @@ def test_another_package_than_the_copys_is_not_tested(copy, tmp_path):
         shutil.move(hidden, copy.root / PACKAGE)
     assert result.outcome is Outcome.BROKEN
     assert not result.test
-
-
-@pytest.mark.mutation
-def test_no_fork_inherits_the_package(copy):
-    """Where the package is imported before the fork, so that edits change nothing, no test runs at all."""
-    warm = copy.root / "tests/mutation/warm.py"
-    before = warm.read_text()
-    copy.close()
-    warm.write_text(before.replace('"redis.asyncio"', '"redis.asyncio", "aioredlock_ng"'))
-    try:
-        assert copy.run([QUICK]).outcome is Outcome.BROKEN
-    finally:
-        warm.write_text(before)
-    assert copy.run([QUICK]).outcome is Outcome.SURVIVED
 
 
 # -- the suite ---------------------------------------------------------------------------------------
