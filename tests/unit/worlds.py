@@ -123,3 +123,14 @@ async def world(
 def states(w: World) -> list[NodeState]:
     """Return how the nodes stand."""
     return [node.state for node in w.manager.statistics().nodes]
+
+
+def heard(w: World, name: str) -> list[int]:
+    """Return how many connections listen for releases of a name on each node."""
+    replies = [node.execute([b"PUBSUB", b"NUMSUB", PREFIX + name.encode()]) for node in w.nodes]
+    return [int(reply.rsplit(b":", 1)[1]) for reply in replies]
+
+
+def conflict(manager: LockManager, why: str | None = "two nodes are one server") -> None:
+    """Let a manager find out that its nodes are no quorum, or that they are one again (A4)."""
+    manager._life.session.availability.conflict = why  # type: ignore[union-attr]
