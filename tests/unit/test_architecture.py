@@ -60,6 +60,18 @@ USE_REDIS_CLIENTS = {
 USE_HIREDIS = {"_node/pipe.py", "testing/_memory_connection.py"}
 USE_TIME = {"_clock.py"}
 
+TESTS = ROOT.parent / "tests"
+TESTS_OF_THE_INSIDE = (
+    "unit/core/", "unit/node/", "conformance/", "simulation/", "model/", "fuzz/test_p", "fuzz/resp.py",
+    "cli/test_guard", "cli/test_ended", "cli/test_run", "dashboard/", "load/", "unit/test_kinds.py",
+    "unit/test_batches", "unit/test_outbox.py", "unit/test_deadlines.py", "unit/test_new_kind.py",
+)  # fmt: skip
+"""Folders and files of tests whose subject is private: scripts, pure rules, connections, batches, abstract
+worlds, and the parts of the command and of the page."""
+
+TESTS_INTO_THE_INSIDE = 59
+"""How many other files of tests import private modules: at most as many, and fewer with each change."""
+
 FUNCTION_LINES = 60
 """As many lines of code a function has at the most."""
 
@@ -254,6 +266,19 @@ def test_the_outside_uses_the_public_interface() -> None:
             or found.module in PUBLIC_MODULES
         )
     )
+
+
+def test_few_tests_import_the_inside() -> None:
+    """Tests see what users see; only a test whose subject is private imports a private module."""
+    found = [
+        name
+        for path in sorted(TESTS.rglob("*.py"))
+        if not (name := path.relative_to(TESTS).as_posix()).startswith(TESTS_OF_THE_INSIDE)
+        and re.search(
+            r"^ *from aioredlock_ng(\.\w+)*\.?( import.*\W|\.)_[a-z]", path.read_text(), re.MULTILINE
+        )
+    ]
+    assert len(found) <= TESTS_INTO_THE_INSIDE, found
 
 
 def test_redis_py_is_used_at_the_seams_only() -> None:
