@@ -49,7 +49,6 @@ TIERS: Final[Mapping[str, tuple[str, ...]]] = {
         "faults/test_eviction.py",
         "faults/test_server_states.py",
         "security/test_amounts.py",
-        "unit/test_read_write_cancellation.py",
     ),
     # Whether it works here, what a newcomer wants to know: what users call, each kind of lock and each part
     # around the library once, on real servers where users have these; and the rules of the core.

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from typing import Final
 
 import pytest
 
-from aioredlock_ng import LockManager
 from aioredlock_ng.testing import LocalNodes
-from tests.behaviour.tools import PATIENCE, no_key_left, quiet
+from tests.behaviour.tools import PATIENCE, no_key_left
 from tests.faults.contention import contention
 from tests.servers import Nodes, ask, eventually
 
 PROCESSES: Final = 4
 TASKS: Final = 5
 TURNS: Final = 60  # how often each process has the lock before all are told to end
-WAITERS: Final = 3
-PROMPTLY: Final = 20.0  # seconds in which several processes were told and had their turn; their polls: 30
 
 faults = pytest.mark.parametrize("fault", ["none", "one node frozen"])
 
@@ -55,25 +51,3 @@ async def test_processes_share_a_hot_name(nodes5: LocalNodes, fault: str) -> Non
     # A release that a frozen server did not acknowledge ends with it: its keys live as long as the ttl.
     await no_key_left(nodes5.urls if fault == "none" else nodes5.urls[:2] + nodes5.urls[3:])
     await eventually(lambda: listeners(nodes5, "hot") == [0] * 5, what="no listener is left")
-
-
-@pytest.mark.process
-@faults
-async def test_waiters_of_other_processes_are_told(nodes5: LocalNodes, fault: str) -> None:
-    """Processes that wait for a release have the lock one after the other long before their next poll."""
-    options = {"apart": [0.0] * WAITERS, "names": ["told"], "quota": 1, "retry": 60.0}
-    async with quiet(), LockManager(nodes5.urls) as manager:
-        lease = await manager.lock("told").acquire()
-        async with contention(nodes5.urls, **options) as contenders:
-            await eventually(
-                lambda: listeners(nodes5, "told") == [WAITERS] * 5, within=PATIENCE, what="all of them listen"
-            )
-            if fault != "none":
-                nodes5.pause(4)
-            released = time.monotonic()
-            await lease.release()
-            await contenders.ended()
-        starts = [claim.start - released for claim in contenders.claims["told"]]
-        assert 0 < min(starts) <= max(starts) < PROMPTLY
-        nodes5.resume(4)
-        await eventually(lambda: listeners(nodes5, "told") == [0] * 5, what="no listener is left")

@@ -117,23 +117,6 @@ async def test_another_loop(shared_nodes: Nodes) -> None:
 # -- closing ---------------------------------------------------------------------------------------
 
 
-async def test_closing_with_bad_nodes(nodes5: Nodes) -> None:
-    """`aclose` takes two `node_timeout`s at most when nodes are frozen or dead, and frees what it can."""
-    async with quiet():
-        manager = LockManager(nodes5.urls, ttl=TTL)
-        await manager.start()
-        kept = [await manager.lock(f"kept:{i}").acquire() for i in range(10)]
-        nodes5.pause(0)
-        nodes5.kill(1)
-        began = boot_time()
-        await manager.aclose()
-        assert boot_time() - began <= 0.2 + ALLOWANCE
-        assert not any(lease.held for lease in kept)
-        assert keys(nodes5.urls[2:]) == {}
-        nodes5.resume(0)
-        await no_key_left(nodes5.urls[:1])  # the releases were on their way
-
-
 async def test_closing_waits_until_all_releases_are_read(make_nodes: Callable[..., LocalNodes]) -> None:
     """A server that goes on when its connection is being closed has more to read than it takes at once.
 

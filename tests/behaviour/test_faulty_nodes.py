@@ -115,15 +115,3 @@ async def test_two_bad_nodes_of_three(nodes3: Nodes, fault: str, down_for: float
         async with lock:
             pass
     assert keys(nodes3.urls) == {}
-
-
-async def test_starting_without_any_node(nodes3: Nodes) -> None:
-    """A manager starts while no node is up, and works within a second of their coming."""
-    strike(nodes3, "dead", 0, 1, 2)
-    async with quiet(), LockManager(nodes3.urls) as manager:
-        with pytest.raises(QuorumUnavailableError):
-            await manager.lock("early").try_acquire()
-        nodes3.start()
-        initialise(nodes3.urls)
-        async with manager.lock("early", blocking_timeout=1.0) as lease:
-            lease.check()

@@ -9,13 +9,10 @@ from typing import Final
 import pytest
 
 from aioredlock_ng import LockManager, NodeState, QuorumUnavailableError
-from aioredlock_ng._core.command import milliseconds
-from aioredlock_ng._core.quarantine import wait_ms
-from aioredlock_ng._settings.options import DEFAULT_QUARANTINE, QUARANTINE_VARIABLE
 from tests.behaviour.tools import ALLOWANCE, boot_time, quiet
-from tests.servers import Nodes
+from tests.servers import QUARANTINE_VARIABLE, Nodes
 
-LONGEST: Final = wait_ms(milliseconds(DEFAULT_QUARANTINE)) / 1000  # seconds of the wait
+LONGEST: Final = 61.0  # seconds of the wait
 
 
 @pytest.fixture(autouse=True)

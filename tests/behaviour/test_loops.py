@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 from redis.asyncio import Redis
 
-from aioredlock_ng import Lease, LockLostError, LockManager, LossReason, ManagerClosedError
+from aioredlock_ng import Lease, LockManager, LossReason
 from aioredlock_ng._session import lifecycle
 from aioredlock_ng._session.session import Session
 from tests.behaviour.tools import PATIENCE, Recorder, all_up, keys
@@ -65,26 +65,6 @@ def test_two_loops_one_after_the_other(shared_nodes: Nodes, clients: bool) -> No
     assert keys(shared_nodes.urls) == {}
     statistics = manager.statistics()
     assert (statistics.acquired, statistics.released) == (2, 2), "the counters go on"
-
-
-def test_a_closed_manager_starts_anew_in_the_next_loop(shared_nodes: Nodes) -> None:
-    """And stays closed in the one where it was closed, whether it had been used there or not."""
-    manager = LockManager(shared_nodes.urls)
-
-    async def close_and_use(used: bool) -> None:
-        if used:
-            async with manager:
-                await hold(manager)
-        await manager.aclose()
-        for use in (manager.start, manager.lock("job").acquire, manager.init):
-            with pytest.raises(ManagerClosedError):
-                await use()
-        await manager.aclose()
-        assert "closed" in repr(manager)
-
-    for used in (False, True, True):
-        asyncio.run(close_and_use(used))
-    assert keys(shared_nodes.urls) == {}
 
 
 def test_a_closed_manager_starts_anew_while_the_loop_before_runs(shared_nodes: Nodes) -> None:
@@ -173,15 +153,3 @@ def test_a_lease_whose_loop_was_closed_is_lost(
 
     asyncio.run(next_loop())
     assert len(keys(shared_nodes.urls)) >= 3, "a majority"
-
-
-def test_a_block_or_a_manager_may_end_in_another_loop(broken_off: tuple[LockManager, Lease, Losses]) -> None:
-    """A block ends in the loss, unless in an error of its own; a fixture's tear-down closes the manager."""
-    manager, lease, losses = broken_off
-    with pytest.raises(LockLostError) as lost:
-        asyncio.run(lease.__aexit__(None, None, None))
-    assert lost.value.reason is LossReason.LOOP_CLOSED
-    assert asyncio.run(lease.__aexit__(ValueError, ValueError(), None)) is None
-    asyncio.run(manager.aclose())
-    assert losses.reasons == [LossReason.LOOP_CLOSED]
-    assert "0 held" in repr(manager)

@@ -11,7 +11,6 @@ import threading
 import time
 from typing import Final
 
-import anyio
 import pytest
 
 from aioredlock_ng import ExtensionPolicy, LockLostError, LockManager, LossReason, Vote
@@ -206,33 +205,6 @@ async def test_a_short_stall_costs_nothing(nodes3: Nodes) -> None:
             lease.check()
 
 
-@pytest.mark.parametrize("extensions", [0, 2])
-async def test_a_forgotten_lock_ends(shared_nodes: Nodes, extensions: int) -> None:
-    """A lock that is not released is extended as often as allowed, then ends and is free for others."""
-    ttl, policy = 0.6, ExtensionPolicy(max_extensions=extensions)
-    async with (
-        quiet(),
-        LockManager(shared_nodes.urls, ttl=ttl, extension=policy) as manager,
-        LockManager(shared_nodes.urls) as other,
-    ):
-        began = boot_time()
-        forgotten = await manager.lock("forgotten").acquire()
-        async with other.lock("forgotten", blocking_timeout=PATIENCE):
-            took = boot_time() - began
-            assert took >= ttl * (1 + extensions / 3) - 0.05, "it ended early, or was not extended"
-            assert took <= ttl * (2 + extensions / 3) + 1.0
-            assert (forgotten.extensions, forgotten.held, forgotten.lost.is_set()) == (
-                extensions,
-                False,
-                True,
-            )
-            with pytest.raises(LockLostError) as lost:
-                forgotten.check()
-            expected = LossReason.EXTENSIONS_EXHAUSTED if extensions else LossReason.EXPIRED
-            assert lost.value.reason is expected
-            await forgotten.release()
-
-
 async def test_a_thread_may_check(shared_nodes: Nodes) -> None:
     """Where the body runs in a thread, `check()` raises as ever, and leaves the loop's state to the loop."""
     async with LockManager(shared_nodes.urls, ttl=0.5, extension=ExtensionPolicy.off()) as manager:
@@ -253,16 +225,3 @@ async def test_a_thread_may_check(shared_nodes: Nodes) -> None:
         assert not lease.lost.is_set()
         await asyncio.wait_for(lease.lost.wait(), PATIENCE)
         await lease.release()
-
-
-async def test_anyio_scope_around_a_lock(shared_nodes: Nodes) -> None:
-    """A cancel scope of anyio works around a lock, as `asyncio.timeout` does; nothing is left."""
-    async with quiet(), LockManager(shared_nodes.urls) as manager:
-        with anyio.move_on_after(0.05) as scope:
-            async with manager.lock("scoped"):
-                await anyio.sleep(FOREVER)
-        assert scope.cancelled_caught
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05), manager.lock("scoped"):
-                await asyncio.sleep(FOREVER)
-    assert keys(shared_nodes.urls) == {}

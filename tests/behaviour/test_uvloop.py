@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from aioredlock_ng import LockLostError, LockManager, LockTakenError, LossReason
-from tests.behaviour.tools import boot_time, extended, keys, no_key_left, quiet, strike
+from tests.behaviour.tools import boot_time, keys, no_key_left, quiet, strike
 from tests.servers import Nodes
 
 FOREVER: Final = 3600.0
@@ -51,15 +51,6 @@ async def lose(nodes: Nodes, manager: LockManager) -> None:
     await no_key_left(nodes.urls, within=5)
 
 
-async def lose_connections(nodes: Nodes, manager: LockManager) -> None:
-    """A lock outlives its ttl; nodes that die and come back empty, one by one, cost the lease nothing."""
-    async with manager.lock("survivor", ttl=2.0) as lease:
-        for i in range(2):
-            await nodes.restart(i)
-        await extended(lease, 4)
-        lease.check()
-
-
 async def cancel(nodes: Nodes, manager: LockManager) -> None:
     """A cycle that is cancelled after any number of turns leaves nothing."""
 
@@ -86,7 +77,7 @@ def runner() -> Iterator[asyncio.Runner]:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("scenario", [acquire_and_release, lose, lose_connections, cancel])
+@pytest.mark.parametrize("scenario", [acquire_and_release, lose, cancel])
 def test_on_uvloop(nodes5: Nodes, runner: asyncio.Runner, scenario: Scenario) -> None:
     """Acquiring, extending, losing and cancelling work on uvloop as they do on asyncio's own loop."""
 

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 
 from aioredlock_ng import LockManager, LockTakenError
 from aioredlock_ng._admin.look import scan
-from aioredlock_ng._core.command import Purpose
 from aioredlock_ng._core.keyspace import RESERVED_NAMES
-from aioredlock_ng._node.pipe import pack_once
 from aioredlock_ng._settings.options import MAX_NAME_BYTES
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from tests.behaviour.tools import no_key_left
@@ -161,22 +159,6 @@ async def test_servers_keep_all_of_them_apart(shared_nodes: Nodes, caplog: pytes
     await no_key_left(shared_nodes.urls)
 
 
-@pytest.mark.parametrize(("one", "other"), [("a:", "a:b:"), ("a", "a:"), ("p*:", "pq:"), ("[ab]:", "a:")])
-@virtual
-async def test_prefixes_are_literal(one: str, other: str) -> None:
-    """A prefix is no pattern.  One that begins another one sees its locks, and no more."""
-    nodes = [MemoryNode()]
-    async with (
-        make(nodes, prefix=one) as first,
-        make(nodes, prefix=other, seed=2) as second,
-        first.lock("job"),
-        second.lock("job"),
-    ):
-        found = {lock.name for lock in (await first.survey()).locks}
-        assert found == {"job"} | ({other[len(one) :] + "job"} if other.startswith(one) else set())
-        assert {lock.name for lock in (await second.survey()).locks} == {"job"}
-
-
 @given(st.binary(max_size=30))
 @SETTINGS
 def test_a_search_is_for_the_prefix_and_nothing_else(prefix: bytes) -> None:
@@ -190,31 +172,3 @@ def test_a_search_is_for_the_prefix_and_nothing_else(prefix: bytes) -> None:
             literal.append(byte)
         escaped = not escaped and byte == ord("\\")
     assert bytes(literal) == prefix
-
-
-@SETTINGS
-@given(NAMES.filter(is_usable))
-@pytest.mark.heavy
-def test_a_name_stays_one_argument_on_the_wire(name: str) -> None:
-    """Line ends and RESP inside a name are bytes of one argument: their number stays the same."""
-    plain, hostile = (
-        LockManager(["redis://any"]).lock(one)._primitive.acquire(b"o" * 40, 1.0, 1)
-        for one in ("plain", name)
-    )
-    assert hostile.purpose is Purpose.ACQUIRE
-    assert parsed(pack_once(hostile)) == [*parsed(pack_once(plain))[:3], *hostile.keys, *hostile.args]
-
-
-def parsed(data: bytes) -> list[bytes]:
-    """Read a command as a server does, by the lengths alone; the stamp's place is left out."""
-    header, _, rest = data.partition(b"\r\n")
-    words = []
-    while rest:
-        size, _, rest = rest.partition(b"\r\n")
-        assert size[:1] == b"$"
-        length = int(size[1:])
-        words.append(rest[:length])
-        assert rest[length : length + 2] == b"\r\n"
-        rest = rest[length + 2 :]
-    assert int(header[1:]) >= len(words)
-    return words

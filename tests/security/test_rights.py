@@ -23,7 +23,7 @@ from aioredlock_ng import (
     LockNotAcquiredError,
     QuorumUnavailableError,
 )
-from aioredlock_ng._core.rights import LINE_RIGHTS, READER_RIGHTS, denied
+from aioredlock_ng._core.rights import READER_RIGHTS, denied
 from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import all_up
 from tests.environments.interpreters import ROOT
@@ -209,42 +209,6 @@ async def test_a_read_lock_says_that_a_right_is_missing(grant: Grant) -> None:
         assert denied(await refused(manager.rwlock("job", blocking=False).read()))
         async with manager.lock("job"), manager.lock("a", "b"), manager.rwlock("c").write():
             pass
-
-
-@pytest.mark.parametrize("right", LINE_RIGHTS.split())
-async def test_a_line_says_that_a_right_is_missing(right: str, grant: Grant) -> None:
-    """What would wait says so, and a holder releases all the same; no key is left without an end."""
-    whole, less = grant(LINE), grant(without(right), user="less")
-    async with LockManager([whole]) as holder, LockManager([less]) as other, LockManager([less]) as waiter:
-        async with waiter.lock("job"), waiter.lock("a", "b"):
-            pass
-        for holding in (holder, other):
-            lease = await holding.lock("line", fair=True).acquire()
-            assert denied(await refused(waiter.lock("line", fair=True, blocking_timeout=0.5)))
-            await lease.release()
-            assert not (await holder.inspect("line"))[0].held
-        if right == "+zrange":
-            assert denied((await waiter.queue("line")).silent[0].reason)
-    admin = whole.replace("locks:secret@", "")
-    left = {
-        key: ask(admin, "PTTL", key)
-        for key in ask(admin, "KEYS", "*")
-        if not key.endswith((b"{meta}", b"{members}"))
-    }
-    assert -1 not in left.values(), left
-
-
-async def test_a_survey_tells_of_locks_beside_a_forbidden_one(grant: Grant) -> None:
-    """Many are asked for by one script, and a right to one of them is missing: it alone is not told of."""
-    urls = grant(LINE), grant(" ".join([SOME, *ADMINISTRATION]), user="less")
-    async with LockManager(urls[:1]) as holder, LockManager(urls[1:]) as manager:
-        leases = [await holder.lock(name).acquire() for name in ("ok:1", "forbidden", "ok:2")]
-        survey = await manager.survey()
-        assert all(lease.held for lease in leases)
-    found = {lock.name: lock.state for lock in survey.locks}
-    assert found == {"forbidden": "unknown", "ok:1": "held", "ok:2": "held"}
-    (silent,) = survey.silent
-    assert denied(silent.reason)
 
 
 async def test_a_forbidden_name_fails_alone(grant: Grant) -> None:

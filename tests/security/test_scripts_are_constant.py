@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import re
 from typing import Final
 
 import pytest
 
-from aioredlock_ng import LockManager, LockTakenError, _scripts
+from aioredlock_ng import LockManager, _scripts
 from aioredlock_ng.contrib.redis import _SCRIPT
-from tests.behaviour.tools import Recorder, monitor, no_key_left
+from tests.behaviour.tools import monitor, no_key_left
 from tests.servers import Nodes, ask
-from tests.unit.tasks import virtual
-from tests.unit.worlds import world
 
 LUA: Final = "'] redis.call('FLUSHALL') --"
 NAMES: Final = (
@@ -81,40 +78,9 @@ def test_the_guards_script_is_a_constant() -> None:
     assert "%" not in _SCRIPT
 
 
-@pytest.mark.parametrize("holder", PRINTABLE)
-@virtual
-async def test_a_holder_label_changes_nothing(holder: str) -> None:
-    """It stands in the value behind the owner, and comes back whole; the lock stays ours alone."""
-    async with world(3, holder=holder) as w, w.process(holder=holder) as other:
-        async with w.manager.lock("job") as lease:
-            for entry in await other.inspect("job"):
-                assert (entry.holder, entry.ours) == (holder, False)
-            assert {entry.ours for entry in await w.manager.inspect("job")} == {True}
-            with pytest.raises(LockTakenError):
-                await other.lock("job", blocking=False).acquire()
-            await lease.extend(20)
-        assert (await other.survey()).locks == ()
-
-
 @pytest.mark.parametrize("holder", UNPRINTABLE)
 def test_a_holder_label_is_one_printable_line(holder: str) -> None:
     """Line ends, control sequences, what reorders a line, and what no server can be sent, are refused."""
     with pytest.raises(ValueError, match="holder") as caught:
         LockManager(["redis://any"], holder=holder)
     assert str(caught.value).isprintable()
-
-
-@pytest.mark.parametrize("label", [*PRINTABLE, "a\nb", "\x1b[2J", "x{id}"])
-@virtual
-async def test_a_label_reaches_hooks_alone(label: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A metrics label never leaves the process, and no log line shows it raw."""
-    caplog.set_level(logging.DEBUG)
-    recorder = Recorder()
-    async with world(3, hooks=[recorder]) as w:
-        async with w.manager.lock("job", label=label) as lease:
-            assert repr(lease).isprintable()
-        assert {event.label for event in recorder.events if hasattr(event, "label")} == {label}
-        sent = b"".join(b"".join(words) for node in w.nodes for words in node.executed)
-    if label not in ("*", "{meta}"):
-        assert label.encode() not in sent
-    assert all(line.isprintable() for line in caplog.text.splitlines())

@@ -6,10 +6,7 @@ from typing import Final
 from urllib.parse import quote
 
 import pytest
-from aiohttp import web
 
-from aioredlock_ng import LockManager
-from aioredlock_ng.contrib.aiohttp import locked as locked_handler
 from aioredlock_ng.contrib.fastapi import locked as locked_endpoint
 from tests.contrib.fastapi.tools import new_app, site
 from tests.unit.tasks import virtual
@@ -59,26 +56,6 @@ async def test_a_value_cannot_lead_out_of_its_template() -> None:
         with pytest.raises(ValueError, match="1024 bytes"):
             await behind_text("x" * 1024)
         assert locks(w.nodes[0]) == ()
-
-
-@pytest.mark.parametrize(
-    "template", ["{}", "{0}", "{0.__class__}", "{.x}", "{[0]}", "{!r}", "x:{", "}", "{a b}"]
-)
-def test_a_template_without_names_fails_at_decoration(template: str) -> None:
-    """A field must be a parameter's name: positions and malformed fields are refused before any call."""
-    with pytest.raises(ValueError, match=r"template|'[{}]'|format"):
-        LockManager(["redis://any"]).locked(template)(_any)
-    with pytest.raises(ValueError, match=r"template|'[{}]'|format"):
-        locked_handler(template)(_handler)
-    with pytest.raises(ValueError, match=r"template|'[{}]'|format"):
-        locked_endpoint(template)
-
-
-async def _any(value: str) -> None: ...
-
-
-async def _handler(request: web.Request) -> web.Response:
-    raise AssertionError("never called")
 
 
 @virtual

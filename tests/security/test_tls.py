@@ -86,12 +86,6 @@ async def test_no_proof_is_asked_for_only_if_the_url_says_so(
     assert re.search("certificate", await reason(url.partition("?")[0]), re.IGNORECASE)
 
 
-async def test_the_right_certificate_is_taken(serve: Callable[[str], str]) -> None:
-    """What the other tests change is all that is wrong there."""
-    async with LockManager([serve("right")], connect_timeout=30.0) as manager, manager.lock("job") as lease:
-        assert lease.held
-
-
 @pytest.mark.parametrize("password", [KEY_PASSWORD, f"wrong-{KEY_PASSWORD}"])
 async def test_the_password_of_a_key(
     serve: Callable[[str], str], folder: Path, caplog: pytest.LogCaptureFixture, password: str
@@ -108,14 +102,3 @@ async def test_the_password_of_a_key(
     else:
         shown = await reason(url)
     assert KEY_PASSWORD not in shown + caplog.text
-
-
-async def test_a_certificate_that_is_mended_is_taken(serve: Callable[[str], str], folder: Path) -> None:
-    """The node is tried again and again: when its certificate is right, it votes."""
-    url = serve("expired")
-    admin = unchecked(url)
-    async with LockManager([url], connect_timeout=30.0) as manager:
-        await eventually(lambda: "expired" in manager.statistics().nodes[0].reason)
-        right = ("tls-cert-file", str(folder / "right.crt"), "tls-key-file", str(folder / "right.key"))
-        ask(admin, "CONFIG SET", *right)
-        await all_up(manager)

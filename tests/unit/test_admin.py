@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 
-from aioredlock_ng import ConfigurationError, LockInspection, LockManager, NodeInspection, NodeState
+from aioredlock_ng import ConfigurationError, LockInspection, NodeInspection
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing.sim_loop import EPOCH
-from tests.unit.tasks import in_task, sim
-from tests.unit.traces import PREFIX, count, locks
-from tests.unit.worlds import LATENCY, TTL, make, opened, world
+from tests.unit.tasks import sim
+from tests.unit.traces import PREFIX, count
+from tests.unit.worlds import LATENCY, TTL, opened, world
 
 OWNER = b"0123456789abcdef0123456789abcdef01234567"
-
-
-@pytest.mark.parametrize("number", [1, 3])
-@pytest.mark.parametrize("look", ["survey", "inspect", "force_release"])
-async def test_a_client_that_has_read_can_lock_at_once(look, number):
-    """The first try after that is not made before the nodes know this client, be it one or two (R12)."""
-    manager = make([MemoryNode(latency=LATENCY) for _ in range(number)])
-    await getattr(manager, look)(*() if look == "survey" else ("a",))
-    assert {node.state for node in manager.statistics().nodes} == {NodeState.QUARANTINED}
-    for lease in await asyncio.gather(*(manager.lock(name).try_acquire() for name in "ab")):
-        await lease.release()
-    await manager.aclose()
 
 
 async def test_a_prefix_inside_another_one_is_left_alone():
@@ -111,26 +98,6 @@ async def test_a_lock_tells_since_when_it_is_held() -> None:
             for node in await other.inspect("a"):
                 assert node.since is not None
                 assert began - 0.0011 <= node.since <= began
-
-
-@pytest.mark.parametrize("wall", [None, 1.5])
-async def test_a_clock_of_ones_own_needs_no_time_of_day(wall):
-    """The system's is taken for it then; one that has it is believed."""
-
-    class OwnClock:
-        def now(self):
-            return asyncio.get_running_loop().time()
-
-    if wall:
-        OwnClock.wall = staticmethod(lambda: wall)
-    before = time.time()
-    async with LockManager([MemoryNode()], clock=OwnClock()) as manager, manager.lock("a"):
-        (seen,) = await manager.inspect("a")
-        survey = await manager.survey()
-    if wall:
-        assert (seen.since, survey.at) == (wall, wall)
-    else:
-        assert before - 0.001 <= seen.since <= survey.at <= time.time()
 
 
 # -- several nodes -----------------------------------------------------------------------------------
@@ -268,41 +235,3 @@ async def test_a_survey_ends_in_time(monkeypatch):
         assert survey.truncated
         assert [lock.name for lock in survey.locks] == ["a"]
         assert sim().time() - began == pytest.approx(5.02, abs=0.03)
-
-
-async def test_a_survey_looks_at_no_keys_of_others(monkeypatch):
-    """A server that tells of keys that were not asked for does not have them looked at (R16)."""
-    async with world(1) as w:
-        node = w.nodes[0]
-        execute, keys = node.execute, b"*2\r\n$1\r\n0\r\n*2\r\n$9\r\nredlock:a\r\n$12\r\nother:secret\r\n"
-        monkeypatch.setattr(
-            node, "execute", lambda words, *by: keys if words[0] == b"SCAN" else execute(words, *by)
-        )
-        w.occupy("a", 60.0)
-        node.set(b"other:secret", b"value")
-        assert [lock.name for lock in (await w.manager.survey()).locks] == ["a"]
-        assert not any(b"other:secret" in words for words in node.executed)
-
-
-@pytest.mark.parametrize("name", ["", "{meta}", "x" * 1025])
-async def test_a_survey_checks_its_names(name: str) -> None:
-    """Nothing is sent for a name that no lock can have."""
-    async with world(1) as w:
-        with pytest.raises(ValueError, match="name"):
-            await w.manager.survey("good", name)
-        assert w.nodes[0].executed == []
-
-
-async def test_one_server_twice_cannot_be_surveyed_but_diagnosed() -> None:
-    """Its locks would be counted twice; that is an error there, and a finding here."""
-    nodes = [MemoryNode(), MemoryNode(), MemoryNode()]
-    nodes[2]._server.run_id = nodes[0]._server.run_id
-    manager = LockManager(nodes, clock=sim().clock)
-    end = await in_task(manager.survey)
-    assert isinstance(end.error, ConfigurationError)
-    findings = await manager.diagnose()
-    assert [(one.node, one.check) for one in findings if one.level == "error"] == [(None, "identity")]
-    assert nodes[0].name in findings[1].message
-    assert nodes[2].name in findings[1].message
-    await manager.aclose()
-    assert [locks(node) for node in nodes] == [()] * 3

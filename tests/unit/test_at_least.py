@@ -6,14 +6,13 @@ import asyncio
 import itertools
 import random
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from aioredlock_ng import ExtensionPolicy, LockManager, ReleaseOutcome, RetryPolicy
 from aioredlock_ng.errors import LockLostError, LockTakenError, LossReason
-from aioredlock_ng.events import Acquired, Released
+from aioredlock_ng.events import Released
 from aioredlock_ng.testing import lose
 from tests.unit.tasks import cancelled, cycle, in_task, sim
 from tests.unit.traces import count
@@ -49,20 +48,6 @@ async def is_free(manager: LockManager, name: str = "a") -> None:
     await cycle(manager.lock(name, blocking=False))
 
 
-@ways
-async def test_what_is_kept_is_shown_as_that(fencing: bool) -> None:
-    """By whom, and for how long still: it is no lock that is held."""
-    async with world(fencing=fencing, holder="me") as w, w.process(fencing=fencing) as other:
-        async with w.manager.lock("a", at_least=AT_LEAST):
-            before = (await other.inspect("a"))[0]
-            assert before.kind == "mutex"
-        for node in await other.inspect("a"):
-            assert (node.kind, node.held, node.holder, node.since) == ("kept", True, "me", before.since)
-            assert 0 < node.ttl <= AT_LEAST
-        (lock,) = (await other.survey()).locks
-        assert (lock.kind, lock.held_by) == ("kept", 3)
-
-
 # -- for other processes -----------------------------------------------------------------------------
 
 
@@ -81,19 +66,6 @@ async def test_the_name_stays_taken_when_the_body_ends_sooner(fencing: bool) -> 
         await is_free(other)
 
 
-@ways
-async def test_other_processes_get_it_when_the_time_is_over(fencing: bool) -> None:
-    """By the time that the nodes tell: a release before that wakes no waiter."""
-    async with world(fencing=fencing) as w, w.process(fencing=fencing) as other:
-        asked_at = sim().clock.now()
-        async with w.manager.lock("a", at_least=AT_LEAST):
-            waiting = in_task(other.lock("a").acquire)
-            await asyncio.sleep(0.5)
-        end = await waiting
-        assert end.error is None
-        assert AT_LEAST <= end.at - asked_at <= AT_LEAST + 2 * SOON
-
-
 async def test_a_holder_that_dies_leaves_the_name_for_as_long() -> None:
     """The keys live for `at_least` from the beginning, if that is longer than the ttl."""
     async with world() as w:
@@ -103,31 +75,6 @@ async def test_a_holder_that_dies_leaves_the_name_for_as_long() -> None:
         assert all(AT_LEAST - 1 <= node.ttl(b"redlock:a") <= AT_LEAST for node in w.nodes)
         await lease.release()
         await dead.aclose()
-
-
-async def test_after_the_time_a_release_is_one_as_ever() -> None:
-    """The keys are deleted, waiters are told, and the report says so."""
-    async with world() as w, w.process() as other:
-        lease = await w.manager.lock("a", at_least=1.0, ttl=5.0).acquire()
-        waiting = in_task(other.lock("a").acquire)
-        await asyncio.sleep(1.0)
-        report = await lease.release()
-        released_at = sim().time()
-        assert report.count(ReleaseOutcome.RELEASED) == 3
-        assert (await waiting).at - released_at < 2 * SOON, "by a notice: the ttl is far from over"
-        assert w.keys == FREE
-
-
-async def test_extended_keys_stay_until_the_time_only() -> None:
-    """However long the last extension would have let them live."""
-    async with world() as w:
-        asked_at = sim().clock.now()
-        lease = await w.manager.lock("a", ttl=5.0, at_least=6.0).acquire()
-        await lease.extend(60.0)
-        await lease.release()
-        assert all(0 < node.ttl(b"redlock:a") <= 6.0 for node in w.nodes)
-        await until(asked_at + 6.0 + LATENCY + 0.001)  # a key lives for whole milliseconds
-        assert w.keys == FREE
 
 
 # -- what does not stay taken ------------------------------------------------------------------------
@@ -141,20 +88,6 @@ async def test_a_try_that_did_not_win_leaves_nothing(fencing: bool) -> None:
         assert await w.manager.lock("a", at_least=AT_LEAST).try_acquire() is None
         await asyncio.sleep(0.1)
         assert w.keys == [(b"redlock:a",), (b"redlock:a",), ()]
-
-
-async def test_an_acquire_that_a_hook_breaks_leaves_nothing() -> None:
-    """The caller got no lease, and so did no work."""
-
-    class Breaks:
-        def on_acquired(self, _: Acquired) -> None:
-            raise KeyboardInterrupt
-
-    async with world(hooks=[Breaks()]) as w:
-        with pytest.raises(KeyboardInterrupt):
-            await w.manager.lock("a", at_least=AT_LEAST).acquire()
-        await asyncio.sleep(0.1)
-        assert w.keys == FREE
 
 
 async def test_force_release_frees_the_name() -> None:
@@ -297,12 +230,6 @@ def test_bad_values_are_refused_at_the_call(value: Any, error: type[Exception], 
         manager.lock("a", ttl=61)
 
 
-def test_without_a_quarantine_it_is_as_long_as_one_likes() -> None:
-    """It rests on the nodes' memory then, as the lock itself does."""
-    LockManager(["redis://a"]).lock("a", at_least=86_400)
-    LockManager(["redis://a", "redis://b", "redis://c"], restart_quarantine=0).lock("a", at_least=3600)
-
-
 @pytest.mark.parametrize("names", ["a", "ab"])
 @pytest.mark.parametrize("extension", [None, ExtensionPolicy.off()], ids=["extended", "not extended"])
 @pytest.mark.parametrize("extending", [False, True])
@@ -347,47 +274,7 @@ async def test_what_an_inner_acquire_asks_for_is_kept_by_the_release_of_a_lease_
             assert node.ttl == pytest.approx(asked_at + AT_LEAST - sim().clock.now(), abs=0.1)
 
 
-async def test_a_short_time_that_an_inner_acquire_asks_for_costs_no_extension() -> None:
-    """The keys live for longer anyway."""
-    async with world() as w:
-        async with w.manager.lock("a", ttl=AT_LEAST) as outer:
-            for _ in range(3):
-                async with w.manager.lock("a", reentrant=True, at_least=1.0):
-                    await asyncio.sleep(0.1)
-            assert outer.extensions == 0
-        assert count(w.nodes[0], "extend") == 0
-
-
-async def test_none_and_nothing_are_no_time() -> None:
-    """The name is free at once."""
-    async with world() as w:
-        for value in (None, 0, timedelta(0)):
-            await work(w.manager, at_least=value)
-            assert w.keys == FREE
-
-
 # -- faults ------------------------------------------------------------------------------------------
-
-
-async def test_a_release_that_is_repeated_never_lets_a_key_live_longer() -> None:
-    """Nor shorter than it must: what comes late finds a key that ends sooner, or ends it when it may."""
-    async with world() as w:
-        asked_at = sim().clock.now()
-        lease = await w.manager.lock("a", ttl=20.0, at_least=10.0).acquire()
-        await asyncio.sleep(1.0)
-        w.nodes[0].freeze()
-        w.nodes[1].disconnect()
-        report = await lease.release()
-        assert report.count(ReleaseOutcome.UNKNOWN) >= 1
-        await asyncio.sleep(6.0)
-        w.nodes[0].thaw()
-        await asyncio.sleep(1.0)
-        for node in w.nodes:
-            left = node.ttl(b"redlock:a")
-            assert left is not None
-            ends = sim().clock.now() + left + LATENCY
-            assert asked_at + 10.0 <= ends <= asked_at + 20.0 + 2 * LATENCY
-        assert {node.kind for node in await w.manager.inspect("a")} == {"kept"}
 
 
 @pytest.mark.parametrize("number", [1, 2], ids=["a minority", "a majority"])

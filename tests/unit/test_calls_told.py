@@ -13,7 +13,7 @@ import pytest
 from aioredlock_ng import LockManager, LockTakenError, NodeState
 from aioredlock_ng.errors import ManagerClosedError, QuorumUnavailableError, WouldDeadlockError
 from aioredlock_ng.events import Acquired, GaveUp, NodeChanged, Refused, Waiting
-from aioredlock_ng.testing import MemoryNode, memory_node
+from aioredlock_ng.testing import MemoryNode
 from tests.unit.tasks import End, in_task, sim, turns
 from tests.unit.test_log import Lines, logged
 from tests.unit.traces import PREFIX, Heard
@@ -57,33 +57,6 @@ async def test_a_task_of_this_process_is_in_the_way():
         assert counts(w.manager) == (2, 2)
 
 
-async def test_a_single_try_waits_for_a_verdict_on_another_task_and_is_told():
-    """A single try behind a contender without a verdict gives up with that verdict; it never waits."""
-    heard = Heard()
-    async with world() as w, opened(w.nodes, seed=2, hooks=[heard]) as other, w.manager.lock("a"):
-        ends = await asyncio.gather(*(in_task(other.lock("a", blocking=False).acquire) for _ in range(2)))
-        assert [type(end.error) for end in ends] == [LockTakenError] * 2
-        assert Counter(map(type, heard.of(*CALLS))) == {Refused: 1, GaveUp: 2}
-        assert counts(other) == (2, 2)
-
-
-async def test_a_name_that_stays_taken_after_its_release():
-    """No node is asked while `at_least` runs: the wait, its end and the refusal are told all the same."""
-    heard = Heard()
-    async with world(hooks=[heard]) as w:
-        await (await w.manager.lock("a", at_least=10).acquire()).release()
-        heard.take(*CALLS)
-        with pytest.raises(LockTakenError):
-            await w.manager.lock("a", blocking_timeout=3).acquire()
-        assert await w.manager.lock("a").try_acquire() is None
-        assert [(type(event), event.taken) for event in heard.of(*CALLS)] == [
-            (Waiting, True),
-            (GaveUp, True),
-            (GaveUp, True),
-        ]
-        assert counts(w.manager) == (2, 2)
-
-
 @pytest.mark.parametrize("taken", [True, False], ids=["taken", "no quorum"])
 async def test_nodes_are_asked_in_vain(taken):
     """Rounds are told each, the wait and its end once; both say if it is taken, and what nodes said."""
@@ -103,20 +76,6 @@ async def test_nodes_are_asked_in_vain(taken):
         assert len(waiting.votes) == len(gave_up.votes) == 3
         assert counts(other) == (gave_up.attempts, 1)
         each(w.nodes).thaw()
-
-
-async def test_a_call_that_waits_and_wins_tells_both():
-    """A wait that ends in the lock is no giving up."""
-    heard = Heard()
-    async with world() as w, opened(w.nodes, seed=2, hooks=[heard]) as other:
-        lease = await w.manager.lock("a").acquire()
-        waiter = in_task(other.lock("a").acquire)
-        await asyncio.sleep(1)
-        await lease.release()
-        assert (await waiter).error is None
-        kinds = [type(event) for event in heard.of(*CALLS) if type(event) is not Refused]
-        assert kinds == [Waiting, Acquired]
-        assert counts(other)[1] == 0
 
 
 async def test_a_call_that_is_cut_short_says_so():
@@ -219,40 +178,6 @@ async def test_a_wait_for_a_quarantine_is_said(log):
     assert said == pytest.approx(left, abs=0.2)
 
 
-async def test_a_wait_is_said_again_when_its_reason_changes(log):
-    """Once it has stayed so for a while: for nodes, and no more for a holder, and the other way round."""
-    async with world() as w, opened(w.nodes, seed=2) as other, other.lock("a", extension=PLAIN, ttl=60):
-        began = sim().time()
-        waiter = in_vain(w.manager, seconds=20)
-        await asyncio.sleep(LONG + 0.5)
-        each(w.nodes[1:]).freeze()
-        await asyncio.sleep(7)
-        each(w.nodes[1:]).thaw()
-        await waiter
-    assert [record.levelno for record in log.records] == [logging.INFO, logging.WARNING, logging.INFO]
-    assert 2 * LONG <= log.records[1].when - began <= 3 * LONG
-
-
-async def test_which_waits_are_worth_a_line(log):
-    """Those of more than two seconds, won or not, each again; each lock that is waited for has its own."""
-    async with world() as w, opened(w.nodes, seed=2) as other:
-        for seconds in (1.5, 3, 1.5, 3):
-            held = await other.lock("a").acquire()
-            waiter = in_task(w.manager.lock("a").acquire)
-            await asyncio.sleep(seconds)
-            await held.release()
-            assert (await waiter).error is None
-        assert len(log.messages) == 2
-        async with other.lock("a"), other.lock("b"):
-            await in_vain(w.manager, seconds=1.5)
-            later = in_vain(w.manager, "a", seconds=5)
-            await asyncio.sleep(1)
-            await in_vain(w.manager, "b", seconds=5)
-            await later
-    assert [line.split("'")[1] for line in log.messages[2:]] == ["a", "b"]
-    assert log.records[3].when - log.records[2].when == pytest.approx(1, abs=EPSILON)
-
-
 async def test_a_flood_of_waiting_calls_is_no_flood_of_lines(log):
     """So many lines are logged in a minute, the last one with the count of all calls that wait then."""
     async with world() as w, opened(w.nodes, seed=2) as other:
@@ -277,19 +202,6 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 # -- nodes -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("after", [0.45, 0.55, 0.65, 0.75, 1.45])
-async def test_a_far_node_that_was_just_asked_is_not_suspect(after, caplog) -> None:
-    """Something asked shortly before the first look at a connection, and not answered yet, says nothing."""
-    hook = Heard()
-    async with world(latency=0.15, node_timeout=0.8, hooks=[hook]) as w:
-        await asyncio.sleep(after)
-        lease = await w.manager.lock("a", blocking_timeout=0).acquire()
-        await asyncio.sleep(2)
-        await lease.release()
-        assert [change.state for change in hook.of(NodeChanged)] == [NodeState.UP] * 3
-    assert not warned(caplog)
 
 
 async def test_a_new_reason_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -357,32 +269,3 @@ async def test_when_a_majority_may_vote() -> None:
     assert manager.available
     await manager.aclose()
     check(math.inf, "closed")
-
-
-# -- leases ------------------------------------------------------------------------------------------
-
-
-# -- the master in memory ----------------------------------------------------------------------------
-
-
-async def test_what_a_master_remembers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the commands that a master has executed it keeps the last ones only."""
-    monkeypatch.setattr(memory_node, "EXECUTED_KEPT", 10)
-    node = MemoryNode()
-    for number in range(100):
-        node.execute([b"SET", b"%d" % number, b""])
-        assert len(node.executed) <= 10
-        assert node.executed[-1][1] == b"%d" % number
-    assert [int(words[1]) for words in node.executed] == list(range(100 - len(node.executed), 100))
-    assert len(node.executed) >= 5
-
-
-async def test_only_what_is_held_is_counted() -> None:
-    """A lease that was lost and is not released still is not held, for the statistics and the repr."""
-    async with world() as w, w.manager.lock("kept"):
-        lost = await w.manager.lock("lost", ttl=1, extension=PLAIN).acquire()
-        assert (w.manager.statistics().held, ", 2 held:" in repr(w.manager)) == (2, True)
-        await lost.lost.wait()
-        await asyncio.sleep(1)
-        assert (w.manager.statistics().held, ", 1 held:" in repr(w.manager)) == (1, True)
-        await lost.release()

@@ -7,52 +7,18 @@ import contextlib
 import gc
 import logging
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from aioredlock_ng import (
-    ConfigurationError,
     Lease,
     LockLostError,
     LockManager,
     LossReason,
-    ManagerClosedError,
 )
-from aioredlock_ng._kinds.mutex import MUTEX
-from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._node import fork
-from aioredlock_ng._round.round import Round
-from aioredlock_ng.testing import MemoryNode
-from tests.unit.tasks import cycle, in_task, sim, turns
-from tests.unit.traces import locks
-from tests.unit.worlds import LATENCY, PLAIN, make, world
-
-# -- leases without a body -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("extension", [None, PLAIN])
-async def test_closing_tells_leases_without_a_body(extension):
-    """aclose() sets `lost` of a lease from acquire(), which wakes its watcher; check() gives the reason."""
-    async with world() as w:
-        lease = await w.manager.lock("a", extension=extension).acquire()
-        other = await w.manager.lock("b", extension=extension).acquire()
-        watcher = asyncio.create_task(lease.lost.wait())
-        await asyncio.sleep(1)
-        began = sim().time()
-        await w.manager.aclose()
-        assert sim().time() - began < 0.1, "there is no body to wait for"
-        assert watcher.done()
-        assert other.lost.is_set()
-        for _ in range(2):
-            assert not lease.held
-            with pytest.raises(LockLostError) as caught:
-                lease.check()
-            assert caught.value.reason is LossReason.MANAGER_CLOSED
-            await asyncio.sleep(30)
-        assert w.manager.statistics().lost == 2
-        assert w.keys == [()] * 3
-
+from tests.unit.tasks import cycle, in_task, sim
+from tests.unit.worlds import LATENCY, world
 
 # -- other code cancels background tasks (R44) -----------------------------------------------------------
 
@@ -124,27 +90,6 @@ async def test_a_lease_whose_manager_others_cancel_is_lost(kind, enters, caplog)
         await cycle(KINDS[kind](w.manager))
 
 
-async def test_what_waits_when_others_cancel_the_manager_gets_an_error():
-    """A call that waits for a lock, and an observer of an election: neither waits for ever."""
-    async with world() as w, w.process() as manager:
-        held = await w.manager.lock("a").acquire()
-
-        async def observe() -> None:
-            async for _ in manager.election("e").observe():
-                pass
-
-        tasks = [in_task(manager.lock("a").acquire), in_task(observe)]
-        await asyncio.sleep(1)
-        supervisor = manager._life._background._supervisor
-        supervisor.cancel()
-        for task in tasks:
-            end = await asyncio.wait_for(task, 1)
-            assert isinstance(end.error, ManagerClosedError)
-            assert "other code cancelled" in str(end.error)
-        await cycle(manager.lock("b"))
-        await held.release()
-
-
 async def test_blocks_that_others_cancel_too_end_by_themselves(caplog):
     """The end of `asyncio.run` cancels all tasks at once: a block that ends with it has lost nothing."""
     async with world() as w:
@@ -181,19 +126,6 @@ async def test_a_block_that_swallows_that_is_told_of_its_loss():
         assert isinstance((await asyncio.wait_for(user, 20)).error, (LockLostError, asyncio.CancelledError))
 
 
-@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
-async def test_a_start_that_others_cancel_keeps_no_caller_waiting():
-    """Not either if it had not begun."""
-    began = sim().time()
-    manager = make([MemoryNode() for _ in range(3)])
-    starting = in_task(manager.start)
-    await turns(2)
-    (start,) = background(name="start")
-    start.cancel()
-    assert (await starting).at - began < 1.0
-    await manager.aclose()
-
-
 # -- blocks that no code will leave ------------------------------------------------------------------------
 
 
@@ -216,51 +148,6 @@ async def test_aclose_does_not_wait_for_a_task_that_has_ended(ends):
         await user
         with pytest.raises(LockLostError):
             await stack.aclose()
-
-
-# -- nodes that turn out to be one server ----------------------------------------------------------------
-
-
-async def test_one_server_under_two_names_is_found_while_tasks_wait(caplog):
-    """A waiter gets the error when two nodes turn out to be one server; it is logged once."""
-    nodes = [MemoryNode(name, latency=LATENCY) for name in ("left", "right", "other")]
-    nodes[1].crash()
-    strangers = {"fencing": False, "restart_quarantine": 0}  # over two nodes, which is another quorum
-    async with make(nodes) as manager, make([nodes[0], nodes[2]], **strangers) as stranger:
-        held = await stranger.lock("a").acquire()
-        waiters = [in_task(manager.lock("a").acquire) for _ in range(3)]
-        await asyncio.sleep(1)
-        with caplog.at_level(logging.ERROR, "aioredlock_ng"):
-            nodes[1].restart()
-            nodes[1]._server.run_id = nodes[0]._server.run_id
-            for waiter in waiters:
-                end = await asyncio.wait_for(waiter, 5)
-                assert isinstance(end.error, ConfigurationError)
-                assert "left" in str(end.error)
-                assert "right" in str(end.error)
-            nodes[2].disconnect()  # news of the nodes, though not of this
-            await asyncio.sleep(2)
-        errors = [record for record in caplog.records if record.levelno >= logging.ERROR]
-        assert len(errors) == 1, [record.getMessage() for record in errors]
-        await held.release()
-        await asyncio.sleep(1)
-        assert [locks(node) for node in nodes] == [()] * 3
-
-
-async def test_a_win_that_counts_one_server_twice_is_no_win():
-    """A lock whose votes come in just when two nodes turn out to be one server is given back."""
-    nodes = [MemoryNode(name, latency=LATENCY) for name in ("left", "right", "other")]
-    async with make(nodes) as manager:
-        task = in_task(manager.lock("a").acquire)
-        await asyncio.sleep(LATENCY / 2)  # asked, and not answered yet
-        session = manager._life.session
-        assert session is not None
-        session.availability.conflict = "nodes left and right are the same server"
-        end = await task
-        assert isinstance(end.error, ConfigurationError)
-        session.availability.conflict = None
-        await asyncio.sleep(3 * LATENCY)
-        assert [locks(node) for node in nodes] == [()] * 3
 
 
 # -- coroutines that are thrown away -----------------------------------------------------------------------
@@ -306,25 +193,3 @@ class ThrownAway:
                 break
             yield pause
         self._run.close()
-
-
-# -- forked children ---------------------------------------------------------------------------------------
-
-
-async def test_a_forked_child_has_no_connection(monkeypatch):
-    """What a child would send over its parent's connections is answered with silence, and never sent."""
-    async with world() as w, w.manager.lock("a"):
-        session = w.manager._life.session
-        assert session is not None
-        executed = [len(node.executed) for node in w.nodes]
-        with monkeypatch.context() as patch:  # it puts back what the fork changes
-            patch.setattr(fork, "generation", fork.generation)
-            for node in cast("Any", session.nodes):
-                patch.setattr(node._link.pipe, "_room", node._link.pipe._room)
-            fork._forked()
-            mutex = Primitive(MUTEX, ("b",), (b"redlock:b",))
-            seen = Round(session.outbox, mutex.read_acquire)
-            seen.ask(mutex.acquire(b"another", 1.0), 1.0)
-            assert seen.silent == 3, "at once, and not at the end of some timeout"
-        await asyncio.sleep(1)
-        assert [len(node.executed) for node in w.nodes] == executed

@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-import anyio
 import pytest
 
 from aioredlock_ng import Lease, Lock, LockLostError, LossReason
 from aioredlock_ng.testing import lose
-from tests.unit.tasks import End, ending, in_task, sim, turns, until
+from tests.unit.tasks import End, ending, in_task, sim, turns
 from tests.unit.worlds import GRACE, PLAIN, TTL, World, deadline, world
 
 FOREVER = 1000.0
@@ -127,17 +126,6 @@ async def test_the_body_is_cancelled_once():
         assert len(times) == 1
 
 
-async def test_a_shield_does_not_hold_the_cancellation_off():
-    """An anyio scope with a shield is no protection against the loss of the lock."""
-    async with world() as w:
-
-        async def body(_: Lease) -> None:
-            with anyio.CancelScope(shield=True):
-                await anyio.sleep(FOREVER)
-
-        lost(await under(w, body))
-
-
 async def test_an_earlier_cancellation_count_is_the_baseline():
     """A task that had swallowed a cancellation before it entered gets LockLostError and its old count."""
     async with world() as w:
@@ -171,20 +159,6 @@ async def test_an_exception_of_a_body_that_was_cancelled_gets_a_note(on_lost):
         assert (end.error, end.cancelling) == (mine, 0)
         assert "'a'" in notes(mine)
         assert "lost" in notes(mine)
-
-
-async def test_loss_while_the_body_cleans_up_after_its_own_exception():
-    """A clean-up that the loss interrupts ends in LockLostError; the body's exception is in its chain."""
-    async with world() as w:
-        mine = ValueError("mine")
-
-        async def body(_: Lease) -> None:
-            try:
-                raise mine
-            finally:
-                await asyncio.sleep(FOREVER)
-
-        assert lost(await under(w, body)).__cause__.__context__ is mine
 
 
 # -- other people's cancellations --------------------------------------------------------------------
@@ -248,21 +222,6 @@ async def test_a_foreign_cancellation_while_the_exit_awaits_the_report(raises):
         assert not task.done()
         task.cancel("theirs")
         assert cancelled(await task).__context__ is raises
-        await asyncio.sleep(0.04)
-        assert w.keys == FREE
-
-
-async def test_a_foreign_cancellation_while_the_exit_of_a_lost_lease_awaits_the_report():
-    """Also then the cancellation is theirs: ours has been taken back before the first await."""
-    async with world(latency=0.02) as w:
-        task = in_task(lambda: sleep_under(w))
-        await asyncio.sleep(9.4)
-        while not w.manager.statistics().lost:
-            await asyncio.sleep(0.001)
-        await asyncio.sleep(0.01)
-        assert not task.done()
-        task.cancel("theirs")
-        cancelled(await task)
         await asyncio.sleep(0.04)
         assert w.keys == FREE
 
@@ -367,16 +326,6 @@ async def sleep_in(lease: Lease) -> None:
         await asyncio.sleep(FOREVER)
 
 
-async def test_async_with_lease_binds_the_entering_task():
-    """A lease acquired in one task and entered in another is the deadline of the second."""
-    async with world() as w:
-        lease = await asyncio.create_task(plain(w).acquire())
-        error = lost(await in_task(lambda: sleep_in(lease)))
-        assert isinstance(error.__cause__, asyncio.CancelledError)
-        assert current().cancelling() == 0
-        assert w.keys == FREE
-
-
 async def test_async_with_lease_that_is_over():
     """A lost, and a released, lease cannot be entered; one inside its grace can, and cancels at once."""
     async with world() as w:
@@ -456,29 +405,6 @@ async def test_an_exit_in_another_task_takes_nothing_back(passes):
         assert (await entered).cancelling == 1
 
 
-async def test_hand_over_hand_with_a_loss():
-    """A lock left out of order takes its own cancellation back, even if it was entered first."""
-    async with world() as w:
-
-        async def body() -> None:
-            first, second = plain(w, "first"), w.manager.lock("second")
-            await first.__aenter__()
-            await second.__aenter__()
-            error: BaseException | None = None
-            try:
-                await asyncio.sleep(FOREVER)
-            except asyncio.CancelledError as raised:
-                error = raised
-            with pytest.raises(LockLostError, match="first"):
-                await first.__aexit__(type(error), error, None)
-            assert current().cancelling() == 0
-            await asyncio.sleep(TTL)
-            await second.__aexit__(None, None, None)
-
-        end = await in_task(body)
-        assert (end.error, end.cancelling) == (None, 0)
-
-
 # -- nested locks ------------------------------------------------------------------------------------
 
 
@@ -495,64 +421,7 @@ async def test_nested_locks_that_are_both_lost(inner_after):
         assert w.keys == FREE
 
 
-async def test_the_outer_of_two_nested_locks_is_lost_while_the_inner_one_awaits_its_report():
-    """The inner exit sees a foreign cancellation, the outer one knows its own."""
-    async with world(latency=0.02) as w:
-
-        async def body(outer: Lease) -> None:
-            async with w.manager.lock("inner"):
-                await until(deadline(outer) - 0.01)
-            pytest.fail("the exit was not cancelled")
-
-        lost(await under(w, body, name="outer"), "outer")
-        await asyncio.sleep(1)
-        assert w.keys == FREE
-
-
 # -- one Lock, many leases ---------------------------------------------------------------------------
-
-
-async def test_the_exit_of_a_shared_lock_takes_the_current_tasks_lease():
-    """With a lost fixture still inside, a task that entered the same Lock leaves with its own lease."""
-    async with world() as w:
-        lock = plain(w)
-        await asyncio.create_task(lock.__aenter__())
-        await asyncio.sleep(TTL)  # lost; the key has expired
-        async with lock as mine:
-            assert mine.held
-        assert not mine.held
-        with pytest.raises(LockLostError):
-            await asyncio.create_task(lock.__aexit__(None, None, None))
-
-
-@pytest.mark.parametrize("which", ["of a task that is over", "oldest"])
-async def test_which_lease_of_a_shared_lock_an_exit_in_a_third_task_takes(which):
-    """That of a finished task before that of a living one; else the oldest, which is lost here."""
-    async with world() as w:
-        lock = plain(w, on_lost="raise")
-        entered: list[Lease] = []
-
-        async def alive(seconds: float = FOREVER) -> None:
-            entered.append(await lock.__aenter__())
-            await asyncio.sleep(seconds)
-
-        first = asyncio.create_task(alive())
-        await asyncio.sleep(TTL)
-        second = asyncio.create_task(alive(0 if which != "oldest" else FOREVER))
-        await asyncio.sleep(1)
-        if which == "oldest":
-            with pytest.raises(LockLostError):
-                await asyncio.create_task(lock.__aexit__(None, None, None))
-            assert entered[1].held
-        await asyncio.create_task(lock.__aexit__(None, None, None))
-        assert not entered[1].held
-        if which != "oldest":
-            with pytest.raises(LockLostError):
-                await asyncio.create_task(lock.__aexit__(None, None, None))
-        assert w.keys == FREE
-        for task in (first, second):
-            task.cancel()
-        await asyncio.wait((first, second))
 
 
 async def test_generators_leave_the_blocks_of_a_shared_lock_in_any_order():
@@ -600,18 +469,6 @@ async def test_helpers_that_enter_for_their_callers_leave_the_block_of_their_tas
 
         await asyncio.gather(*map(work, range(3)))
         assert seen == [True, False] * 3
-
-
-async def test_a_block_is_not_taken_for_that_of_a_generator_of_its_task():
-    """Which is still open when the block ends."""
-    async with world() as w:
-        pool = w.manager.semaphore("pool", permits=2)
-        generator = fixture(pool)
-        async with pool as mine:
-            other = await anext(generator)
-        assert (mine.held, other.held) == (False, True)
-        await generator.aclose()
-        assert not other.held
 
 
 async def test_a_loss_cancels_the_task_whose_generator_holds_the_lock():

@@ -421,16 +421,3 @@ async def test_what_may_have_a_text_of_its_own_in_each_process_is_refused(
 async def test_what_has_a_text(template: str, value: object, name: str) -> None:
     """It gives the name that `str.format` gives."""
     assert await name_of(template, value) == name == template.format(value=value)
-
-
-async def test_a_partial_is_decorated_as_the_function_is() -> None:
-    """Its parameters are those of the template."""
-
-    async def report(customer: int, *, kind: str) -> list[str]:
-        return held(w)
-
-    daily = functools.partial(report, kind="daily")
-    async with world(1) as w:
-        assert await w.manager.locked("report:{customer}:{kind}")(daily)(3) == ["report:3:daily"]
-    with pytest.raises(ValueError, match=r"'nothing' is not a parameter of functools\.partial"):
-        decorate("{nothing}", daily)

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import io
 import unittest
 from typing import Any
 
-import aioredlock_ng
-from aioredlock_ng import Campaign, Leadership, Lease, Lock, LockManager
+from aioredlock_ng import LockManager
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import world
-
-
-def test_exits_are_async_functions() -> None:
-    """Frameworks that call them by themselves look whether there is something to await."""
-    public = [getattr(aioredlock_ng, name) for name in aioredlock_ng.__all__]
-    entered = {kind for kind in public if inspect.iscoroutinefunction(getattr(kind, "__aenter__", None))}
-    assert entered == {Campaign, Leadership, Lease, Lock, LockManager}
-    assert all(inspect.iscoroutinefunction(kind.__aexit__) for kind in entered)
 
 
 async def test_an_exit_stack_releases_in_reverse_order() -> None:

@@ -17,11 +17,9 @@ from aioredlock_ng import ExtensionPolicy, Lease, LockLostError, LossReason, Quo
 from aioredlock_ng.events import Extended, ExtensionsLow, LoopStalled, Lost
 from tests.unit.tasks import cancelled, in_task, sim, until, within
 from tests.unit.traces import Heard, count, sent
-from tests.unit.worlds import LATENCY, PLAIN, ROUND_TRIP, STRANGER, TIMEOUT, TTL, World, deadline, each, world
+from tests.unit.worlds import PLAIN, ROUND_TRIP, STRANGER, TIMEOUT, TTL, World, deadline, each, world
 
 KEY = b"redlock:a"
-SHORT = 0.5
-"""Seconds: a ttl for what takes many extensions."""
 DRIFT = 0.01 * TTL + 0.002
 
 
@@ -118,31 +116,6 @@ async def test_extensions_are_bounded():
         assert counts(w) == [3, 3, 3]
 
 
-async def test_the_default_bound_is_a_thousand_extensions():
-    """A forgotten lock of the default policy ends by itself; one without a bound goes on, unwarned."""
-    async with held(1, ttl=SHORT) as (w, lease, heard):
-        forever = await w.manager.lock("b", extension=ExtensionPolicy(max_extensions=None)).acquire()
-        await asyncio.wait_for(lease.lost.wait(), 1002 * SHORT / 3 + SHORT)
-        assert lease.extensions == 1000
-        await asyncio.sleep(10 * SHORT)
-        assert loss(lease).reason is LossReason.EXTENSIONS_EXHAUSTED
-        assert forever.held
-        assert forever.extensions > 1000
-        assert {event.names for event in heard.of(ExtensionsLow)} == {("a",)}
-        await forever.release()
-
-
-async def test_a_plain_lease_is_never_extended():
-    """With extensions off nothing is sent between acquire and release, and it expires (not: exhausted)."""
-    async with held(extension=PLAIN) as (w, lease, heard):
-        await lease.lost.wait()
-        assert sim().time() == pytest.approx(deadline(lease), abs=0.002)
-        await asyncio.sleep(TTL)
-        assert [[one.kind for one in sent(node)] for node in w.nodes] == [["acquire"]] * 3
-        assert loss(lease).reason is LossReason.EXPIRED
-        assert not heard.of(ExtensionsLow)
-
-
 # -- the three ends of a round -----------------------------------------------------------------------
 
 
@@ -158,14 +131,6 @@ async def test_an_unknown_round_is_tried_again_until_the_deadline():
         assert error.reason is LossReason.EXPIRED
         assert [vote.vote for vote in error.votes] == [Vote.SILENT, Vote.SILENT, Vote.GRANTED]
         assert "its validity ended before a majority extended it" in str(error)
-
-
-async def test_the_deadline_comes_while_an_extension_is_under_way():
-    """The round may take longer than the lease lasts: it is lost at the deadline all the same (R7)."""
-    async with held(ttl=1.0, node_timeout=0.4, extension=ExtensionPolicy(every=0.8)) as (w, lease, _):
-        each(w.nodes).freeze()
-        await lease.lost.wait()
-        assert sim().time() == pytest.approx(deadline(lease, 1.0), abs=0.002)
 
 
 async def test_a_refusal_by_a_majority_loses_at_once():
@@ -186,19 +151,6 @@ async def test_a_refusal_by_a_majority_loses_at_once():
         assert w.holders("a") == [None, None, STRANGER, None, None]
 
 
-async def test_a_tie_of_refusals_and_silence_is_unknown():
-    """Refused by fewer than Q with the rest silent loses nothing; an answer in time saves the lease."""
-    async with held() as (w, lease, heard):
-        w.vacate("a", 0)
-        w.nodes[1].freeze()
-        await until(deadline(lease) - 2)
-        assert lease.held
-        w.nodes[1].thaw()
-        await asyncio.sleep(TTL)
-        assert lease.held
-        assert not heard.of(Lost)
-
-
 async def test_a_failed_extension_never_releases():
     """Neither an unknown nor a refused round sends a release: that is the body's exit."""
     async with held() as (w, lease, _):
@@ -217,30 +169,6 @@ async def test_a_failed_extension_never_releases():
 
 
 # -- never back to life ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("before", [None, 0.0, 1.0])
-@pytest.mark.parametrize("seconds", [3.0, 8.0])
-async def test_a_stall_that_ends_in_time(seconds, before, caplog):
-    """A loop that stood still for less than the validity extends as soon as it runs, and tells the length."""
-    heard = Heard()
-    async with world(hooks=[heard]) as w:
-        await asyncio.sleep(1)
-        sim().advance(5)
-        await asyncio.sleep(1)
-        assert not heard.of(LoopStalled), "without a lease it does no harm"
-        async with w.manager.lock("a") as lease:
-            if before is not None:  # else the body blocks before any other task has run
-                await asyncio.sleep(before)
-            sim().advance(seconds)
-            await asyncio.sleep(2 * TTL)
-            assert lease.held
-    assert not heard.of(Lost)
-    (stall,) = heard.of(LoopStalled)
-    assert seconds - 0.26 <= stall.seconds <= seconds
-    assert stall.suspended == 0
-    (line,) = (each for each in caplog.messages if "stood still" in each)
-    assert f"{stall.seconds:.2f} s" in line
 
 
 @pytest.mark.parametrize("behind", [0.0, 1.0, 3.3])
@@ -326,16 +254,6 @@ async def test_extend_never_shortens():
         assert lease.extensions == 2
 
 
-@pytest.mark.parametrize("ttl", [0.5, 3.0, 9.0])
-async def test_short_extensions_do_not_keep_the_watchdog_from_its_work(ttl):
-    """A body that calls extend() with a short ttl all the time is extended no later than another."""
-    async with held() as (_, lease, _):
-        for _ in range(100):
-            await asyncio.sleep(0.5)
-            await lease.extend(ttl)
-            assert lease.remaining > TTL / 2
-
-
 async def test_the_watchdog_goes_on_with_the_longest_ttl():
     """After extend(60) it asks for 60 s, at a third of them, whatever is asked by hand."""
     async with held() as (w, lease, _):
@@ -346,16 +264,6 @@ async def test_the_watchdog_goes_on_with_the_longest_ttl():
         assert lease.remaining > 39
         asked = [each.words[each.words.index(each.owner) + 1] for each in sent(w.nodes[0])[1:]]
         assert asked == [b"60000", b"5000", b"60000", b"60000"]
-
-
-async def test_the_grace_is_a_share_of_the_longest_ttl():
-    """After extend(60) the body is told that share of 60 s before the end, also after a shorter extend()."""
-    async with held(extension=PLAIN) as (_, lease, _):
-        await lease.extend(60)
-        await lease.extend(5)
-        due = deadline(lease, 60)
-        await lease.lost.wait()
-        assert due <= sim().time() <= due + 0.002
 
 
 async def test_extend_of_a_lost_lease():
@@ -372,50 +280,6 @@ async def test_extend_of_a_lost_lease():
         assert w.keys == [()] * 3
 
 
-async def test_extend_of_a_lease_that_is_over():
-    """Lost within the grace, though still ours by the clock, or released: nothing is sent."""
-    async with held(extension=PLAIN) as (w, lease, _):
-        await until(deadline(lease) + LATENCY)
-        assert lease.lost.is_set()
-        assert lease.held
-        assert (await not_extended(lease)).reason is LossReason.EXPIRED
-        other = await w.manager.lock("b").acquire()
-        await other.release()
-        assert (await not_extended(other)).reason is LossReason.RELEASED
-        assert counts(w) == [0] * 3
-
-
-async def test_a_won_round_takes_the_blame_from_those_before_it():
-    """A round that failed explains a loss only while none has been won since."""
-    async with held(extension=ExtensionPolicy(max_extensions=1)) as (w, lease, _):
-        each(w.nodes).freeze()
-        await asyncio.sleep(TTL / 3 + 2 * TIMEOUT)
-        each(w.nodes).thaw()
-        await lease.lost.wait()
-        await until(lease.valid_until)
-        error = loss(lease)
-        assert error.reason is LossReason.EXTENSIONS_EXHAUSTED
-        assert error.votes == ()
-
-
-@pytest.mark.parametrize("reason", [LossReason.EXPIRED, LossReason.RELEASED])
-async def test_an_extend_that_is_overtaken_by_the_end(reason):
-    """A majority grants it, but the lease has been lost meanwhile, valid by the clock or not, or released."""
-    async with held(latency=0.02, extension=PLAIN) as (_, lease, _):
-        if reason is LossReason.EXPIRED:
-            await until(deadline(lease) - 0.01)
-        extend = in_task(lease.extend)
-        await asyncio.sleep(0.015)
-        if reason is LossReason.RELEASED:
-            await lease.release()
-        else:
-            assert lease.held, "lost at its deadline, which is before the end of validity"
-            assert lease.lost.is_set()
-        error = (await extend).error
-        assert isinstance(error, LockLostError)
-        assert error.reason is reason
-
-
 async def test_extend_without_a_quorum():
     """Too few answers are QuorumUnavailableError after one node_timeout; the lease is held by the clock."""
     async with held(extension=PLAIN) as (w, lease, _):
@@ -428,17 +292,6 @@ async def test_extend_without_a_quorum():
         assert caught.value.names == ("a",)
         assert (lease.held, lease.lost.is_set(), lease.extensions) == (True, False, 0)
         assert lease.valid_until == before
-
-
-@pytest.mark.parametrize("ttl", [0, -1, 24 * 3600 + 1, TIMEOUT, float("nan")])
-async def test_extend_checks_its_ttl(ttl):
-    """A ttl that cannot work is a ValueError with the value in it; nothing is sent, nothing changes."""
-    async with held(extension=PLAIN) as (w, lease, _):
-        before = lease.valid_until
-        with pytest.raises(ValueError, match=repr(ttl)):
-            await lease.extend(ttl)
-        assert lease.valid_until == before
-        assert counts(w) == [0] * 3
 
 
 async def test_a_cancelled_extend_does_no_harm():
@@ -466,15 +319,6 @@ async def test_one_extension_round_of_a_lease_is_in_flight():
         await asyncio.sleep(1)
 
 
-async def test_waiting_extends_of_a_lease_that_is_lost_meanwhile():
-    """A waiter for the round before it hears of its refusal, and asks no node again."""
-    async with held(latency=0.02) as (w, lease, _):
-        w.vacate("a")
-        ends = await asyncio.gather(*(in_task(lease.extend) for _ in range(5)))
-        assert all(isinstance(end.error, LockLostError) for end in ends)
-        assert counts(w) == [1] * 3
-
-
 # -- repair ------------------------------------------------------------------------------------------
 
 
@@ -489,20 +333,6 @@ async def test_a_node_that_lost_the_key_gets_it_back_in_a_won_round():
         assert w.nodes[0].ttl(KEY) == pytest.approx(TTL, abs=0.1)
         assert lease.extensions == 1
         assert counts(w, "repair") == [1, 1, 0, 0, 0]
-
-
-@pytest.mark.parametrize(("index", "told", "latency"), [(0, 1, LATENCY), (4, 0, LATENCY), (0, 0, 0.03)])
-async def test_the_event_tells_of_nodes_that_are_topped_up(index, told, latency):
-    """Those that have answered by then; one whose answer comes behind the verdict is topped up, too."""
-    async with held(5, extension=PLAIN) as (w, lease, heard):
-        w.nodes[index].latency = latency
-        w.vacate("a", index)
-        await lease.extend()
-        await asyncio.sleep(0.2)
-        await lease.extend()
-        assert [event.topped_up for event in heard.of(Extended)] == [told, 0]
-        assert w.manager.statistics().topped_up == 1
-        assert None not in w.holders("a")
 
 
 @pytest.mark.parametrize("release", [True, False])
@@ -534,44 +364,6 @@ async def test_a_lost_majority_is_never_resurrected(gone):
         await lease.lost.wait()
         await asyncio.sleep(TTL)
         assert counts(w, "repair") == [0] * 3
-        assert w.keys == [()] * 3
-
-
-async def test_an_unknown_round_tops_no_node_up():
-    """Without a proven majority a missing key stays missing."""
-    async with held(5) as (w, lease, _):
-        w.vacate("a", 0)
-        each(w.nodes[1:4]).freeze()
-        await lease.lost.wait()
-        assert count(w.nodes[0], "repair") == 0
-        assert w.holders("a")[0] is None
-
-
-async def test_several_names_are_topped_up_all_or_nothing():
-    """A node that lost one of two keys is topped up; where one is a stranger's nothing is set."""
-    async with world(5) as w, w.manager.lock("a", "b") as lease, w.manager.lock("c") as other:
-        owner, another = w.holders("a")[3], w.holders("c")[3]
-        w.vacate("a", 0, 1)
-        for name in "bc":
-            w.occupy(name, 100.0, 1)
-        await asyncio.sleep(3 * TTL)
-        assert w.holders("a") == [owner, None, owner, owner, owner]
-        assert w.holders("b") == [owner, STRANGER, owner, owner, owner]
-        assert w.holders("c") == [another, STRANGER, another, another, another]
-        assert count(w.nodes[1], "repair", "c") == 0
-        assert lease.held
-        assert other.held
-
-
-async def test_a_topped_up_node_is_released_too():
-    """A node that was down at the acquire and was topped up later keeps no key after the release."""
-    async with world() as w:
-        w.nodes[0].crash()
-        await asyncio.sleep(1)
-        async with w.manager.lock("a"):
-            w.nodes[0].restart()
-            await asyncio.sleep(TTL / 2)
-            assert None not in w.holders("a")
         assert w.keys == [()] * 3
 
 

@@ -105,22 +105,6 @@ async def test_processes_are_served_in_the_order_in_which_they_asked():
         assert sim().time() - began < 18 * (0.02 + 4 * LATENCY)
 
 
-@pytest.mark.parametrize("fencing", [True, False])
-async def test_an_uncontended_fair_lock_is_one_round_trip(fencing):
-    """It costs what a mutex does, has fences that grow as its do, or none, and leaves nothing behind."""
-    async with world(3, fencing=fencing) as w:
-        fences = []
-        for fair in (True, False, True):
-            began = sim().time()
-            async with w.manager.lock(NAME, fair=fair) as lease:
-                assert sim().time() - began <= 2 * LATENCY * 1.001
-                fences.append(lease.fence)
-        assert [count(node, "fair-acquire") for node in w.nodes] == [2] * 3
-        assert [count(node, "fair-release") for node in w.nodes] == [2] * 3
-        assert fences == (sorted(set(fences)) if fencing else [None, None, None])
-        assert not any(w.keys)
-
-
 async def test_all_nodes_come_to_the_same_order():
     """Nodes that hear of two calls in different orders have the same one behind their undo."""
     async with world(3) as w, wired(w, *"ab") as ((a, to_a), (b, to_b)):
@@ -357,15 +341,6 @@ async def test_a_refusal_says_how_many_come_first():
         await asyncio.gather(*tasks)
 
 
-async def test_a_fair_lock_may_be_reentrant():
-    """The task that is inside goes on without the nodes."""
-    async with world(3) as w:
-        lock = w.manager.lock(NAME, fair=True, reentrant=True)
-        async with lock as outer, lock as inner:
-            assert inner.fence == outer.fence
-        assert [count(node, "fair-acquire") for node in w.nodes] == [1] * 3
-
-
 @pytest.mark.parametrize(
     ("processes", "commands"),
     [pytest.param(20, 21, marks=pytest.mark.heavy), pytest.param(100, 25, marks=pytest.mark.campaign)],
@@ -376,11 +351,3 @@ def test_hand_offs_are_few_commands(processes, commands):
     assert figures.rate > 150, figures
     assert figures.commands_each <= commands, figures
     assert max(figures.wins) - min(figures.wins) <= 1, figures
-
-
-@pytest.mark.heavy
-def test_the_dead_cost_little():
-    """A fifth of fifty dies while it waits: the others lose a head start for each."""
-    figures = crowd(50, fair=True, seconds=4.0, dying=10)
-    assert figures.rate > 0.8 * 168, figures
-    assert max(figures.wins[10:]) - min(figures.wins[10:]) <= 1, figures

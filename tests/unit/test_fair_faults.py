@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 import pytest
 
-from tests.unit.tasks import cancelled, in_task, sim
+from tests.unit.tasks import cancelled, in_task
 from tests.unit.test_fair import (
     KEY,
     NAME,
@@ -24,7 +23,7 @@ from tests.unit.test_fair import (
     wired,
 )
 from tests.unit.traces import count
-from tests.unit.worlds import ANOTHER, LATENCY, PLAIN, TTL, make, world
+from tests.unit.worlds import ANOTHER, LATENCY, PLAIN, TTL, world
 
 
 def crowd(node, number, *, first=1 << 52):
@@ -100,21 +99,6 @@ async def test_one_far_behind_asks_rarely():
         task.cancel()
         await lease.release()
         await asyncio.sleep(0.1)
-
-
-async def test_closing_leaves_the_line():
-    """A manager that closes while a call of its waits takes the seat along, and has the next one told."""
-    async with world(3) as w, processes(w, "b") as (b,), make(w.nodes, holder="a") as a:
-        lease = await w.manager.lock(NAME, fair=True).acquire()
-        first, second = await waiting(w, a, b)
-        await a.aclose()
-        assert labels(w) == [["b"]] * 3
-        with contextlib.suppress(Exception):
-            await first
-        began = sim().time()
-        await lease.release()
-        await second
-        assert sim().time() - began < 0.02
 
 
 async def test_one_that_asks_later_stands_behind_whatever_clocks_say():

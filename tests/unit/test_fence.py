@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import pytest
 
-from aioredlock_ng import ExtensionPolicy, Lease, Lock, LockManager, RetryPolicy, Vote
-from aioredlock_ng.errors import LockTakenError, QuorumUnavailableError
+from aioredlock_ng import Lease, Lock, LockManager, RetryPolicy, Vote
+from aioredlock_ng.errors import QuorumUnavailableError
 from aioredlock_ng.events import Acquired
 from aioredlock_ng.testing import MemoryNode
-from aioredlock_ng.testing.sim_loop import SimClock
-from tests.unit.tasks import Tripwire, ending, in_task, sim, virtual
+from tests.unit.tasks import in_task, sim
 from tests.unit.traces import Heard, count, counter, sent
 from tests.unit.worlds import LATENCY, PLAIN, ROUND_TRIP, TIMEOUT, World, ago, each, opened, put, world
 
@@ -84,29 +82,6 @@ async def test_nodes_that_agree_make_a_fence_in_one_round(number: int) -> None:
         assert all(count(node, "raise") == 0 for node in w.nodes)
 
 
-async def test_a_majority_at_one_number_is_a_certificate() -> None:
-    """A node that stands above does not matter: Q equal counters are enough, and nothing is raised (R10)."""
-    async with world() as w:
-        above = ago(1)
-        put(w, "a", above, None, None)
-        async with w.manager.lock("a") as lease:
-            assert stands(w, "a") == [above + 2, lease.fence, lease.fence]
-            assert (lease.fence or 0) < above
-        assert tries(w) == (1, 0, 0)
-
-
-async def test_an_answer_that_is_about_to_come_saves_a_round() -> None:
-    """Won, but not yet agreed: a slower node that agrees with one of the two makes the certificate (R10)."""
-    async with world() as w:
-        put(w, "a", ago(1), None, None)
-        w.nodes[2].latency = 0.004
-        began = sim().time()
-        async with w.manager.lock("a") as lease:
-            assert sim().time() - began == pytest.approx(0.008)
-            assert stands(w, "a")[1:] == [lease.fence] * 2
-        assert tries(w) == (1, 0, 0)
-
-
 # -- disagreement --------------------------------------------------------------------------------------
 
 
@@ -125,17 +100,6 @@ async def test_nodes_that_disagree_are_raised_to_the_greatest() -> None:
         assert tries(w) == (0, 1, 0)
 
 
-async def test_a_node_out_of_reach_does_not_keep_the_others_from_agreeing() -> None:
-    """One stands beyond what the others' clocks allow: these are raised to the greater of theirs (R10)."""
-    async with world() as w:
-        out_of_reach = ago(-11.9)
-        put(w, "a", out_of_reach, ago(4), ago(2))
-        async with w.manager.lock("a", blocking_timeout=0) as lease:
-            await asyncio.sleep(LATENCY)
-            assert stands(w, "a") == [out_of_reach + 2, lease.fence, lease.fence]
-        assert tries(w) == (0, 1, 0)
-
-
 async def test_the_round_that_raises_takes_from_the_validity() -> None:
     """Keys live from the first question on: agreeing on a fence does not begin their time anew (R3, R10)."""
     async with world() as w:
@@ -144,29 +108,6 @@ async def test_the_round_that_raises_takes_from_the_validity() -> None:
         lease = await w.manager.lock("a", ttl=10.0).acquire()
         assert tries(w) == (0, 1, 0)
         assert lease.valid_until == pytest.approx(asked_at + 10.0 - 0.102, abs=EPSILON)
-
-
-async def test_the_round_that_raises_has_the_time_that_the_acquire_has_left() -> None:
-    """Both together take one node_timeout at most, as one round does (R1, R10)."""
-    async with world(latency=0.7 * TIMEOUT / 2) as w:
-        put(w, "a", ago(4), ago(2), None)
-        began = sim().time()
-        await _uncertified(w)
-        assert sim().time() - began < 1.5 * TIMEOUT
-
-
-async def test_a_node_that_has_not_answered_yet_is_raised_too() -> None:
-    """Its raise is queued behind its acquire: whenever it executes both, it stands at the fence (R10)."""
-    async with world() as w:
-        w.nodes[0].freeze()
-        put(w, "a", None, ago(2), None)
-        async with w.manager.lock("a", blocking_timeout=0) as lease:
-            assert tries(w) == (0, 1, 0)
-            assert stands(w, "a")[1:] == [lease.fence] * 2
-            w.nodes[0].thaw()
-            await asyncio.sleep(ROUND_TRIP)
-            assert [one.kind for one in sent(w.nodes[0])] == ["acquire", "raise"]
-            assert stands(w, "a") == [lease.fence] * 3
 
 
 async def _uncertified(w: World, number: int = 1) -> QuorumUnavailableError:
@@ -320,22 +261,6 @@ async def test_a_release_leaves_counters_alone_where_the_nodes_agree() -> None:
         assert [one.words[2] for one in released] == [b"1"] * 3, "one key each"
 
 
-@pytest.mark.heavy
-async def test_a_fence_stays_what_it_is() -> None:
-    """Over minutes of extensions: the lease keeps its fence, the nodes its counter, and that stays alive
-    (R10, R11).
-    """
-    forever = ExtensionPolicy(max_extensions=None)
-    async with world(fence_ttl=300) as w, w.manager.lock("a", extension=forever) as lease:
-        fence = lease.fence
-        for _ in range(20):
-            await asyncio.sleep(100)
-            assert lease.fence == fence
-            assert stands(w, "a") == [fence] * 3
-            assert all(300 - 10 < (node.ttl(counter("a")) or 0) <= 300 for node in w.nodes)
-        assert tries(w) == (1, 0, 0)
-
-
 # -- several names -------------------------------------------------------------------------------------
 
 
@@ -354,19 +279,6 @@ async def test_several_names_share_one_fence(heights: tuple[int, ...]) -> None:
             assert lease.fence > max(before)
             assert [stands(w, name) for name in "abc"] == [[lease.fence] * 3] * 3
         assert [await fence_of(w.manager, name) > lease.fence for name in "abc"] == [True] * 3
-
-
-async def test_several_names_that_disagree_are_raised_together() -> None:
-    """Counters of different names on different nodes: one number for all of them, in two rounds (R10)."""
-    async with world() as w:
-        greatest = ago(1)
-        put(w, "a", ago(5), None, ago(3))
-        put(w, "b", None, greatest, ago(4))
-        async with w.manager.lock("a", "b") as lease:
-            await asyncio.sleep(LATENCY)
-            assert lease.fence == greatest + 2
-            assert [stands(w, name) for name in "ab"] == [[lease.fence] * 3] * 2
-        assert tries(w) == (0, 1, 0)
 
 
 # -- what is lost --------------------------------------------------------------------------------------
@@ -415,22 +327,6 @@ async def test_fences_grow_whatever_is_lost(loss: Callable[[World], Awaitable[No
     assert fences == sorted(set(fences))
 
 
-async def test_fences_grow_over_restarts_with_older_data() -> None:
-    """Nodes that come back with counters of long ago are above all that they gave out since (R11, R12)."""
-    fences: list[int] = []
-    async with world() as w:
-        fences.append(await fence_of(w.manager, "a"))
-        put(w, "a", *[ago(-9.9)] * 3)  # as high as they can be raised
-        snapshots = [node.snapshot() for node in w.nodes]
-        for _ in range(5):
-            fences += [await fence_of(w.manager, "a", blocking_timeout=5) for _ in range(5)]
-            for node, snapshot in zip(w.nodes, snapshots, strict=True):
-                node.restart(from_=snapshot)
-            await asyncio.sleep(SETTLED)
-        assert await fence_of(w.manager, "a") > fences[-1]
-    assert fences == sorted(set(fences))
-
-
 @pytest.mark.heavy
 async def test_a_thousand_in_a_millisecond_do_not_run_away() -> None:
     """More acquires than a millisecond has numbers: the counters stay below what a loss makes up for
@@ -448,49 +344,6 @@ async def test_a_thousand_in_a_millisecond_do_not_run_away() -> None:
 
 # -- wrong clocks --------------------------------------------------------------------------------------
 
-OFFSETS = [
-    ((0, 0, HOUR), True),
-    ((0, 0, -HOUR), True),
-    ((HOUR, HOUR, HOUR), True),
-    ((-HOUR, -HOUR, -HOUR), True),
-    ((0, HOUR, HOUR), True),
-    ((0, -HOUR, -HOUR), True),
-    ((0, 4, 8), True),
-    ((0, 300, 304), True),
-    ((0, 60, 120), True),  # a node whose counter is lost starts far behind its clock
-    ((0, 0, 0, HOUR, -HOUR), True),
-    ((0, 5, 9, 600, -600), True),
-    ((-HOUR, 0, HOUR), False),
-    ((0, 400, 800), False),
-    ((0, 0, 400, 800, 1200), False),
-]
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize(("offsets", "available"), OFFSETS)
-async def test_nodes_whose_clocks_are_apart(offsets: tuple[float, ...], available: bool) -> None:
-    """A majority within ten seconds of each other can agree; else there may be no lock, but never a wrong
-    order (R10).
-    """
-    nodes = [MemoryNode(latency=LATENCY, clock_offset=offset) for offset in offsets]
-    fences: list[int] = []
-    async with opened(nodes) as manager, opened(nodes, seed=2) as other:
-        for number in range(12):
-            lock = (manager, other)[number % 2].lock("a", blocking_timeout=0)
-            end = await ending(lock.acquire)
-            assert (end.error is None) is available, end.error
-            if end.error is not None:
-                assert isinstance(end.error, QuorumUnavailableError)
-                assert "did not agree on a fence" in str(end.error)
-            else:
-                fences.append(await fence_of(other, "a", blocking_timeout=5))
-            await asyncio.sleep(number)
-        for node, offset in zip(nodes, offsets, strict=True):
-            node.step_clock(max(offsets) - offset)  # set right, as far as it can be done going forward
-        await asyncio.sleep(SETTLED)
-        fences.append(await fence_of(manager, "a", blocking_timeout=10))
-    assert fences == sorted(set(fences))
-
 
 @pytest.mark.parametrize("number", [1, pytest.param(3, marks=pytest.mark.heavy)])
 async def test_a_counter_outlives_a_clock_that_was_ahead(number: int) -> None:
@@ -507,122 +360,3 @@ async def test_a_counter_outlives_a_clock_that_was_ahead(number: int) -> None:
             await asyncio.sleep(rest)
         fences.append(await fence_of(w.manager, "a", blocking_timeout=30))
     assert fences == sorted(set(fences))
-
-
-class WrongClock:
-    """A client's clock whose time of day is wrong."""
-
-    def __init__(self, clock: SimClock, ahead: float) -> None:
-        self.now = clock.now
-        self._wall = clock.wall
-        self._ahead = ahead
-
-    def wall(self) -> float:
-        """Return the time of day."""
-        return self._wall() + self._ahead
-
-
-async def test_the_clients_own_time_of_day_does_not_matter() -> None:
-    """Processes whose clocks are an hour apart take turns: one round each, and fences in order (R10)."""
-    nodes = [MemoryNode(latency=LATENCY, clock_offset=offset) for offset in (0.0, 0.3, -0.2)]
-    fences = []
-    for number in range(4):
-        for ahead in (0.0, HOUR, -HOUR, 24 * HOUR):
-            clock = WrongClock(sim().clock, ahead)
-            async with LockManager(nodes, clock=clock, random=random.Random(number)) as manager:
-                fences += [await fence_of(manager, "a") for _ in range(2)]
-                assert manager.statistics().certified == 2
-    assert fences == sorted(set(fences))
-
-
-# -- cancelling ----------------------------------------------------------------------------------------
-
-
-def _agree(w: World) -> None:
-    """One round is enough."""
-
-
-def _disagree(w: World) -> None:
-    """It takes two rounds."""
-    put(w, "a", ago(4), ago(2), None)
-
-
-def _raise_in_vain(w: World) -> None:
-    """The raises are not answered in time."""
-    _disagree(w)
-    for node in (w.nodes[0], w.nodes[2]):
-        sim().call_later(ROUND_TRIP + LATENCY / 2, node.freeze)
-        sim().call_later(TIMEOUT * 1.5, node.thaw)
-
-
-@pytest.mark.parametrize("waking", [False, True], ids=["asleep", "waking"])
-@pytest.mark.parametrize("names", [("a",), ("a", "b")])
-@pytest.mark.parametrize(
-    ("prepare", "raises"),
-    [(_agree, False), (_disagree, True), pytest.param(_raise_in_vain, True, marks=pytest.mark.heavy)],
-)
-def test_cancelled_at_every_pause_of_an_acquire(
-    prepare: Callable[[World], None], raises: bool, names: tuple[str, ...], waking: bool
-) -> None:
-    """Also in the round that raises: no key with our owner is left, and the next try gets the lock (R5)."""
-    raised = []
-
-    async def cancelled_at(at_pause: int) -> bool:
-        async with world(retry=RetryPolicy(base=0.04)) as w:
-            prepare(w)
-            wire = Tripwire(w.manager.lock(*names, blocking_timeout=0.1).acquire(), at_pause, waking=waking)
-            end = await in_task(lambda: wire)
-            assert not wire.tripped or isinstance(end.error, asyncio.CancelledError)
-            await asyncio.sleep(2 * TIMEOUT)
-            raised.append(wire.tripped and any(count(node, "raise") for node in w.nodes))
-            assert w.keys == [()] * 3
-            assert w.manager.statistics().held == 0
-            for node in w.nodes:
-                node.latency = LATENCY
-            await fence_of(w.manager, *names, blocking_timeout=SETTLED)
-            return wire.pauses >= at_pause
-
-    async def main() -> None:
-        pause = 1
-        while await cancelled_at(pause):
-            pause += 1
-        assert pause > 1
-        assert any(raised) is raises, "some were cancelled with the raise under way"
-
-    virtual(main)()
-
-
-# -- without -------------------------------------------------------------------------------------------
-
-
-async def test_without_fencing_only_the_pages_command_is_sent() -> None:
-    """``SET key owner NX PX ttl``, no script, no counter, no record, and a lease without a fence (R10)."""
-    heard = Heard()
-    async with world(fencing=False, restart_quarantine=0, hooks=[heard]) as w:
-        lease = await w.manager.lock("a").acquire()
-        await asyncio.sleep(5 * LATENCY)
-        (owner,) = set(w.holders("a"))
-        assert [node.executed for node in w.nodes] == [
-            [(b"SET", b"redlock:a", owner, b"NX", b"PX", b"10000")]
-        ] * 3
-        assert [node.keys for node in w.nodes] == [(b"redlock:a",)] * 3
-        assert lease.fence is None
-        assert "fence" not in repr(lease)
-        assert [event.fence for event in heard.of(Acquired)] == [None]
-        assert tries(w) == (0, 0, 0)
-        await lease.release()
-        await asyncio.sleep(1)
-        assert [node.keys for node in w.nodes] == [()] * 3
-
-
-async def test_fenced_and_plain_holders_exclude_each_other() -> None:
-    """They meet on the lock's key (R16); the fence of a fenced one grows past a plain one's turn."""
-    async with world() as w, w.process(fencing=False, restart_quarantine=0) as plain:
-        first = await fence_of(w.manager, "a")
-        async with plain.lock("a"):
-            end = await in_task(w.manager.lock("a", blocking_timeout=0).acquire)
-            assert isinstance(end.error, LockTakenError)
-        async with w.manager.lock("a", blocking_timeout=0) as lease:
-            assert (lease.fence or 0) > first
-            end = await in_task(plain.lock("a", blocking_timeout=0).acquire)
-            assert isinstance(end.error, LockTakenError)

@@ -202,27 +202,6 @@ async def test_fences_are_asked_for_where_they_may_be_needed():
         assert blocks(w)[3:] == [1, 1], "several names are never handed off"
 
 
-async def test_a_fence_dates_from_the_acquire_of_its_block():
-    """The nodes have forgotten the lock, and another process has won it: its fence is the greater one (A2).
-
-    So a resource that has seen it refuses the heir of the lock that was lost, as it refuses its first holder.
-    """
-    heard = Heard()
-    async with handing(hooks=[heard]) as w, w.process() as other:
-        one = await holder(w, label="one")
-        w.vacate(NAME)
-        elsewhere = await other.lock(NAME).acquire()
-        heir = await next_one(w, one, label="heir")
-        assert (one.fence or 0) < (heir.fence or 0) < (elsewhere.fence or 0)
-        with pytest.raises(LockLostError):
-            await heir.extend()
-        assert [event.label for event in heard.of(Lost)] == ["heir"]
-        await heir.release()
-        after = in_task(w.manager.lock(NAME).acquire)
-        await elsewhere.release()
-        assert (await after).error is None
-
-
 # -- when the nodes are asked all the same ---------------------------------------------------------------
 
 
@@ -275,14 +254,6 @@ async def test_much_validity_must_be_left(fencing: bool) -> None:
             assert (owner(two) != owner(one)) is late
             await two.release()
             await asyncio.sleep(1)
-
-
-async def test_what_lives_longer_than_asked_is_not_handed_off():
-    """A lease was extended by more than its ttl: the keys outlive what the next task wants."""
-    async with handing() as w:
-        one = await holder(w)
-        await one.extend(2 * TTL)
-        await refuses(w, one)
 
 
 async def test_a_ttl_that_may_have_been_prolonged_is_not_handed_off():
@@ -488,30 +459,6 @@ async def test_an_heir_that_is_cancelled_passes_it_on(behind: int, fencing: bool
             await (await task).release()
 
 
-@pytest.mark.parametrize("ends", ["cancelled", "late", "closed"])
-async def test_what_no_heir_takes_raises_the_nodes_that_are_behind(ends):
-    """Its release carries the fence, as that of any lease does where a node granted below it (R10)."""
-    nodes = [MemoryNode(latency=LATENCY, clock_offset=offset) for offset in (0.0, 0.0, -12.0)]
-    async with opened(nodes) as manager:
-        one = await holder(World(nodes, manager), extension=PLAIN)
-        heir = in_task(manager.lock(NAME, extension=PLAIN).acquire)
-        await turns(3)
-        before = [int(node.get(counter(NAME))) for node in nodes]
-        assert before[2] < before[0]
-        one._holding.release()
-        if ends == "cancelled":
-            heir.cancel()
-        elif ends == "late":
-            sim().advance(TTL)
-        else:
-            await manager.aclose()
-        await asyncio.sleep(ROUND_TRIP)
-        stand = {int(node.get(counter(NAME))) for node in nodes}
-        assert stand == {before[0]} if ends != "late" else min(stand) >= before[0]
-        heir.cancel()
-        await heir
-
-
 @pytest.mark.parametrize("stall", [0.4 * TTL, 0.95 * TTL, TTL])
 async def test_an_heir_that_wakes_late_judges_what_it_was_given(stall):
     """As after any win: what is not valid for long enough is no lock, and the heir asks the nodes (R3)."""
@@ -586,42 +533,6 @@ async def test_a_hot_name_takes_a_round_trip_and_two_commands_each():
             kinds = [one.kind for one in sent(node)[number:]]
             assert kinds == ["acquire"] + ["release", "acquire"] * 299 + ["release"]
         assert w.manager.statistics().certified == 300
-
-
-async def test_only_the_last_release_is_told():
-    """While tasks of a process follow nothing is published; when none is left, a notice is."""
-    async with world() as w:
-        listeners = await listening(w)
-        tasks = [in_task(lambda: hot(w, 1, 1)) for _ in range(10)]
-        ends = await asyncio.gather(*tasks)
-        await asyncio.sleep(ROUND_TRIP)
-        assert ends[-1].at - ends[0].at < WINDOW, "it is one turn"
-        assert count(w.nodes[0], "release") == 10
-        for listener in listeners:
-            assert listener.told == [NOTICE]
-            assert listener.times == [pytest.approx(ends[-1].at)]
-
-
-async def test_a_lock_that_is_not_handed_off_is_told():
-    """A lock of several names goes to no task of the process as it is: others are told at once."""
-    async with world() as w:
-        listeners = await listening(w)
-        both = await w.manager.lock(NAME, "b").acquire()
-        next_in_line = in_task(w.manager.lock(NAME).acquire)
-        await asyncio.sleep(WINDOW / 4)
-        await both.release()
-        assert [listener.told for listener in listeners] == [[NOTICE]] * 3
-        assert (await next_in_line).error is None
-
-
-async def test_a_try_that_fails_is_told():
-    """What a contender undoes may have kept others out: each node that granted it tells so."""
-    async with world() as w:
-        listeners = await listening(w)
-        w.occupy(NAME, 100.0, 0, 1)
-        assert await w.manager.lock(NAME).try_acquire() is None
-        await asyncio.sleep(ROUND_TRIP)
-        assert [listener.told for listener in listeners] == [[], [], [NOTICE]]
 
 
 @pytest.mark.parametrize("others", [0, 1])
@@ -798,20 +709,6 @@ async def test_a_busy_process_lets_a_newcomer_in(tasks, hold):
                 assert sim().time() - began <= WINDOW + YIELD + 2 * hold
 
 
-async def test_a_turn_is_bounded_in_count(monkeypatch):
-    """However little time hand-offs take, another process gets in after so many of them."""
-    monkeypatch.setattr(handoff, "WINDOW", 1000.0)
-    monkeypatch.setattr(handoff, "MAX_HAND_OFFS", 5)
-    async with world() as w, w.process() as other, at_it({w.manager: 4}, 0.0) as (times,):
-        await asyncio.sleep(0.1)
-        for _ in range(5):
-            before = len(times)
-            async with other.lock(NAME):
-                # One that is over while this one asks for the first time, and a whole one.
-                assert len(times) - before <= 2 * 5
-            await asyncio.sleep(YIELD)
-
-
 # -- what it costs -------------------------------------------------------------------------------------
 
 
@@ -828,74 +725,6 @@ async def test_a_turn_ends_with_a_pause(alone):
         )
         if not alone:
             assert isinstance((await listener).error, LockTakenError)
-
-
-@pytest.mark.parametrize("single_try", [False, True])
-async def test_when_no_pause_is_made(single_try):
-    """For a lock that is wanted now and then; and a single try asks at once, also after a turn."""
-    async with world() as w:
-        for _ in range(20):
-            began = sim().time()
-            lock = w.manager.lock(NAME)
-            lease = await (lock.try_acquire() if single_try else lock.acquire())
-            assert sim().time() - began == pytest.approx(ROUND_TRIP)
-            await asyncio.sleep(WINDOW / 5 if single_try else WINDOW)
-            await lease.release()
-            await asyncio.sleep(0 if single_try else YIELD)
-
-
-@pytest.mark.parametrize("why", ["refused", "lost", "cancelled"])
-async def test_a_turn_begins_with_a_lock_that_was_had(why):
-    """What was had before a refusal, a loss, or a pause that was cancelled is not counted."""
-    async with world() as w:
-        if why != "cancelled":
-            async with w.manager.lock(NAME):
-                await asyncio.sleep(0.8 * WINDOW)
-            lost = await w.manager.lock(NAME).acquire() if why == "lost" else None
-            w.vacate(NAME) if lost else w.occupy(NAME, None)
-            with contextlib.suppress(LockLostError):
-                assert await (lost.extend() if lost else w.manager.lock(NAME).try_acquire()) is None
-            w.vacate(NAME)
-            assert await handed_off(w, 0.8 * WINDOW) == pytest.approx(ROUND_TRIP)
-            if lost:
-                await lost.release()
-        else:
-            lease = await w.manager.lock(NAME).acquire()
-            paused = asyncio.create_task(w.manager.lock(NAME).acquire())
-            await asyncio.sleep(2 * WINDOW)
-            await lease.release()
-            await turns(2)
-            await cancelled(paused)
-            assert paused.cancelled()
-            assert count(w.nodes[0], "acquire") == 1, "it had not asked still"
-            await asyncio.sleep(2 * WINDOW)
-            assert await handed_off(w, LATENCY) == pytest.approx(ROUND_TRIP)
-
-
-async def test_other_names_do_not_make_a_process_keep_one():
-    """It holds a name longer than a window says something, and uses others meanwhile: its turns end (R13)."""
-    async with world() as w, w.process() as other:
-        ends, had = sim().time() + 3, 0
-
-        async def hold() -> None:
-            while sim().time() < ends:
-                async with w.manager.lock(NAME):
-                    await asyncio.sleep(1.2 * YIELD)
-
-        async def churn(of: int) -> None:
-            number = 0
-            while sim().time() < ends:
-                number += 1
-                await cycle(w.manager.lock(f"{of}-{number}"))
-
-        async def rival() -> None:
-            nonlocal had
-            while sim().time() < ends:
-                await cycle(other.lock(NAME))
-                had += 1
-
-        await asyncio.gather(*(hold() for _ in range(3)), *(churn(of) for of in range(3)), rival())
-        assert had > 20, "in each second it may have the lock ten times and more"
 
 
 async def test_an_attempt_that_cannot_be_made_gives_up_its_place_and_its_duty(monkeypatch):
@@ -932,20 +761,6 @@ def test_the_window_of_a_name_that_is_held_is_remembered():
     ended = turns_of.give_back(NAME, YIELD - 0.001, YIELD + WINDOW - 0.001, 0)
     assert ended is not None, "remembered since 0"
     assert (ended.began, ended.count) == (0.0, 2)
-
-
-async def test_the_memory_of_turns_is_bounded(monkeypatch):
-    """Names are many: only the last of them are remembered, and not for longer than they say something."""
-    monkeypatch.setattr(handoff, "MAX_WINDOWS", 10)
-    async with world(1) as w:
-        windows = w.manager._life.session.queue.handoff.windows
-        await asyncio.gather(*(cycle(w.manager.lock(f"{number}")) for number in range(25)))
-        assert 8 < len(windows) <= 10
-        assert list(windows) == [f"{n}" for n in range(25 - len(windows), 25)]
-        await asyncio.sleep(YIELD + WINDOW)
-        for number in range(25, 30):
-            await cycle(w.manager.lock(f"{number}"))
-        assert set(windows) <= {f"{n}" for n in range(25, 30)}
 
 
 async def test_the_number_of_waiters_is_bounded(monkeypatch):

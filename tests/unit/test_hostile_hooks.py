@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from aioredlock_ng import Lease, LockLostError, LockManager, LossReason, NodeState
-from aioredlock_ng.events import Hooks, Waiting
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.tasks import cycle, sim, turns
-from tests.unit.worlds import LATENCY, TIMEOUT, deadline, make, opened, world
+from tests.unit.tasks import cycle, sim
+from tests.unit.worlds import LATENCY, deadline, opened, world
 
 LOGGER = logging.getLogger("aioredlock_ng")
 TTL = 3.0
@@ -122,40 +119,6 @@ async def test_a_loss_reaches_the_body_in_time(hostile, loss):
             assert w.keys == [()] * 3
 
 
-async def test_an_interrupt_inside_a_hook_leaks_no_key():
-    """Ctrl-C that strikes inside a hook goes to the caller, and the lock that has no lease is released."""
-    async with world(hooks=[Hostile(KeyboardInterrupt(), "on_acquired")]) as w:
-        with pytest.raises(KeyboardInterrupt):
-            await w.manager.lock("a").acquire()
-        await asyncio.sleep(3 * LATENCY)
-        assert w.keys == [()] * 3
-        assert w.manager.statistics().held == 0
-
-
-class Moody:
-    """A hook whose attribute can be read so many times."""
-
-    def __init__(self, readable: int) -> None:
-        self._reads = iter([[].append] * readable)
-
-    @property
-    def on_lost(self) -> Callable[[object], None]:
-        """Raise, later than the others."""
-        for read in self._reads:
-            return read
-        raise RuntimeError("this attribute cannot be read")
-
-
-async def test_hooks_are_looked_at_once():
-    """A hook whose attributes fail is found when the manager is made, and never in the middle of a loss."""
-    with pytest.raises(RuntimeError, match="cannot be read"):
-        make([MemoryNode()], hooks=[Moody(0)])
-    async with world(ttl=TTL, hooks=[Moody(1)]) as w:
-        reason, _ = await lost(w.manager, [], lambda: w.vacate("a"))
-        assert reason is LossReason.REFUSED
-        await cycle(w.manager.lock("a"))
-
-
 # -- nodes ---------------------------------------------------------------------------------------------
 
 
@@ -184,50 +147,3 @@ async def test_a_node_that_fails_is_down_and_no_more(error, caplog):
         assert first.state is NodeState.DOWN
         assert "a bug" in first.reason
     assert [record.levelno for record in caplog.records].count(logging.CRITICAL) == 1
-
-
-# -- warnings ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("extended", [False, True])
-async def test_a_dropped_lease_is_released_where_warnings_are_errors(extended, monkeypatch):
-    """The ResourceWarning of a dropped lease may be raised: the lease is given up all the same."""
-    raised: list[Any] = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: raised.append(unraisable.exc_value))
-    async with world() as w:
-        lease = await w.manager.lock("a", ttl=TTL).acquire()
-        if extended:
-            await lease.extend()
-        del lease
-        gc.collect()
-        await turns(2)
-        assert w.manager.statistics().held == 0
-        await asyncio.sleep(3 * LATENCY)
-        assert w.keys == [()] * 3
-    (warning,) = raised
-    assert isinstance(warning, ResourceWarning)
-    assert "'a'" in str(warning)
-
-
-class Checks(Hooks):
-    """A hook that checks a lease whenever a call begins to wait."""
-
-    lease: Lease | None = None
-
-    def on_waiting(self, event: Waiting) -> None:
-        """Find out that the lease in the way has ended."""
-        assert self.lease is not None
-        with pytest.raises(LockLostError):
-            self.lease.check()
-
-
-async def test_a_hook_that_ends_the_lease_in_the_way_lets_the_waiting_call_in():
-    """A check notices that validity has ended before the watchdog has; what waits for it goes on at once."""
-    hook = Checks()
-    async with world(hooks=[hook]) as w:
-        hook.lease = await w.manager.lock("a", ttl=TTL).acquire()
-        sim().advance(2 * TTL)  # the loop stood still
-        began = sim().time()
-        async with w.manager.lock("a"):
-            assert sim().time() - began < TIMEOUT
-        await hook.lease.release()

@@ -7,16 +7,15 @@ from dataclasses import replace
 import hiredis
 import pytest
 
-from aioredlock_ng import LockManager, _scripts
+from aioredlock_ng import _scripts
 from aioredlock_ng._admin.inspection import holders_in
-from aioredlock_ng._core.command import Answer, Proof, Silence
+from aioredlock_ng._core.command import Answer, Proof
 from aioredlock_ng._core.keyspace import RESERVED_NAMES, lock_key, locks_among, mark_key
 from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._kinds import KINDS
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node.pipe import words
-from aioredlock_ng.testing import MemoryNode
 
 GRANTED, REFUSED, SILENT = Vote.GRANTED, Vote.REFUSED, Vote.SILENT
 OWNER = b"0123456789abcdef0123456789abcdef01234567:1763640000000:me"
@@ -94,16 +93,6 @@ def test_a_release_of_what_stays_says_for_how_long_and_is_quiet(mutex):
         assert mutex.release(OWNER, 7.5, quiet=quiet).args == (*plain.args[:-1], b"" if quiet else b"1")
         stays = mutex.release(OWNER, 7.5, quiet=quiet, stays=0.0011)
         assert (stays.keys, stays.args) == (plain.keys, (*plain.args[:-1], b"", b"2"))
-
-
-@pytest.mark.parametrize(
-    ("ttl", "wire"), [(0.0001, b"1"), (0.0014, b"2"), (0.1, b"100"), (86_400.0, b"86400000")]
-)
-def test_a_ttl_is_rounded_up_on_the_wire(ttl, wire):
-    """A key lives at least as long as its lock, and never 0 ms."""
-    assert ONE.acquire(OWNER, ttl).args == (OWNER, b"NX", b"PX", wire)
-    for command in (TWO.acquire(OWNER, ttl), FENCED_ONE.acquire(OWNER, ttl, 5), ONE.extend(OWNER, ttl)):
-        assert command.args[:2] == (OWNER, wire)
 
 
 # -- which answers can be answers at all -------------------------------------------------------------
@@ -218,19 +207,6 @@ def test_a_release_is_read(reply, vote, wait):
     assert MUTEX.release.read(reply) == answer
 
 
-@pytest.mark.parametrize(
-    "silence", [Silence("no answer within 0.1 s"), Silence("not connected", sent=False)], ids=str
-)
-def test_silence_is_read_as_silence(silence):
-    """No answer is neither a grant nor a refusal, and its reason is kept (R1); only what provably never left
-    needs no undoing on that node (R5).
-    """
-    answers = [getattr(MUTEX, one).read(silence) for one in ("acquire", "raise_", "extend", "release")]
-    assert {(answer.vote, answer.reason) for answer in answers} == {(SILENT, silence.reason)}
-    for mutex in (ONE, TWO):
-        assert mutex.read_acquire(silence).sent is silence.sent
-
-
 # -- all kinds ---------------------------------------------------------------------------------------
 
 
@@ -255,15 +231,6 @@ def test_a_key_is_read_by_the_kind_that_knows_it():
         assert OWNER[:40].decode() not in repr(holder)
     assert holders_in((None, -2, None)) == ()
     assert holders_in("down") is None
-
-
-def test_every_name_is_checked_and_not_the_first_alone():
-    """Names after the first take a shorter way to their keys."""
-    manager = LockManager([MemoryNode()])
-    manager.lock("a")
-    for name in ("b:fence:{redlock:b:a}", "fence:{a}", ""):
-        with pytest.raises(ValueError, match=r"reserved|empty"):
-            manager.lock(name)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

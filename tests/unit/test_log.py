@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import json
 import logging
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
-import aioredlock_ng
 from aioredlock_ng import LOG_FIELDS, LockTakenError
 from tests.unit.worlds import TTL, world
 
@@ -93,39 +89,6 @@ async def test_a_lock_that_is_not_had_is_told():
     assert line.startswith(r"lock '\x1b[2J', 'a', 'b\nWARNING forged', ")
     assert " was not acquired in 1.0" in line
     assert "LockTakenError" in line
-
-
-async def test_records_about_nodes_name_them_and_an_orderly_close_is_none_that_is_down():
-    """Each node is up, and then disconnected; the word "down" is for those that are."""
-    with logged(logging.INFO) as log:
-        async with world() as w:
-            w.nodes[0].crash()
-            await asyncio.sleep(TTL)
-    names = [node.name for node in w.nodes]
-    told = [(r.__dict__["node"], r.getMessage(), r.levelno) for r in log.records]
-    for name in names:
-        assert (name, f"node {name} is up", logging.INFO) in told
-    ends = [line for name, line, level in told if line.endswith("disconnected") and level == logging.INFO]
-    assert ends == [f"node {name} is disconnected" for name in names[1:]], "the first one is down already"
-    assert {name for name, line, _ in told if " is down: " in line} == {names[0]}
-
-
-METHODS = {"critical", "debug", "error", "exception", "info", "log", "warn", "warning"}
-
-
-def test_every_line_of_the_package_goes_through_one_function():
-    """No record can lack the attributes: no other module logs by itself."""
-    package = Path(aioredlock_ng.__file__).parent
-    found = {
-        path.relative_to(package).as_posix()
-        for path in package.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in METHODS
-        and re.search(r"\blog(ging|ger)?\b", ast.unparse(node.func.value), re.IGNORECASE)
-    }
-    assert found == {"_log.py"}
 
 
 async def test_every_record_has_all_fields(caplog):

@@ -8,7 +8,6 @@ import os
 import re
 import traceback
 import warnings
-import weakref
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from typing import Any
@@ -17,12 +16,12 @@ import pytest
 
 from aioredlock_ng import ConfigurationError, Lease, LockManager, LossReason, NodeState, Vote
 from aioredlock_ng.errors import LockLostError, LockTakenError, ManagerClosedError, QuorumUnavailableError
-from aioredlock_ng.events import Acquired, Extended, GaveUp, Lost, NodeChanged, Refused, Released, Waiting
+from aioredlock_ng.events import Acquired, Extended, GaveUp, Lost, NodeChanged, Refused, Released
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from tests.servers import eventually
 from tests.unit.tasks import cycle, in_task, sim, turns
 from tests.unit.traces import Heard, count, is_ours_to_stay, locks, sent
-from tests.unit.worlds import GRACE, LATENCY, PLAIN, ROUND_TRIP, TIMEOUT, TTL, each, make, world
+from tests.unit.worlds import GRACE, LATENCY, PLAIN, ROUND_TRIP, TIMEOUT, TTL, make, world
 
 
 def masters(number: int = 3) -> list[MemoryNode]:
@@ -33,20 +32,6 @@ def masters(number: int = 3) -> list[MemoryNode]:
 def background() -> set[str]:
     """Return the names of the package's tasks."""
     return {task.get_name() for task in asyncio.all_tasks() if "aioredlock_ng" in task.get_name()}
-
-
-def test_a_manager_that_was_never_used_leaves_at_once():
-    """It is no work for the collector: nothing that it keeps leads back to it."""
-    gc.collect()
-    gc.disable()
-    try:
-        manager = LockManager(masters())
-        manager.lock("a")
-        gone = weakref.ref(manager)
-        del manager
-        assert gone() is None
-    finally:
-        gc.enable()
 
 
 # -- start -------------------------------------------------------------------------------------------
@@ -66,16 +51,6 @@ def test_a_manager_at_module_level():
         assert background() == set()
 
     SimLoop.run(main())
-
-
-async def test_start_and_aclose_by_hand():
-    """start() is idempotent, and concurrent calls start one manager."""
-    manager = make(masters())
-    await asyncio.gather(manager.start(), manager.start())
-    await manager.start()
-    assert len([name for name in background() if "supervisor" in name]) == 1
-    assert {node.state for node in manager.statistics().nodes} == {NodeState.UP}
-    await manager.aclose()
 
 
 @pytest.mark.parametrize(("breaks", "mends"), [("crash", "restart"), ("freeze", "thaw")])
@@ -113,32 +88,6 @@ async def test_a_start_waits_for_a_majority_only(others):
         last = NodeState.CONNECTING if others == "frozen" else NodeState.UP
         assert [node.state for node in manager.statistics().nodes] == [NodeState.UP] * 2 + [last]
         await cycle(manager.lock("a", blocking_timeout=0))
-
-
-async def test_a_first_use_leaves_a_single_try_its_time():
-    """It waits for nodes that are missing for a quarter of a node_timeout, once there is a majority."""
-    nodes = masters()
-    nodes[2].freeze()
-    manager = make(nodes)
-    began = sim().time()
-    lease = await manager.lock("a", blocking_timeout=0).acquire()
-    assert sim().time() - began <= TIMEOUT / 4 + 4 * ROUND_TRIP
-    await lease.release()
-    await manager.aclose()
-
-
-@pytest.mark.parametrize("turn", range(8))
-async def test_a_cancelled_start_leaves_nothing(turn):
-    """Cancelled while it waits for its nodes, `async with manager` leaves no task behind."""
-    nodes = masters()
-    each(nodes).freeze()
-    task = in_task(make(nodes).__aenter__)
-    await turns(turn + 1)
-    await asyncio.sleep(0.1 if turn > 3 else 0)
-    task.cancel()
-    assert isinstance((await task).error, asyncio.CancelledError)
-    await asyncio.sleep(1)
-    assert background() == set()
 
 
 # -- two nodes that are one server -------------------------------------------------------------------
@@ -185,23 +134,6 @@ async def hold(manager: LockManager, name: str, seconds: float = 1000.0, **optio
     """Hold a lock."""
     async with manager.lock(name, **options):
         await asyncio.sleep(seconds)
-
-
-async def test_aclose_is_idempotent_and_concurrent():
-    """Called again, before a start, or by many tasks at once, it ends once and quietly."""
-    manager = make(masters())
-    await manager.aclose()
-    await manager.aclose()
-    with pytest.raises(ManagerClosedError):
-        await manager.start()
-    async with world() as w:
-        body = in_task(lambda: hold(w.manager, "a"))
-        await asyncio.sleep(1)
-        ends = await asyncio.gather(*(in_task(w.manager.aclose) for _ in range(5)))
-        assert [end.error for end in ends] == [None] * 5
-        assert isinstance((await body).error, LockLostError)
-        assert w.keys == [()] * 3
-        assert background() == set()
 
 
 async def test_aclose_refuses_new_acquires():
@@ -270,19 +202,6 @@ async def test_aclose_in_any_turn_of_an_acquire(turn):
         assert background() == set()
 
 
-async def test_a_start_that_is_closed_meanwhile():
-    """start() and acquires that wait for the nodes get ManagerClosedError when the manager is closed."""
-    nodes = masters()
-    each(nodes).freeze()
-    manager = make(nodes)
-    uses = (manager.start, manager.lock("a").acquire, manager.lock("b").try_acquire)
-    tasks = [in_task(use) for use in uses]
-    await asyncio.sleep(0.05)
-    await manager.aclose()
-    assert [type((await task).error) for task in tasks] == [ManagerClosedError] * 3
-    assert background() == set()
-
-
 async def test_aclose_waits_for_bodies():
     """A body that cleans up is waited for, under the keys, and ends inside the lock."""
     async with world() as w:
@@ -318,44 +237,6 @@ async def test_aclose_waits_at_most_until_the_deadline(on_lost):
         assert end.error.reason is LossReason.MANAGER_CLOSED
 
 
-async def test_aclose_with_silent_nodes():
-    """Nodes that do not answer hold the end up by two node_timeouts: for releases, and for connections."""
-    async with world() as w:
-        lease = await w.manager.lock("a").acquire()
-        each(w.nodes).freeze()
-        began = sim().time()
-        await w.manager.aclose()
-        assert sim().time() - began == pytest.approx(2 * TIMEOUT)
-        assert not lease.held
-        each(w.nodes).thaw()
-        assert w.keys == [()] * 3, "a close in order still delivers what was written"
-
-
-async def test_aclose_from_inside_the_own_body():
-    """A body may close its manager: it does not wait for itself, and is not cancelled by itself."""
-    async with world() as w:
-        undisturbed: list[bool] = []
-
-        async def body() -> None:
-            async with w.manager.lock("a") as lease:
-                other = in_task(lambda: hold(w.manager, "b"))
-                await asyncio.sleep(1)
-                began = sim().time()
-                await w.manager.aclose()
-                assert sim().time() - began < TIMEOUT
-                assert not lease.held
-                assert isinstance((await other).error, LockLostError)
-                await asyncio.sleep(TTL)
-                assert w.keys == [()] * 3
-                undisturbed.append(True)
-
-        end = await in_task(body)
-        assert undisturbed
-        assert end.error is None or isinstance(end.error, LockLostError)
-        assert end.cancelling == 0
-        assert background() == set()
-
-
 async def test_a_cancelled_aclose_still_closes():
     """A caller that stops waiting for aclose() finds the leases released and the tasks ended all the same."""
     async with world() as w:
@@ -368,21 +249,6 @@ async def test_a_cancelled_aclose_still_closes():
         await body
         await asyncio.sleep(TTL)
         assert (w.keys, background()) == ([()] * 3, set())
-
-
-async def test_the_end_of_the_block_closes():
-    """`async with manager` closes at its end, also when its body raises; the exception passes."""
-    nodes, leases = masters(), []
-
-    async def use() -> None:
-        async with make(nodes) as manager:
-            leases.append(await manager.lock("a").acquire())
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        await use()
-    assert [locks(node) for node in nodes] == [()] * 3
-    assert background() == set()
 
 
 # -- the loop and the process ------------------------------------------------------------------------
@@ -414,37 +280,6 @@ async def test_the_last_block_closes():
             await manager.__aenter__()
 
 
-@pytest.mark.parametrize("alone", [True, False])
-async def test_an_enter_that_fails_closes_unless_others_are_entering(alone: bool):
-    """Here it is cancelled while it waits for the nodes."""
-    async with world() as w:
-        manager = make(w.nodes)
-        each(w.nodes).freeze()
-        entering = [asyncio.create_task(manager.__aenter__()) for _ in range(1 if alone else 2)]
-        await turns(5)
-        entering.pop().cancel()
-        await turns(5)
-        each(w.nodes).thaw()
-        await asyncio.gather(*entering)
-        assert manager.statistics().closed == alone
-        await manager.aclose()
-
-
-def test_blocks_of_a_loop_that_was_closed_do_not_count():
-    """The next loop's block closes it."""
-    manager = LockManager([MemoryNode()])
-
-    async def entered() -> None:
-        async with manager.lock("a"):
-            pass
-        async with manager:
-            pass
-        assert manager.statistics().closed
-
-    SimLoop.run(manager.__aenter__())
-    SimLoop.run(entered())
-
-
 def test_another_loop_is_refused():
     """Every use from a second loop is a RuntimeError that says so, and does not disturb the first."""
     manager = LockManager(masters())
@@ -459,15 +294,6 @@ def test_another_loop_is_refused():
         first.run(manager.aclose())
 
 
-def test_a_node_that_cannot_be_made_anew_belongs_to_one_loop():
-    """A ready node object may have been bound once only; the error says what to give instead."""
-    manager = LockManager([MemoryNode().link()])
-    SimLoop.run(hold(manager, "a", 1))
-    for use in (manager.start(), manager.lock("a").acquire(), manager.aclose()):
-        with pytest.raises(RuntimeError, match=r"belongs to another event loop.* one LockManager per loop"):
-            SimLoop.run(use)
-
-
 def in_child(check: Callable[[], None]) -> None:
     """Run a check in a child that is forked from here, and fail unless it passes there."""
     with warnings.catch_warnings(action="ignore"):
@@ -480,19 +306,6 @@ def in_child(check: Callable[[], None]) -> None:
             os._exit(1)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def test_a_forked_child_does_not_follow_to_another_loop():
-    """Not even when the parent's loop had been closed: one manager per process."""
-    manager = LockManager(masters())
-    SimLoop.run(hold(manager, "a", 1))
-
-    def check() -> None:
-        for use in (manager.start(), manager.lock("a").acquire()):
-            with pytest.raises(RuntimeError, match="fork"):
-                SimLoop.run(use)
-
-    in_child(check)
 
 
 async def test_another_process_is_refused():
@@ -522,25 +335,6 @@ async def test_a_forked_child_has_none_of_its_parents_leases(reentrant):
         in_child(check)
         lease.check()
         assert lease.held
-
-
-async def test_a_forked_child_drops_its_parents_objects_silently():
-    """Neither a lease nor a manager is its own: it has nothing to release, and nothing to close."""
-    async with world() as w, LockManager(masters()) as manager:
-        leases = [await w.manager.lock(name).acquire() for name in "ab"]
-
-        def check() -> None:
-            with warnings.catch_warnings(record=True, action="always") as told:
-                leases.clear()
-                gc.collect()
-                with pytest.raises(StopIteration):  # it awaits nothing
-                    manager.__aexit__(None, None, None).send(None)
-            assert told == []
-
-        in_child(check)
-        for lease in leases:
-            assert lease.held
-            await lease.release()
 
 
 def test_a_forked_child_that_goes_on_with_its_parents_loop_is_refused():
@@ -621,34 +415,6 @@ def left(node: MemoryNode) -> list[bytes]:
 
 
 # -- hooks -------------------------------------------------------------------------------------------
-
-
-async def test_hooks_hear_of_everything():
-    """Each event comes once, in order, with its names, label and figures."""
-    hook = Heard()
-    async with world(hooks=[hook]) as w:
-        up = [(event.node, event.state, event.reason) for event in hook.of(NodeChanged)]
-        assert up == [(node.name, NodeState.UP, "") for node in w.nodes]
-        hook.told.clear()
-        w.occupy("a", 0.5)
-        async with w.manager.lock("a", label="template"):
-            await asyncio.sleep(TTL / 3 + 0.1)
-        *refused, acquired, extended, released = (e for _, e in hook.told if type(e) is not Waiting)
-        kinds = [type(event) for event in (*refused, acquired, extended, released)]
-        assert kinds == [Refused] * len(refused) + [Acquired, Extended, Released]
-        assert {(event.names, event.label) for _, event in hook.told} == {(("a",), "template")}
-        assert all(event.taken and len(event.votes) == 3 for event in refused)
-        assert (acquired.waited, acquired.attempts) == (pytest.approx(0.5, abs=0.1), len(refused) + 1)
-        assert Vote.GRANTED in {vote.vote for vote in acquired.votes}
-        assert extended.extensions == 1
-        assert released.held_for == pytest.approx(TTL / 3 + 0.1, abs=0.01)
-        hook.told.clear()
-        with pytest.raises(LockLostError):
-            await hold(w.manager, "b", extension=PLAIN, label="other")
-        assert [type(event) for _, event in hook.told] == [Acquired, Lost, Released]
-        (lost,) = hook.of(Lost)
-        assert (lost.names, lost.label, lost.reason) == (("b",), "other", LossReason.EXPIRED)
-        assert lost.held_for == pytest.approx(0.94 * TTL, abs=0.01)
 
 
 async def test_a_raising_hook_is_logged_once_and_affects_nothing(caplog):

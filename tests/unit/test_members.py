@@ -21,13 +21,10 @@ from aioredlock_ng import (
 )
 from aioredlock_ng._cli._overview import as_lines
 from aioredlock_ng._core.members import COMPARE, USED, read_members
-from aioredlock_ng._core.quarantine import parse
 from aioredlock_ng._view.overview import look
 from aioredlock_ng._view.values import overview_as_json as as_json
 from aioredlock_ng.events import Hooks, Misconfigured
 from tests.simulation.wires import Wire, WiredNode
-from tests.unit.tasks import sim
-from tests.unit.traces import PREFIX
 from tests.unit.worlds import LATENCY, make
 
 QUARANTINE = 6.5
@@ -35,10 +32,6 @@ HEARTBEATS = 1.1
 """Two of them, in seconds."""
 LONG = 30.0
 """A quarantine within which more than one thing can happen."""
-LATE = 2.0
-"""By so many seconds and less a server is forgotten later than its quarantine is over."""
-NEVER_BEFORE_MS = 1_600_000_000_000
-"""A moment in 2020, before all that nodes have to do with."""
 SETTLED = 7.0
 """Seconds after which a server that others use cannot be one that was in this list before."""
 
@@ -159,15 +152,6 @@ async def test_two_clients_that_begin_together_are_both_refused() -> None:
                 await use(manager)
 
 
-async def test_equal_lists_are_no_conflict() -> None:
-    """In another order, or the same server under another name."""
-    a, b, c = _servers(3)
-    async with using((a, b, c)) as ours, using((c.wire(), a.wire(), b.wire())) as theirs:
-        await asyncio.sleep(3)
-        await use(ours)
-        await use(theirs)
-
-
 async def test_a_server_is_replaced_behind_its_address() -> None:
     """Nothing but a quarantine passes: no conflict, not even for clients that connect again one by one."""
     nodes = _servers(3)
@@ -185,27 +169,6 @@ async def test_a_server_is_replaced_behind_its_address() -> None:
         nodes[0].crash()
         await use(ours)
         await use(theirs)
-
-
-async def test_a_client_that_starts_at_any_moment_of_restarts_is_never_refused() -> None:
-    """Of two servers, one after the other, whose traces outlive them; and it may lock at once."""
-    servers, told = _servers(3), Told()
-    async with using(servers, hooks=told) as ours:
-        await use(ours)
-        await asyncio.sleep(SETTLED)
-        for phase in range(90):  # of 0.3 s
-            if phase in (5, 70):
-                servers[2].restart()
-            elif phase == 29:
-                servers[1].crash()
-            elif phase == 45:
-                servers[1].restart()
-            async with using([server.wire() for server in servers], label="new") as new:
-                await use(new)
-                assert new.statistics().strangers == ()
-            await use(ours)
-            await asyncio.sleep(0.3)
-        assert told.reasons == []
 
 
 async def test_a_list_is_changed_client_by_client() -> None:
@@ -229,86 +192,6 @@ async def test_a_list_is_changed_client_by_client() -> None:
             b.thaw()
 
 
-async def test_init_ends_the_wait_for_another_list() -> None:
-    """All clients of the old list were stopped, and the operator says so."""
-    a, b, x, y = _servers(4)
-    async with using((a, b, x)) as old:
-        await use(old)
-        await asyncio.sleep(1)
-    async with using((a, b, y)) as new:
-        await new.init(force=True)
-        a.freeze()
-        try:
-            await use(new)
-        except ConfigurationError as error:
-            pytest.fail(str(error))
-
-
-async def test_a_node_that_lost_its_memory_does_not_make_the_other_list_the_first() -> None:
-    """The client that came first tells it since when its servers have been used."""
-    a, b, x, y = _servers(4)
-    async with using((a, b, x)) as ours, using((a, b, y)) as theirs:
-        await use(ours)
-        await asyncio.sleep(HEARTBEATS)
-        a.flush()
-        b.flush()
-        for _ in range(10):
-            with pytest.raises((ConfigurationError, QuorumUnavailableError)):
-                await use(theirs)
-            await asyncio.sleep(1)
-        with pytest.raises(ConfigurationError):
-            await use(theirs)
-        await use(ours)
-
-
-async def test_the_first_list_goes_on_after_an_outage_of_all_nodes() -> None:
-    """No client has had a majority for a quarantine; the one that had one comes first again."""
-    a, b, x, y = _servers(4)
-    async with using((a, b, x)) as ours, using((y, b, a)) as theirs:
-        await use(ours)
-        for server in (a, b, x, y):
-            server.flush()
-        for _ in range(3):
-            with pytest.raises((ConfigurationError, QuorumUnavailableError)):
-                await use(theirs)
-            await asyncio.sleep(QUARANTINE / 2)
-        await use(ours)
-        with pytest.raises(ConfigurationError):
-            await use(theirs)
-
-
-async def test_a_refused_list_does_not_come_first_when_a_server_of_the_other_returns() -> None:
-    """Of its servers none is told as used while it is refused, although some of them are not late."""
-    a, b, x, y, z = _servers(5)
-    async with using((a, b, x)) as ours, using((a, y, z)) as theirs:
-        await use(ours)
-        x.crash()
-        await asyncio.sleep(2)
-        with pytest.raises(ConfigurationError):
-            await use(theirs)
-        x.restart()
-        for _ in range(10):
-            await asyncio.sleep(1.5)
-            await use(ours)
-            with pytest.raises(ConfigurationError):
-                await use(theirs)
-
-
-async def test_without_a_quarantine_two_lists_have_two_holders() -> None:
-    """What the table of faults says: no client tells of its servers then, and none is refused (A4)."""
-    a, b, x, y = _servers(4)
-    first, second = [a.wire(), b.wire(), x.wire()], [a.wire(), b.wire(), y.wire()]
-    async with using(first, quarantine=0.0) as ours, using(second, quarantine=0.0) as theirs:
-        for manager in (ours, theirs):
-            await use(manager)
-        await asyncio.sleep(SETTLED)
-        first[1].cut()
-        second[0].cut()
-        leases = [await manager.lock("held").acquire() for manager in (ours, theirs)]
-        assert all(lease.held for lease in leases)
-        assert [manager.statistics().strangers for manager in (ours, theirs)] == [(), ()]
-
-
 async def test_what_a_node_has_told_outlives_it() -> None:
     """The first client holds by x and b, of which the second one reaches none; a has told of x, and ends."""
     a, b, x, y = _servers(4)
@@ -327,19 +210,6 @@ async def test_what_a_node_has_told_outlives_it() -> None:
             await asyncio.sleep(0.1)
         wires[1].mend()
         await lease.release()
-
-
-async def test_a_clock_that_goes_back_keeps_no_server_alive() -> None:
-    """What a node has noted in its future counts from now on."""
-    nodes = _servers(3)
-    async with using(nodes) as ours:
-        await use(ours)
-        nodes[2].restart()
-        await asyncio.sleep(QUARANTINE + HEARTBEATS)
-        nodes[1].step_clock(-60)
-        await asyncio.sleep(QUARANTINE + LATE)
-        async with using(nodes) as fresh:
-            await use(fresh)
 
 
 @pytest.mark.parametrize("list_", ["first", "second"])
@@ -370,20 +240,6 @@ async def test_a_look_shows_which_servers_the_list_lacks(list_: str) -> None:
                     await reader.init()
 
 
-@pytest.mark.parametrize("list_", ["first", "second"])
-async def test_a_diagnosis_names_the_server_that_the_list_lacks(list_: str) -> None:
-    """Of the list that differs from that of the clients; without one of its own it finds nothing."""
-    a, b, x, y = _servers(4)
-    async with using((a, b, x), label="first") as ours:
-        await use(ours)
-        await asyncio.sleep(2 * SETTLED)  # else y may be the one that x was a moment ago
-        async with using((a, b, x if list_ == "first" else y)) as doctor:
-            findings = [one for one in await doctor.diagnose() if one.check == "identity"]
-            wrong = [one.message for one in findings if one.level == "error"]
-            assert len(wrong) == (list_ == "second")
-            assert all(x.identity[0] in message and "says client first" in message for message in wrong)
-
-
 @pytest.mark.parametrize("after", [0.3, 2.0, 4.0])
 async def test_a_reader_takes_a_restarted_server_for_no_other(after: float) -> None:
     """Clients have spoken of it by its former identity until a moment ago: that is no other list."""
@@ -399,64 +255,6 @@ async def test_a_reader_takes_a_restarted_server_for_no_other(after: float) -> N
             assert (overview.unavailable_for, overview.up, overview.disagreement) == (0, 2, ())
             assert [one for one in await reader.diagnose() if one.level == "error"] == []
             await reader.init()
-
-
-@pytest.mark.parametrize("after", [4.0, 5.5, 8.0])
-async def test_a_reader_takes_a_server_that_was_replaced_for_no_other(after: float) -> None:
-    """A client that has not noticed so far that it lost the old one still tells of it."""
-    a, b, x, y = _servers(4)
-    wires = [node.wire() for node in (a, b, x)]
-    async with using(wires) as ours:
-        await use(ours)
-        await asyncio.sleep(SETTLED)
-        wires[2].cut()
-        y.restart()
-        async with using((a, b, y), label="fresh") as fresh:
-            await use(fresh)
-        await asyncio.sleep(after)
-        async with using((a, b, y), label="reader") as reader:
-            overview = await look(reader)
-            assert (overview.unavailable_for, overview.disagreement) == (0, ())
-            assert [one for one in await reader.diagnose() if one.level == "error"] == []
-        wires[2].mend()
-
-
-@pytest.mark.parametrize("slow", [1.0, 2.0])
-async def test_clients_may_have_different_timeouts(slow: float) -> None:
-    """A host is replaced at once: the client with the longer timeout tells of the old one for longer."""
-    a, b, x, y = _servers(4)
-    wires = [node.wire() for node in (a, b, x)]
-    options = {"restart_quarantine": LONG, "ttl": LONG}
-    async with (
-        contextlib.aclosing(make(wires, node_timeout=slow, **options)) as ours,
-        contextlib.aclosing(make((a, b, y), node_timeout=0.5, **options)) as fresh,
-    ):
-        await use(ours)
-        await asyncio.sleep(SETTLED)
-        wires[2].cut()
-        y.restart()
-        for _ in range(200):
-            await use(fresh, "b")
-            await asyncio.sleep(0.2)
-        wires[2].mend()
-
-
-async def test_a_claim_is_as_old_as_the_quorum_where_a_process_stands_still_at_first() -> None:
-    """A claim from before all others would take nodes from the clients that came first (R12a)."""
-    nodes = _servers(3)
-    for node in nodes:
-        node.flush()
-    async with using(nodes, quarantine=LONG) as ours:
-        await ours.lock("a").locked()
-        await asyncio.sleep(1)
-        sim().advance(4.0)
-        with contextlib.suppress(LockError):
-            await use(ours)
-        await asyncio.sleep(1)
-        for node in nodes:
-            record = parse(node.get(PREFIX + b"{meta}") or b"")
-            assert record is not None
-            assert record.claim.born_ms > NEVER_BEFORE_MS
 
 
 @dataclass
@@ -517,44 +315,6 @@ async def test_a_server_that_a_client_has_lost_counts_at_one_that_it_comes_to_re
         await first.goes(off="b", to="ax")
         assert await first.tries()
         assert not await second.tries()
-
-
-async def test_a_node_that_was_not_met_may_be_used_beside_another_server() -> None:
-    """The first client has b and x when the second one, which has heard of x from a, has not met b."""
-    async with _two_lists(("first", "b"), ("second", "b")) as (first, second):
-        await use(first.manager)
-        await first.goes(off="a", to="b")
-        holds = await first.tries()
-        assert not (await second.tries() and holds)
-        await second.goes(to="b")
-        with pytest.raises((ConfigurationError, LockTakenError)):
-            await use(second.manager)
-
-
-async def test_a_server_that_was_not_used_waits_for_a_node_that_may_know_of_another() -> None:
-    """The first client had a and b; the second one has a and y, and the first comes to reach x without a."""
-    async with _two_lists(("first", "x"), ("second", "b")) as (first, second):
-        await use(first.manager)
-        await asyncio.sleep(HEARTBEATS)
-        assert not await second.tries()
-        await first.goes(off="a", to="x")
-        await first.tries()
-        assert not await second.tries()
-
-
-async def test_a_client_that_reached_its_own_server_alone_has_lost_its_rank() -> None:
-    """It had no majority for a quarantine: others may have come first meanwhile."""
-    async with _two_lists() as (first, second):
-        await use(first.manager)
-        await first.goes(off="ab")
-        await asyncio.sleep(LONG + LATE)
-        await use(second.manager)
-        await second.goes(off="a")
-        assert await second.tries()
-        first.wires["a"].mend()
-        for _ in range(20):
-            assert not await first.tries()
-            await asyncio.sleep(0.1)
 
 
 async def test_a_first_use_is_told_at_once() -> None:

@@ -43,19 +43,6 @@ async def test_a_message_takes_the_time_of_its_own_connection() -> None:
     assert (listener.told[1], listener.times[1]) == (NOTICE, began + 1.5)
 
 
-async def test_a_quick_message_waits_for_the_slow_one_before_it() -> None:
-    """It neither overtakes nor hurries it."""
-    delays = iter((0.0, 0.0, 0.5, 0.1))
-    node = MemoryNode(latency=lambda: next(delays))
-    listener = await subscribed(node)
-    began = sim().time()
-    publish(node, b"slow")
-    publish(node, b"quick")
-    await listener.until(2)
-    assert [push[2] for push in listener.told] == [b"slow", b"quick"]
-    assert listener.times == [began + 0.5] * 2
-
-
 async def test_messages_and_replies_come_in_their_order() -> None:
     """However long each of them takes: nothing on a connection is overtaken."""
     delays = random.Random(5)
@@ -103,18 +90,3 @@ async def test_a_subscription_ends_with_its_connection(end: str) -> None:
     assert listener.told == ([] if by_client else [NOTICE])
     assert publish(node) == by_client, "another connection hears on"
     assert await other.until(1 + by_client) == [NOTICE] * (1 + by_client)
-
-
-async def test_data_that_is_lost_does_not_end_subscriptions() -> None:
-    """They belong to connections, not to keys: ``FLUSHALL`` leaves both.  No message is kept for later."""
-    node = MemoryNode()
-    publish(node, b"before")
-    listener = await subscribed(node)
-    node.flush()
-    assert publish(node) == 1
-    assert await listener.until(1) == [NOTICE]
-
-
-async def test_no_listener_is_left_without_a_connection() -> None:
-    """A command that is executed past every connection cannot subscribe."""
-    assert MemoryNode().execute([b"SUBSCRIBE", CHANNEL]).startswith(b"-ERR")

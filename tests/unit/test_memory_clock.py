@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import math
-from typing import Any
-
 import pytest
 
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing.sim_loop import EPOCH
 from tests.unit.tasks import sim
-from tests.unit.worlds import world
 
 KEY = b"redlock:a"
 ACQUIRE = [b"SET", KEY, b"owner", b"NX", b"PX", b"10000"]
@@ -21,12 +16,6 @@ def clock_of(node: MemoryNode) -> float:
     """Return the time of day that a node's TIME tells."""
     _, _, seconds, _, microseconds, _ = node.execute([b"TIME"]).split(b"\r\n")
     return int(seconds) + int(microseconds) / 1_000_000
-
-
-def facts_of(node: MemoryNode) -> dict[str, str]:
-    """Return what INFO tells."""
-    lines = node.execute([b"INFO"]).decode().split("\r\n")
-    return dict(line.split(":") for line in lines if ":" in line)
 
 
 def ahead(node: MemoryNode) -> float:
@@ -84,39 +73,6 @@ async def test_stories(story: str) -> None:
         assert what != "set_clock_rate" or node.clock_rate == how
 
 
-async def test_impossible_clocks_are_refused() -> None:
-    """A clock that goes backwards, or is set to no time at all, is a mistake in the test; nothing changes."""
-    node = MemoryNode()
-    for rate in (-1.0, math.inf, math.nan):
-        with pytest.raises(ValueError, match="rate"):
-            node.set_clock_rate(rate)
-    for seconds in (math.inf, math.nan):
-        for use in (node.step_clock, lambda offset: MemoryNode(clock_offset=offset)):
-            with pytest.raises(ValueError, match="number of seconds"):
-                use(seconds)
-    assert ahead(node) == 0
-
-
-def test_a_rate_needs_a_now() -> None:
-    """Outside of a loop there is no time from which on a clock could go at another rate: it says so."""
-    node = MemoryNode("a")
-    with pytest.raises(RuntimeError, match="clock of a goes by the running loop: call set_clock_rate in a"):
-        node.set_clock_rate(2.0)
-    with pytest.raises(ValueError, match=r"rate .*-1\.0"):
-        node.set_clock_rate(-1.0)
-    assert node.clock_rate == 1.0
-
-
-@pytest.mark.parametrize("latency", [-0.001, math.nan, math.inf, "1", True])
-def test_impossible_latencies_are_refused(latency: Any) -> None:
-    """A message that arrives before it is sent, or never, is a mistake in the test."""
-    error = ValueError if type(latency) is float else TypeError
-    with pytest.raises(error, match=f"latency .*{latency!r}"):
-        MemoryNode(latency=latency)
-    for possible in (0, 0.5, lambda: 0.5):
-        assert MemoryNode(latency=possible).latency is possible
-
-
 # -- the data --------------------------------------------------------------------------------------
 
 
@@ -151,34 +107,3 @@ async def test_a_restart_from_an_older_state() -> None:
     sim().advance(5.0)
     node.restart(from_=state)  # one that runs dies first
     assert node.keys == (b"b",)
-
-
-async def test_a_restart_is_another_process() -> None:
-    """Every restart brings two new names, whatever data it has; INFO tells them, and so does `identity`."""
-    node, seen = MemoryNode(), set()
-    for restart in (lambda: node.crash(keep_data=True), node.crash, node.flush_scripts):
-        restart()
-        node.restart()
-        assert node.identity == (facts_of(node)["run_id"], facts_of(node)["master_replid"])
-        seen.update(node.identity)
-    node.restart(from_=node.snapshot())
-    seen.update(node.identity)
-    assert len(seen) == 8
-    assert all(len(name) == 40 and int(name, 16) for name in seen)
-
-
-async def test_a_flush_takes_the_data_only() -> None:
-    """After FLUSHALL the process is the same, and connections and scripts are still there."""
-    async with world(3) as w:
-        node = w.nodes[0]
-        node.execute(ACQUIRE)
-        digest = (
-            hashlib.sha1(b"return redis.call('GET', KEYS[1])", usedforsecurity=False).hexdigest().encode()
-        )
-        assert node.execute([b"EVAL", b"return redis.call('GET', KEYS[1])", b"1", KEY]) == b"$5\r\nowner\r\n"
-        before = node.identity, list(node._connections)
-        node.flush()
-        assert node.keys == ()
-        assert (node.identity, node._connections) == before
-        assert before[1]
-        assert node.execute([b"EVALSHA", digest, b"1", KEY]) == b"$-1\r\n"

@@ -77,10 +77,3 @@ def test_a_child_that_was_forked_while_a_script_ran_has_a_lua_of_its_own(made: s
         "os._exit(SimLoop.run(run(b'return 7')) != b':7\\r\\n')",
     )
     subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, timeout=60)
-
-
-async def test_a_thing_that_is_no_script_is_refused() -> None:
-    """As a server refuses it."""
-    node = MemoryNode()
-    assert node.execute([b"EVAL", b"return (", b"0"]).startswith(b"-ERR Error compiling script")
-    assert node.execute([b"EVALSHA", b"0" * 40, b"0"]).startswith(b"-NOSCRIPT ")

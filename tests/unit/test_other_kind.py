@@ -11,12 +11,11 @@ import pytest
 
 from aioredlock_ng import ConfigurationError, Lock, LockManager, LockTakenError, QuorumUnavailableError, Vote
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.tasks import Tripwire, cycle, in_task, sim, within
+from tests.unit.tasks import cycle, in_task, sim, within
 from tests.unit.traces import PREFIX, count, counter, locks
 from tests.unit.worlds import LATENCY, TIMEOUT, TTL, each, world
 
 KEY = PREFIX + b"a"
-QUEUE = PREFIX + b"queue:{" + KEY + b"}"
 
 LOCKS: dict[str, Callable[[LockManager], Lock]] = {
     "mutex": lambda manager: manager.lock("a"),
@@ -107,42 +106,6 @@ async def test_a_minority_does_not_matter(wanted: str) -> None:
         assert not any(count(node, "TYPE") for node in w.nodes)
 
 
-async def test_silent_nodes_count_for_nothing() -> None:
-    """With a majority gone for good a silent one changes nothing; with a minority all may still be well."""
-    async with world(5) as w:
-        spoil(*w.nodes[:3])
-        w.nodes[4].freeze()
-        assert "on 3 of 5 nodes" in str(await refused(w.manager.lock("a")))
-        w.nodes[2].delete(KEY)
-        with pytest.raises(QuorumUnavailableError):
-            await w.manager.lock("a", blocking_timeout=0).acquire()
-        waits = in_task(w.manager.lock("a").acquire)
-        await asyncio.sleep(1)
-        assert not waits.done()
-        w.nodes[4].thaw()
-        assert (await waits).error is None
-
-
-async def test_each_thing_in_the_way_is_told() -> None:
-    """Of several names and keys the most frequent first; a counter of ours is none that holds a list."""
-    async with world(5) as w:
-        spoil(*w.nodes[:1])
-        spoil(*w.nodes[1:4], key=counter("b"))
-        assert str(await refused(w.manager.lock("a", "b"))) == (
-            "lock 'a', 'b' is requested as a mutex, but on 3 of 5 nodes the key 'redlock:fence:{redlock:b}' "
-            "holds a list, which is not a counter of this package; on 1 of 5 nodes the key 'redlock:a' holds "
-            "a list, which is not a lock of this package"
-        )
-
-
-async def test_hints_of_another_type_are_told() -> None:
-    """They are no lock, but a writer could leave none; where none waits, they are not looked at."""
-    async with world() as w, w.process() as other, other.lock("a"):
-        spoil(*w.nodes, key=QUEUE)
-        error = str(await refused(w.manager.rwlock("a").write()))
-        assert "'redlock:queue:{redlock:a}' holds a list, which is not a queue of" in error
-
-
 async def test_what_is_gone_when_it_is_looked_at_is_waited_for() -> None:
     """Another try may help, and does."""
     async with world() as w:
@@ -162,38 +125,3 @@ async def test_readers_and_writers_are_no_other_kind() -> None:
         with pytest.raises(LockTakenError):
             await w.manager.lock("a", blocking_timeout=1).acquire()
         assert not any(count(node, "TYPE") for node in w.nodes)
-
-
-async def test_each_task_of_a_process_is_told() -> None:
-    """Those behind the first, and single tries, which wait for no more than its verdict."""
-    async with world() as w:
-        spoil(*w.nodes)
-        lock, once = w.manager.lock("a"), w.manager.lock("a", blocking=False)
-        ends = [in_task(each.acquire) for each in (lock, once, lock, once)]
-        assert [type((await end).error) for end in ends] == [ConfigurationError] * 4
-        with pytest.raises(ConfigurationError):
-            await lock.try_acquire()
-
-
-@pytest.mark.parametrize("waking", [False, True])
-async def test_cancelled_at_any_pause_it_leaves_nothing(waking: bool) -> None:
-    """Nor does it keep the name from the next task."""
-    at, tripped = 0, True
-    while tripped:
-        at += 1
-        async with world() as w:
-            spoil(*w.nodes[:2])
-            trap = Tripwire(w.manager.lock("a").acquire(), at, waking=waking)
-
-            async def run(trap: Tripwire = trap) -> object:
-                return await trap
-
-            end = await in_task(run)
-            tripped = trap.tripped
-            assert isinstance(end.error, asyncio.CancelledError if tripped else ConfigurationError)
-            each(w.nodes[:2]).delete(KEY)
-            await asyncio.sleep(1)
-            await cycle(w.manager.lock("a", blocking=False))
-            await asyncio.sleep(0.1)
-            assert w.keys == [()] * 3
-    assert at > 3

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
 
 import pytest
 
 from aioredlock_ng import ConfigurationError, LockTakenError, NodeState, QuorumUnavailableError, Vote
 from aioredlock_ng._core.quarantine import Incarnation, parse
-from aioredlock_ng.events import Misconfigured
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.tasks import cycle, in_task, sim
-from tests.unit.traces import PREFIX, Heard, count, counter, sent
-from tests.unit.worlds import LATENCY, PLAIN, TTL, ago, each, make, opened, put, states, world
+from tests.unit.traces import count, counter
+from tests.unit.worlds import LATENCY, TTL, each, make, opened, states, world
 
 QUARANTINE = 60.0
 WAIT = 60.61
@@ -104,19 +102,6 @@ async def test_a_node_that_may_have_forgotten_has_no_vote(loss, mode):
 
 
 @MODES
-async def test_a_holders_lock_is_safe_from_nodes_that_forgot(mode):
-    """A majority restarts empty under a lock that is held: no other client gets it while it is valid (A2)."""
-    async with world(5, **mode) as w, w.process(**mode) as other:
-        lease = await w.manager.lock("a", ttl=QUARANTINE, extension=PLAIN).acquire()
-        each(w.nodes[:3]).restart()
-        rival = await other.lock("a").acquire()
-        assert sim().time() > lease.valid_until
-        assert not lease.held
-        await rival.release()
-        await lease.release()
-
-
-@MODES
 async def test_a_flush_is_noticed_by_the_next_acquire(mode):
     """`FLUSHALL` between two heartbeats, on live connections: the vote of such a node does not count, and
     what it took is undone (R12).
@@ -164,23 +149,6 @@ async def test_an_extension_goes_on_with_the_others_and_gives_the_key_back(mode)
         await lease.release()
         assert w.holders("a") == [None] * 3
         assert count(w.nodes[2], "release") == 1
-
-
-async def test_votes_are_asked_for_with_the_incarnation():
-    """Acquire, raise and extend carry it, repair and release do without: those need no vote.  An extension
-    cannot outlive the quarantine (R12).
-    """
-    async with world(**FENCED) as w:
-        put(w, "a", ago(4), ago(2), None)
-        async with w.manager.lock("a", extension=PLAIN) as lease:
-            w.vacate("a", 0)
-            await lease.extend(QUARANTINE)
-            await asyncio.sleep(3 * LATENCY)
-            with pytest.raises(ValueError, match=r"ttl=61 and restart_quarantine=60"):
-                await lease.extend(61)
-        await asyncio.sleep(3 * LATENCY)
-        seen = {one.kind: bytes(incarnation(w.nodes[0])) in one.words for one in sent(w.nodes[0])}
-        assert seen == {"acquire": True, "raise": True, "extend": True, "repair": False, "release": False}
 
 
 # -- other clients -------------------------------------------------------------------------------------
@@ -248,81 +216,7 @@ async def test_clients_with_another_number_of_nodes_have_no_business_here():
         await gets(w.manager)
 
 
-async def test_a_conflict_does_not_stick(caplog):
-    """As soon as one node belongs to a larger quorum no lock is given out any more.  It is told by event, log
-    and statistics, once; it ends with its cause, and is told again if it returns (A4).
-    """
-    hook = Heard()
-    async with world(hooks=[hook]) as w:
-        ours = incarnation(w.nodes[1])
-        for number in (1, 2):
-            w.nodes[1].set(META, bytes(replace(ours, size=5)))
-            await asyncio.sleep(2 * NOTICED)
-            assert states(w) == [UP, OUT, UP]
-            assert "quorum of 5 nodes, this client has 3" in str(await refused(w.manager))
-            reasons = [event.reason for event in hook.of(Misconfigured)]
-            assert len(reasons) == number
-            assert w.manager.statistics().conflict == reasons[-1]
-            assert f"node {w.nodes[1].name}: it belongs to a quorum of 5" in reasons[-1]
-            assert len(said(caplog, "", logging.ERROR)) == number
-            w.nodes[1].set(META, bytes(ours))
-            await asyncio.sleep(NOTICED)
-            assert w.manager.statistics().conflict is None
-            await gets(w.manager)
-
-
-async def test_one_server_twice_is_told_by_an_event():
-    """The same reason as in the error, once, however often it is asked for (A4)."""
-    nodes, hook = [MemoryNode(latency=LATENCY) for _ in range(3)], Heard()
-    nodes[1]._server.run_id = nodes[0]._server.run_id
-    manager = make(nodes, hooks=[hook])
-    for _ in range(2):
-        with pytest.raises(ConfigurationError) as caught:
-            await manager.lock("a").acquire()
-        await asyncio.sleep(NOTICED)
-    (told,) = hook.of(Misconfigured)
-    assert told.reason == str(caught.value) == manager.statistics().conflict
-    await manager.aclose()
-
-
-async def test_a_node_without_a_vote_is_counted_once():
-    """Whatever becomes of the reason meanwhile: here another quorum's claim, then another server's data."""
-    async with world(**FENCED) as w:
-        ours = incarnation(w.nodes[0])
-        for other in (replace(ours, size=5), replace(ours, identity=ours.identity[::-1])):
-            w.nodes[0].set(META, bytes(other))
-            await asyncio.sleep(NOTICED)
-            assert bool(w.manager.statistics().conflict) is (other.size == 5)
-        assert states(w) == [OUT, UP, UP]
-        assert w.manager.statistics().quarantined == 1
-
-
 # -- plain votes, none at all, clocks ------------------------------------------------------------------
-
-
-async def test_a_plain_vote_is_followed_by_a_look_at_the_incarnation():
-    """The Redlock page's SET, then GET of the record, in one write; one round trip, and no fence (R12)."""
-    async with world(**UNFENCED) as w:
-        began = sim().time()
-        lease = await w.manager.lock("a").acquire()
-        assert sim().time() - began <= 2 * LATENCY + 1e-6
-        await asyncio.sleep(LATENCY)
-        (owner,) = set(w.holders("a"))
-        taken = (b"SET", PREFIX + b"a", owner, b"NX", b"PX", b"10000")
-        assert [node.executed for node in w.nodes] == [[taken, (b"GET", META)]] * 3
-        assert [set(node.keys) for node in w.nodes] == [{PREFIX + b"a", META, PREFIX + b"{members}"}] * 3
-        await lease.release()
-
-
-@pytest.mark.parametrize("names", ["a", "ab"])
-@MODES
-async def test_a_node_that_forgot_the_scripts_votes_at_once(mode, names):
-    """After SCRIPT FLUSH the source goes along, with the record: the very next try is won (R12)."""
-    async with world(**mode) as w:
-        for _ in range(2):
-            async with w.manager.lock(*names, blocking_timeout=0) as lease:
-                assert [vote.reason for vote in lease.votes[:2]] == [""] * 2
-            each(w.nodes).flush_scripts()
 
 
 @LOSSES
@@ -344,19 +238,6 @@ async def test_a_quarantine_of_zero_leaves_the_floor(loss):
             assert first < max(floors) < lease.fence
 
 
-async def test_a_wait_that_a_clock_put_far_ahead_is_shortened():
-    """The node's clock went back after the record was written: it waits one quarantine from now (R12)."""
-    async with world(**FENCED) as w:
-        w.nodes[0].step_clock(3600)
-        w.nodes[0].restart()
-        await asyncio.sleep(10)
-        w.nodes[0].step_clock(-3600)
-        await asyncio.sleep(NOTICED)
-        assert w.manager.statistics().nodes[0].votes_in == pytest.approx(WAIT, abs=NOTICED)
-        await asyncio.sleep(WAIT + 1)  # it has said of the server before it that it was in use just now
-        assert states(w) == [UP] * 3
-
-
 # -- beginnings ----------------------------------------------------------------------------------------
 
 
@@ -365,23 +246,6 @@ def fresh():
     nodes = [MemoryNode(latency=LATENCY) for _ in range(3)]
     each(nodes).flush()
     return nodes
-
-
-async def test_a_fresh_prefix_waits_once():
-    """Its first lock comes after one quarantine; then there is no more wait.  A client that only looks leaves
-    fresh nodes as they are; what starts it for locks after that claims them (R12).
-    """
-    nodes = fresh()
-    manager = make(nodes, **FENCED)
-    await manager.inspect("a")
-    assert [node.keys for node in nodes] == [()] * 3
-    assert "restart quarantine" in str(await refused(manager))
-    assert [incarnation(node).size for node in nodes] == [3] * 3
-    async with manager, manager.lock("a"):
-        assert sim().time() - 1000 == pytest.approx(WAIT, abs=NOTICED)
-    async with opened(nodes, **FENCED, seed=2) as manager:
-        await gets(manager)
-        await gets(manager, "b")
 
 
 @MODES
@@ -434,23 +298,6 @@ async def test_init_waits_until_the_slowest_clock_can_follow(late, waits, floors
         assert sim().time() - began == pytest.approx(waits, abs=0.1)
         assert len({incarnation(node).floor for node in nodes}) == floors
         assert [node.state for node in manager.statistics().nodes] == [UP] * 3
-
-
-async def test_init_waits_for_nodes_that_answer_late():
-    """It states something of all nodes: none is left out for being slower than a majority (R12).  Where
-    nothing rests on incarnation records there is nothing to state.
-    """
-    nodes = [MemoryNode(latency=LATENCY) for _ in range(3)]
-    async with opened(nodes, **FENCED):
-        pass  # they are known: a majority is up at once
-    nodes[2].freeze()
-    sim().call_later(0.5, nodes[2].thaw)
-    manager = make(nodes, **FENCED)
-    assert [node.done for node in await manager.init()] == [True] * 3
-    await manager.aclose()
-    async with world(fencing=False, restart_quarantine=0) as w:
-        with pytest.raises(ConfigurationError, match="nothing to initialise"):
-            await w.manager.init()
 
 
 @pytest.mark.parametrize("used", [False, True])

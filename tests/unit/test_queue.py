@@ -128,15 +128,6 @@ async def test_whatever_stands_there(name: bytes, holder: str | None, ticket: in
         assert 0 <= one.since < 9e9
 
 
-async def test_a_key_of_another_type_is_silence() -> None:
-    """The node is named with the server's error; the connection goes on."""
-    async with world(1) as w:
-        w.nodes[0].set(LINES[0], b"x", 60.0)
-        queue = await w.manager.queue(NAME)
-        assert queue.silent[0].reason.startswith("WRONGTYPE")
-        assert w.manager.statistics().nodes[0].state == "up"
-
-
 async def test_under_bypass_nothing_waits() -> None:
     """A fair lock is granted like any other, or refused; its line is empty."""
     manager = LockManager([f"redis://192.0.2.{number}" for number in (1, 2, 3)])

@@ -8,11 +8,8 @@ import logging
 import pytest
 
 from aioredlock_ng import Hooks
-from aioredlock_ng._session.quorum_log import STANDS
 from aioredlock_ng.events import QuorumChanged
-from aioredlock_ng.testing import MemoryNode
-from tests.unit.test_quarantine import FENCED, QUARANTINE
-from tests.unit.worlds import LATENCY, opened, world
+from tests.unit.worlds import world
 
 FOUND = 5.0
 """Seconds in which heartbeats find out that a node is frozen or back, and that stands."""
@@ -67,41 +64,3 @@ async def test_an_outage_and_its_end_are_told_once(lost, lines):
         assert (event.available, event.up) == (True, 3)
         assert 0 < event.lasted < 4 * FOUND
     assert len(heard.events) == 2, "the end of a manager is none of a quorum"
-
-
-async def test_a_connection_that_is_made_again_at_once_is_no_outage(lines):
-    """Nor many of them."""
-    heard = Heard()
-    async with world(3, hooks=[heard]) as w:
-        for _ in range(20):
-            for node in w.nodes:
-                node.disconnect()
-            await asyncio.sleep(STANDS)
-        assert (lines(), heard.events) == ([], [])
-
-
-async def test_a_start_without_a_majority_is_no_outage(lines):
-    """Nothing could be acquired before, either; and that it can at last is no news of that kind."""
-    heard, nodes = Heard(), [MemoryNode(latency=LATENCY) for _ in range(3)]
-    for node in nodes:
-        node.crash()
-    async with opened(nodes, hooks=[heard]) as manager:
-        await asyncio.sleep(FOUND)
-        for node in nodes:
-            node.restart()
-        await asyncio.sleep(FOUND)
-        assert manager.available
-        assert (lines(), heard.events) == ([], [])
-
-
-async def test_a_quarantine_has_its_own_line(lines):
-    """Only the event is told of it."""
-    heard = Heard()
-    async with world(3, hooks=[heard], **FENCED) as w:
-        await w.manager.init()
-        await asyncio.sleep(FOUND)
-        for node in w.nodes:
-            node.flush()
-        await asyncio.sleep(QUARANTINE * 1.01 + FOUND)
-        assert [event.available for event in heard.events] == [False, True]
-        assert [line for line in lines() if not line.startswith("quarantine: ")] == []

@@ -86,32 +86,6 @@ async def test_readers_and_writers_come_in_turn(readers, writers, seconds):
     assert tries["write"] < 6.5 * len(writes)
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("processes", [1, 2, 3])
-async def test_tasks_of_few_processes_come_in_turn(processes):
-    """Also where readers and writers are tasks of the same processes, in whatever mix."""
-    waits = await waits_of((["read"] * 4 + ["write"]) * 4, seconds=1.5, processes=processes)
-    assert max(waits["read"] + waits["write"]) < 1.0
-    assert len(waits["read"]) > 2 * len(waits["write"]) > 100
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("trip", [0.01, 0.04])
-async def test_readers_far_from_the_nodes_come_in_their_turn(trip):
-    """A turn waits for the first reader that comes: one round trip may be longer than it is."""
-    waits = await waits_of(["read"] * 8 + ["write"] * 3, seconds=5.0, trip=trip, spread=2_000)
-    assert max(waits["read"]) < 25 * trip
-    assert len(waits["read"]) > 2 * len(waits["write"]) > 10
-
-
-@pytest.mark.heavy
-async def test_a_mutex_among_them_is_not_starved():
-    """It leaves no mark and is not told, and comes in where readers leave a gap."""
-    waits = await waits_of(["read", "read", "write", "mutex"], seconds=5.0)
-    assert len(waits["mutex"]) >= 5
-    assert max(waits["mutex"]) < 3.0
-
-
 # -- what a dead one costs -----------------------------------------------------------------------------
 
 
@@ -154,23 +128,6 @@ async def test_the_mark_of_a_dead_writer_costs_a_second_once(readers):
             assert sim().time() - began == pytest.approx(ROUND_TRIP)
             for lease in leases:
                 await lease.release()
-
-
-async def test_readers_that_died_in_line_cost_a_writer_a_moment_once():
-    """Their turn is kept for as long as a round trip may take, and ends though no reader comes."""
-    async with world() as w, w.process() as second:
-        first = await w.manager.rwlock("a").write().acquire()
-        async with dies_in_line(w, "read"):
-            next_ = await in_line(w, second, "write")
-            began = sim().time()
-            await first.release()
-            lease = await next_
-            assert AWAITED < sim().time() - began < AWAITED + 0.05
-            third = await in_line(w, w.manager, "write")
-            began = sim().time()
-            await lease.release()
-            await (await third).release()
-            assert sim().time() - began < 10 * ROUND_TRIP
 
 
 async def test_a_turn_ends_soon_after_its_first_reader():
@@ -224,15 +181,3 @@ async def test_a_writer_leaves_no_mark_where_it_was_refused(becomes_a_reader):
         await lease.release()
         await asyncio.sleep(0.1)
         assert marks(w) == [0, 0, 0]
-
-
-async def test_what_has_become_a_reader_shares_its_fence_with_readers_beside_it():
-    """They raise the counter by one: that is no writer, and a later one raises it further (R23)."""
-    async with world() as w, w.process() as other:
-        async with w.manager.rwlock("a").write() as lease:
-            await lease.downgrade()
-            async with other.rwlock("a").read() as beside:
-                assert beside.fence == lease.fence + 1
-        for unchanged in (True, False):
-            async with w.manager.rwlock("a").write(since=lease) as writer:
-                assert writer.unchanged is unchanged

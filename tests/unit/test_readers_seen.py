@@ -7,9 +7,8 @@ import asyncio
 import pytest
 
 from aioredlock_ng import LockTakenError
-from tests.unit.tasks import turns
 from tests.unit.traces import PREFIX
-from tests.unit.worlds import STRANGER, TTL, world
+from tests.unit.worlds import TTL, world
 
 KEY = PREFIX + b"a"
 MAX_READERS = 100
@@ -133,51 +132,3 @@ async def test_of_many_readers_the_first_hundred_are_shown_and_that_there_are_mo
             for each in (lock, *lock.nodes):
                 assert each.more_readers is (number > MAX_READERS)
                 assert [reader.holder for reader in each.readers] == shown
-
-
-async def test_what_is_cut_leaves_it_open_whether_a_majority_agrees():
-    """Nodes that name different readers out of many may still have one in common."""
-    async with world(3) as w:
-        for number, node in enumerate(w.nodes):
-            put(node, *((owner(1000 * number + i), 5.0) for i in range(200)))
-        assert (await look(w)).state == "unknown"
-        put(w.nodes[1])
-        put(w.nodes[2])
-        lock = await look(w)
-        assert (lock.state, lock.held_by) == ("partial", 1)
-
-
-async def test_a_node_that_missed_the_downgrade_counts_for_the_reader():
-    """It has the same owner as a writer: one holder, whatever it is called where (R23)."""
-    async with world(3) as w, w.manager.rwlock("a").write() as lease:
-        w.nodes[2].freeze()
-        await lease.downgrade()
-        before = w.nodes[2].get(KEY)
-        w.nodes[2].thaw()
-        await turns(1)
-        w.nodes[2].set(KEY, before, 5.0)
-        seen = await look(w)
-        assert (seen.state, seen.shared, seen.held_by, seen.readers[0].held_by) == ("held", True, 3, 3)
-        assert [seen.kind, *(node.kind for node in seen.nodes)] == ["read", "read", "read", "write"]
-
-
-async def test_a_writer_beside_a_reader_that_is_left_over_is_the_holder():
-    """What a minority still has is named, and makes no shared lock of it."""
-    async with world(3) as w:
-        w.occupy("a", 9.0, 0, 1, value=owner(1))
-        put(w.nodes[2], (owner(2), 99.0))
-        lock = await look(w)
-        assert (lock.state, lock.shared, lock.holder) == ("held", False, "1")
-        assert lock.ttl == pytest.approx(9, abs=0.1)
-        assert [(reader.holder, reader.held_by) for reader in lock.readers] == [("2", 1)]
-
-
-async def test_readers_of_another_program_have_no_name():
-    """They are in the way all the same."""
-    async with world(3) as w:
-        for node in w.nodes:
-            put(node, (STRANGER, 5.0))
-        lock = await look(w)
-        (reader,) = lock.readers
-        assert (lock.state, lock.shared, lock.holder) == ("held", True, None)
-        assert (reader.holder, reader.since) == (None, None)

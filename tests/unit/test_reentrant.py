@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import Lease, Lock, LossReason, ReleaseOutcome
-from aioredlock_ng.errors import LockLostError, LockTakenError, ManagerClosedError, WouldDeadlockError
+from aioredlock_ng.errors import LockLostError, LockTakenError, WouldDeadlockError
 from aioredlock_ng.events import Acquired, NodeChanged, Released
 from aioredlock_ng.testing import lose
-from tests.unit.tasks import cycle, in_task, sim, turns, until
-from tests.unit.traces import Heard, count
-from tests.unit.worlds import GRACE, PLAIN, ROUND_TRIP, TTL, World, deadline, world
+from tests.unit.tasks import cycle, sim, until
+from tests.unit.traces import Heard
+from tests.unit.worlds import GRACE, PLAIN, TTL, World, world
 
 MAX_DEPTH = 100
 
@@ -116,19 +116,6 @@ async def test_only_what_asks_for_it_goes_in_again():
         assert await outcomes(late) == {ReleaseOutcome.RELEASED}
 
 
-async def test_a_function_that_calls_itself():
-    """The decorator has the option, too, and each call is a block of its own."""
-    async with world() as w:
-
-        @w.manager.locked("tree:{tree}", reentrant=True)
-        async def walk(tree: str, depth: int) -> None:
-            if depth:
-                await walk(tree, depth - 1)
-
-        await walk("oak", 5)
-        assert count(w.nodes[0], "acquire", "tree:oak") == 1
-
-
 # -- whose right it is -------------------------------------------------------------------------------
 
 
@@ -179,25 +166,6 @@ async def test_a_lease_that_no_task_has_entered_is_not_reentrant():
         assert await outcomes(kept) == {ReleaseOutcome.RELEASED}
 
 
-async def test_leases_are_entered_by_the_task_that_is_inside():
-    """Another task is refused, and may release; when the blocks have ended, it may enter what is left."""
-    async with reentrant() as (_, lock):
-
-        async def enter(lease: Lease) -> None:
-            async with lease, lock as inner:
-                assert inner.fence == lease.fence
-
-        async with lock as outer:
-            one, other = await lock.acquire(), await lock.acquire()
-            assert isinstance((await in_task(lambda: enter(one))).error, RuntimeError)
-            assert one.held
-            released = await asyncio.create_task(other.release())
-            assert {node.outcome for node in released.nodes} == {ReleaseOutcome.STILL_HELD}
-            outer.check()
-        assert (await in_task(lambda: enter(one))).error is None
-        assert not one.held
-
-
 # -- the count ---------------------------------------------------------------------------------------
 
 
@@ -223,28 +191,6 @@ async def test_the_last_release_releases_whatever_the_order(order):
             assert await outcomes(leases[order[0]]) == {ReleaseOutcome.RELEASED}, "what is known by now"
 
 
-async def test_a_released_lease_is_none():
-    """Its task may hold the lock yet, or lose it, but not by this one."""
-    async with reentrant(on_lost="raise") as (w, lock):
-        with lost():
-            async with lock as outer:
-                async with lock as inner:
-                    pass
-                assert (inner.remaining, inner.held, outer.held) == (0, False, True)
-                assert "released" in repr(inner)
-                for use in (inner.extend, inner.__aenter__):
-                    with pytest.raises(LockLostError, match="was released"):
-                        await use()
-                early = await lock.acquire()
-                await early.release()
-                lose(w.manager, "a")
-                for lease in (inner, early):
-                    with pytest.raises(LockLostError, match="was released"):
-                        lease.check()
-                with pytest.raises(LockLostError, match="does not hold it"):
-                    outer.check()
-
-
 async def test_so_deep_and_no_deeper():
     """A recursion without an end is an error of its own; what was released may be had again."""
     async with world() as w:
@@ -260,16 +206,6 @@ async def test_so_deep_and_no_deeper():
                 for lease in inner:
                     assert await outcomes(lease) == {ReleaseOutcome.STILL_HELD}
             assert w.keys == [()] * 3
-
-
-async def test_a_lease_that_is_dropped_counts_no_more():
-    """It warns, as ever, and the last one releases all the same."""
-    async with reentrant() as (_, lock), lock as outer:
-        dropped = [await lock.acquire()]
-        with pytest.warns(ResourceWarning, match="'a' was dropped without release"):
-            dropped.clear()
-        await turns(3)
-        outer.check()
 
 
 # -- several names -----------------------------------------------------------------------------------
@@ -386,15 +322,6 @@ async def test_the_outermost_block_alone_converts_the_cancellation():
         assert seen == [asyncio.CancelledError] * 3
 
 
-async def test_there_is_one_deadline():
-    """That of the outermost block, whatever an inner one has asked for."""
-    async with reentrant(extension=PLAIN) as (w, lock):
-        with lost():
-            async with lock as outer, w.manager.lock("a", reentrant=True, on_lost="raise", ttl=60):
-                await asyncio.sleep(100)
-        assert sim().time() == pytest.approx(deadline(outer), abs=2 * ROUND_TRIP)
-
-
 async def test_a_loss_that_disturbs_no_task_ends_an_inner_block():
     """With ``on_lost="raise"`` the innermost block tells, at its end, and the others do not repeat it."""
     async with reentrant(on_lost="raise") as (w, lock):
@@ -408,42 +335,6 @@ async def test_a_loss_that_disturbs_no_task_ends_an_inner_block():
                 passed.append("the outer block")
         assert passed == ["the inner block"]
         assert not getattr(told.value, "__notes__", [])
-
-
-async def test_an_inner_lease_that_is_released_after_its_validity_was_lost():
-    """Also where nothing has looked at the clock before: its user may have written too late."""
-    async with reentrant(on_lost="raise") as (_, lock):
-        with lost():
-            async with lock as outer:
-                inner = await lock.acquire()
-                sleepless(outer)
-                await until(outer.valid_until + 0.001)
-                await inner.release()
-                assert inner.lost.is_set()
-                with lost() as told:
-                    inner.check()
-                assert told.value.reason is LossReason.EXPIRED
-
-
-async def test_an_error_of_an_inner_block_stays_what_it_is():
-    """With a note that the lock was lost as well; a cancellation of the user's own passes all blocks."""
-    async with reentrant(on_lost="raise") as (w, lock):
-
-        async def body(loses: bool) -> None:
-            async with lock, lock:
-                if loses:
-                    lose(w.manager, "a")
-                    raise ZeroDivisionError
-                await asyncio.sleep(60)
-
-        with pytest.raises(ZeroDivisionError) as caught:
-            await body(loses=True)
-        assert "was lost" in caught.value.__notes__[0]
-        task = in_task(lambda: body(loses=False))
-        await asyncio.sleep(1)
-        task.cancel()
-        end = await task
-        assert (type(end.error), end.cancelling) == (asyncio.CancelledError, 1)
 
 
 @pytest.mark.parametrize("way", ["refused", "expired", "not noticed"])
@@ -526,20 +417,6 @@ async def test_the_outermost_block_converts_though_an_inner_one_is_open():
                         await asyncio.sleep(1)
 
 
-async def test_blocks_may_end_in_other_tasks():
-    """As fixtures do: each lease counts, and the last one releases."""
-    async with reentrant() as (w, lock):
-
-        async def enter() -> list[Lease]:
-            return [await lock.__aenter__(), await lock.__aenter__()]
-
-        entered = await asyncio.create_task(enter())
-        for _ in entered:
-            assert w.keys != [()] * 3
-            await asyncio.create_task(lock.__aexit__(None, None, None))
-        assert [lease.held for lease in entered] == [False, False]
-
-
 # -- for how long ------------------------------------------------------------------------------------
 
 
@@ -561,20 +438,6 @@ async def test_a_longer_inner_ttl_counts_from_the_next_extension():
                 await inner.extend(40)
             assert outer.remaining > 39
             assert outer.extensions == 1
-
-
-async def test_an_inner_at_least_is_kept_by_the_last_release():
-    """The name stays taken since the inner acquire; the keys are extended for that at once (R34)."""
-    async with world() as w, w.process() as other:
-        async with w.manager.lock("a", reentrant=True):
-            async with w.manager.lock("a", reentrant=True, at_least=30) as inner:
-                began = sim().time()
-                await asyncio.sleep(0.01)
-                assert inner.extensions == 1
-            lease = await w.manager.lock("a", reentrant=True).acquire()
-        assert await outcomes(lease) == {ReleaseOutcome.KEPT}
-        async with other.lock("a"):
-            assert sim().time() == pytest.approx(began + 30, abs=1)
 
 
 # -- what is told ------------------------------------------------------------------------------------
@@ -630,48 +493,3 @@ async def test_a_task_that_may_wait_for_its_ancestor_is_warned_of(caplog):
         (record,) = caplog.records
         assert "it or a task that started it has acquired" in record.getMessage()
         assert record.__dict__["lock"] == "a"
-
-
-# -- a fork, and the manager's end -------------------------------------------------------------------
-
-
-async def test_a_forked_child_is_not_inside(monkeypatch):
-    """It goes on in the parent's task, but the lock is the parent's: it is told so, and leaves the blocks."""
-    async with reentrant() as (w, lock), lock:
-        with monkeypatch.context() as child:
-            child.setattr("aioredlock_ng._node.fork.generation", -1)
-            w.manager._life.close()  # as the hook of a fork does
-            for enter in (lock.acquire, lock.try_acquire, lock.__aenter__):
-                with pytest.raises(RuntimeError, match="before a fork"):
-                    await enter()
-
-
-async def test_closing_ends_all_blocks_once():
-    """The body is cancelled, inner blocks let it pass, and every lease is over."""
-    async with reentrant() as (w, lock):
-        leases: list[Lease] = []
-
-        async def body() -> None:
-            async with lock as outer, lock as inner:
-                leases.extend([outer, inner])
-                await asyncio.sleep(60)
-
-        task = in_task(body)
-        await asyncio.sleep(1)
-        await w.manager.aclose()
-        error = (await task).error
-        assert isinstance(error, LockLostError)
-        assert error.reason is LossReason.MANAGER_CLOSED
-        assert [lease.held for lease in leases] == [False, False]
-        with pytest.raises(ManagerClosedError):
-            await lock.acquire()
-
-
-async def test_a_block_that_closes_the_manager():
-    """Its own leases are released, as by `release`."""
-    async with reentrant() as (w, lock), lock as outer, lock as inner:
-        await w.manager.aclose()
-        for lease in (outer, inner):
-            with pytest.raises(LockLostError) as told:
-                lease.check()
-            assert told.value.reason is LossReason.RELEASED

@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 
-from aioredlock_ng import ConfigurationError, LockLostError, WouldDeadlockError
+from aioredlock_ng import ConfigurationError, WouldDeadlockError
 from tests.unit.tasks import Tripwire, in_task, sim, turns, within
 from tests.unit.traces import PREFIX, count
 from tests.unit.worlds import LATENCY, TTL, world
@@ -15,7 +15,6 @@ from tests.unit.worlds import LATENCY, TTL, world
 NAME = "gpu"
 KEY = PREFIX + NAME.encode()
 OTHER = b"a" * 40 + b":1700000000000s:other"
-COUNTERS = PREFIX + b"slots:{" + KEY + b"}"
 
 
 def slots(node):
@@ -96,24 +95,6 @@ async def test_one_round_trip_finds_the_last_free_slot() -> None:
                 assert lease.slot not in {each.slot for each in taken}
             await asyncio.sleep(0.1)  # this process has not had it for long
         await give_back(*taken)
-
-
-async def test_a_lease_of_a_permit_is_one_as_ever():
-    """Extended, bound to a block that its loss cancels, checked, released, and told of in words."""
-    async with world(3) as w:
-        pool = w.manager.semaphore(NAME, permits=2, ttl=TTL)
-        assert repr(pool) == "<Lock 'gpu' permits=2 ttl=10s>"
-        async with pool as lease, w.manager.lock("a mutex") as mutex:
-            assert (lease.slot in (0, 1), lease.mode, mutex.slot) == (True, None, None)
-            await asyncio.sleep(5 * TTL)
-            lease.check()
-            assert lease.extensions >= 10
-            await lease.extend(2 * TTL)
-            assert lease.remaining > 1.9 * TTL
-        with pytest.raises(LockLostError):  # noqa: PT012
-            async with pool:
-                w.vacate(NAME)
-                await asyncio.sleep(TTL)
 
 
 @pytest.mark.parametrize("number", [0, -1, 257, True, 1.5, "4", None])
@@ -258,24 +239,6 @@ async def test_cancelled_at_every_pause(waking):
     assert pause > 4
 
 
-# -- fences --------------------------------------------------------------------------------------------
-
-
-async def test_nodes_that_disagree_are_raised_for_that_slot():
-    """One more round, and a certificate as of a mutex (R10, R25)."""
-    async with world(3) as w:
-        now = w.nodes[0]._server.time_us() // 1000
-        ahead = [now + each << 10 for each in (1, 3, 5)]
-        for node, counter in zip(w.nodes, ahead, strict=True):
-            for slot in (b"0", b"1"):
-                node._server.hset(COUNTERS, slot, b"%d" % counter)
-        async with w.manager.semaphore(NAME, permits=2) as lease:
-            found = [node._server.fields(COUNTERS) for node in w.nodes]
-            assert [int(each[b"%d" % lease.slot]) for each in found].count(lease.fence) >= 2
-            assert [int(each[b"%d" % (1 - lease.slot)]) for each in found] == ahead
-        assert w.manager.statistics().raised == 1
-
-
 # -- several numbers, several kinds --------------------------------------------------------------------
 
 
@@ -316,50 +279,6 @@ async def test_a_name_of_another_kind_ends_the_acquire_with_both_named(fencing):
                     with pytest.raises(ConfigurationError, match=words):
                         await then.acquire()
         assert w.keys == [()] * 3
-
-
-async def test_in_one_task_another_kind_is_no_deadlock():
-    """The error names both kinds, as it does between processes: no release frees the name for the other."""
-    async with world(3) as w:
-        m, waits = w.manager, {"blocking_timeout": 1}
-        pairs = [(m.semaphore(NAME, permits=2), m.lock(NAME, **waits))]
-        pairs += [(m.lock(NAME), m.semaphore(NAME, permits=permits, **waits)) for permits in (1, 2)]
-        pairs += [(m.semaphore(NAME, permits=1), m.lock("a", NAME, **waits))]
-        pairs += [(m.rwlock(NAME).read(), m.semaphore(NAME, permits=1, **waits))]
-        for outer, inner in pairs:
-            async with outer:
-                assert await inner.locked() is True
-                with pytest.raises(ConfigurationError, match=r"requested as a .* already uses this name"):
-                    await inner.acquire()
-
-
-# -- seen from outside ---------------------------------------------------------------------------------
-
-
-async def test_holders_are_seen_by_slot():
-    """By an inspection, a survey and the statistics, partial where a minority has it; a forced release frees
-    all of them.
-    """
-    async with world(3) as w, w.process(holder="other") as other:
-        hold(w.nodes[0], 1)
-        (lock,) = (await w.manager.survey()).locks
-        assert (lock.state, [(one.slot, one.held_by) for one in lock.permits]) == ("partial", [(1, 1)])
-        free(w.nodes[0], 1)
-        (mine,), (theirs,) = await permits(w.manager, 1, 3), await permits(other, 1, 3)
-        node, *_ = await w.manager.inspect(NAME)
-        assert (node.kind, node.held, node.ours, node.readers) == ("semaphore", True, True, ())
-        by_slot = {permit.slot: (permit.holder, permit.ours) for permit in node.permits}
-        assert by_slot[mine.slot][1] is True
-        assert by_slot[theirs.slot] == ("other", False)
-        (lock,) = (await w.manager.survey()).locks
-        assert (lock.name, lock.kind, lock.state, lock.held_by) == (NAME, "semaphore", "held", 3)
-        assert [(one.slot, one.held_by) for one in lock.permits] == [(slot, 3) for slot in sorted(by_slot)]
-        assert [each.kind for each in w.manager.statistics().leases] == ["semaphore"]
-        await w.manager.force_release(NAME)
-        assert w.keys == [()] * 3
-        with pytest.raises(LockLostError):
-            await theirs.extend()
-        await give_back(mine, theirs)
 
 
 # -- a holder that dies, a node that forgets -----------------------------------------------------------

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import math
-from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 
 import anyio
@@ -82,16 +80,6 @@ def test_equal_deadlines_run_in_the_order_they_were_made(debug: bool) -> None:
     assert SimLoop.run(main(), debug=debug) == [number for number in range(1000) if number % 3]
 
 
-async def test_a_timer_never_runs_before_its_deadline() -> None:
-    """No rounding: two deadlines one float apart are two instants, also after years."""
-    deadlines = [1001.0, math.nextafter(1001.0, math.inf), 1e9, math.nextafter(1e9, math.inf)]
-    seen: list[float] = []
-    for deadline in deadlines:
-        sim().call_at(deadline, lambda: seen.append(loop_now()))
-    await asyncio.sleep(2e9)
-    assert seen == deadlines
-
-
 async def test_a_stalled_loop_runs_its_timers_late_and_in_order() -> None:
     """advance() makes time pass inside a callback, as blocking code does."""
     seen: list[tuple[str, float]] = []
@@ -133,35 +121,6 @@ def test_a_deadlock_names_the_waiting_tasks(debug: bool) -> None:
         SimLoop.run(main(), debug=debug)
 
 
-def test_a_cancelled_or_infinite_timer_keeps_nothing_alive() -> None:
-    """Only a timer that will come counts as something to wait for."""
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        loop.call_later(1, print).cancel()
-        loop.call_at(math.inf, print)
-        await loop.create_future()
-
-    with pytest.raises(DeadlockError, match="nothing is left"):
-        SimLoop.run(main())
-
-
-def test_the_loop_goes_on_after_a_deadlock() -> None:
-    """The error leaves run_until_complete; the loop can still run clean-up, as Runner does."""
-    cleaned = []
-
-    async def main() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            await asyncio.sleep(1)
-            cleaned.append(loop_now())
-
-    with pytest.raises(DeadlockError):
-        SimLoop.run(main())
-    assert cleaned == [1001.0]
-
-
 async def test_what_runs_on_real_time_is_refused() -> None:
     """Threads, connections, and a call from another thread, which would bring its own timing; finalisers make
     such calls in the loop's thread.
@@ -199,22 +158,6 @@ def test_the_running_loop_can_be_asked_for() -> None:
         SimLoop.running()
 
 
-async def test_a_dropped_async_generator_is_closed() -> None:
-    """The finaliser hook of async generators works as on other loops."""
-    closed = asyncio.Event()
-
-    async def numbers() -> AsyncIterator[int]:
-        try:
-            yield 1
-        finally:
-            closed.set()
-
-    async for _ in numbers():
-        break
-    gc.collect()
-    await closed.wait()
-
-
 def test_sets_of_tasks_iterate_alike_in_every_run() -> None:
     """A task's hash is its number, not its address: a hundred tasks in a set are cancelled in one order, as
     task groups do; also where a task has no name, it gets one.
@@ -243,21 +186,3 @@ def test_sets_of_tasks_iterate_alike_in_every_run() -> None:
     numbers = [[int(name.removeprefix("Task-")) for name in order] for order in (first, second)]
     assert [n - numbers[0][0] for n in numbers[0]] == [n - numbers[1][0] for n in numbers[1]]
     assert len(ballast) == len(first) * 10
-
-
-async def test_cancelled_timers_do_not_pile_up() -> None:
-    """A hundred thousand timers made and cancelled at one instant leave a short heap."""
-    for _ in range(100_000):
-        sim().call_later(3600, print).cancel()
-    assert len(sim()._virtual._timers) < 1000
-
-
-def test_a_closed_loop_takes_no_timers() -> None:
-    """As other loops do; and repr shows the state."""
-    loop = SimLoop(start=5)
-    assert (repr(loop), repr(loop.clock)) == ("<SimLoop idle at 5.000000s>", "<SimClock 5.000000s>")
-    loop.close()
-    assert repr(loop) == "<SimLoop closed at 5.000000s>"
-    for use in (loop.call_soon, lambda call: loop.call_later(1, call)):
-        with pytest.raises(RuntimeError, match="closed"):
-            use(print)

@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 
 from aioredlock_ng import Lock, LockManager, LockTakenError
-from tests.unit.tasks import cancelled, cycle, sim
+from tests.unit.tasks import cancelled, sim
 from tests.unit.worlds import ROUND_TRIP, world
 
 REMINDER: Final = 0.5
@@ -123,58 +123,6 @@ async def test_a_call_for_several_names_gets_in_however_long_the_lines_are():
             began = sim().time()
             async with asyncio.timeout(60.0), w.manager.lock("a", "b"):
                 assert sim().time() - began > 10.0
-
-
-@pytest.mark.parametrize("waited", [0, 0.5, 60.0])
-async def test_a_name_is_kept_for_a_few_seconds_however_long_the_line_was(waited):
-    """A call that waits for two keeps the free one; in line for its first name it keeps none from others."""
-    async with world() as w, w.process() as other:
-        first = await w.manager.lock("a").acquire()
-        last = await (w.manager if waited else other).lock("b").acquire()
-        waits = asyncio.create_task(w.manager.lock("a", "b").acquire())
-        await asyncio.sleep(waited)
-        await first.release()
-        await asyncio.sleep(0.1)
-        began = sim().time()
-        async with w.manager.lock("a"):
-            assert KEEPS_OUT - 0.5 < sim().time() - began < KEEPS_OUT + 1.0
-        await last.release()
-        await (await waits).release()
-
-
-async def test_a_free_name_is_for_others_while_another_stays_taken():
-    """Released early, with `at_least`: the call that waits for its end keeps the other name from no task."""
-    async with world() as w:
-        await cycle(w.manager.lock("b", at_least=30))
-        waits = asyncio.create_task(w.manager.lock("a", "b").acquire())
-        await asyncio.sleep(1)
-        began = sim().time()
-        async with w.manager.lock("a"):
-            assert sim().time() - began < 10 * ROUND_TRIP
-        await (await waits).release()
-
-
-@pytest.mark.parametrize("kind", ["fair", "write"])
-async def test_a_long_wait_keeps_the_order(kind):
-    """Fair calls keep no call out that could go on; and a writer that lets readers in stays before others."""
-    async with world() as w, w.process() as other:
-        lock = w.manager.lock("a", fair=True) if kind == "fair" else w.manager.rwlock("a").write()
-        holds = await (other.lock("a", fair=True) if kind == "fair" else other.rwlock("a").read()).acquire()
-        order: list[int] = []
-
-        async def call(number: int) -> None:
-            async with lock:
-                order.append(number)
-
-        calls = []
-        for number in range(4):
-            calls.append(asyncio.create_task(call(number)))
-            await asyncio.sleep(0.1)
-        await asyncio.sleep(4 * KEEPS_OUT)
-        await holds.release()
-        await asyncio.gather(*calls)
-        # The writer that let others in may find the next one asking, and comes right after it.
-        assert order == [0, 1, 2, 3] or (kind == "write" and order == [1, 0, 2, 3])
 
 
 # -- names that are read -------------------------------------------------------------------------------

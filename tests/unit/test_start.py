@@ -114,44 +114,12 @@ async def test_a_node_that_has_failed_is_not_waited_for(*, recorded: bool):
     nodes[0].thaw()
 
 
-async def test_a_node_that_comes_back_makes_the_majority():
-    """One is up, one says nothing; the call begins when the one that had failed at first is up as well."""
-    nodes = masters()
-    nodes[1].crash(keep_data=True)
-    nodes[2].freeze()
-    sim().call_later(SLOW, nodes[1].start)
-    manager = make(nodes, fencing=False, restart_quarantine=0, node_timeout=TIMEOUT, connect_timeout=CONNECT)
-    began = sim().time()
-    assert await wins(manager.lock("a").try_acquire())
-    assert SLOW <= sim().time() - began < SLOW + 1.0, "with its back-off"
-    nodes[2].thaw()
-    await manager.aclose()
-
-
-async def test_the_first_call_does_not_meet_a_record_that_the_start_changes():
-    """Its client has a longer quarantine than the record says, and lengthens that at its start."""
-    nodes = masters()
-    await used(nodes, restart_quarantine=1, ttl=1)
-    manager = make(nodes, restart_quarantine=60)
-    assert await wins(manager.lock("a").try_acquire())
-    await manager.aclose()
-
-
 @pytest.mark.parametrize("number", [2, 3])
 async def test_the_first_call_waits_until_fresh_nodes_can_agree(number: int):
     """Their floors differ, as their clocks do, and are further ahead than a fence may be raised (R10)."""
     nodes = [MemoryNode(latency=LATENCY, clock_offset=index * 0.02) for index in range(number)]
     each(nodes).restart()
     manager = make(nodes, restart_quarantine=0)
-    assert await wins(manager.lock("a").try_acquire())
-    await manager.aclose()
-
-
-async def test_after_init_the_first_try_is_won():
-    """The start of `init` only reads; the call behind it writes, and waits for that."""
-    nodes = masters()
-    manager = make(nodes)
-    await manager.init()
     assert await wins(manager.lock("a").try_acquire())
     await manager.aclose()
 
@@ -182,10 +150,3 @@ async def test_a_manager_that_was_closed_unused_is_not_started_by_a_probe():
     assert manager.unavailable_for > 0
     await asyncio.sleep(1)
     assert not any(node.executed for node in nodes)
-
-
-def test_outside_of_a_loop_a_probe_starts_nothing():
-    """The manager can still be used in any loop."""
-    manager = LockManager([MemoryNode()])
-    assert not manager.available
-    assert "not started" in repr(manager)

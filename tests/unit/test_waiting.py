@@ -8,16 +8,14 @@ import itertools
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
-from aioredlock_ng import ConfigurationError, Lease, LockManager, RetryPolicy, Vote
+from aioredlock_ng import ConfigurationError, Lease, RetryPolicy, Vote
 from aioredlock_ng.errors import LockLostError, LockTakenError, QuorumUnavailableError, WouldDeadlockError
 from aioredlock_ng.events import Refused
-from tests.listening import listen_in_memory
-from tests.unit.tasks import End, cycle, ending, in_task, sim, turns, until
-from tests.unit.traces import PREFIX, Heard, count, drawn_backoffs, sent
+from tests.unit.tasks import End, cycle, ending, in_task, sim
+from tests.unit.traces import Heard, count, drawn_backoffs, sent
 from tests.unit.worlds import (
     ANOTHER,
     LATENCY,
@@ -26,11 +24,8 @@ from tests.unit.worlds import (
     TIMEOUT,
     TTL,
     World,
-    ago,
-    deadline,
     each,
     opened,
-    put,
     world,
 )
 
@@ -40,8 +35,6 @@ SLOWER_NODES_GET = 0.01
 A_WHILE = SLOWER_NODES_GET + 10 * LATENCY
 MAX_POLL = 0.5
 """Seconds: no longer than this it is that a call that waits has not asked."""
-STORM = 40
-"""Tries in two seconds; a lock that is taken is asked for some seven times in that time."""
 MAX_CHANNELS = "aioredlock_ng._node.channels.MAX_CHANNELS"
 
 T, Q = LockTakenError, QuorumUnavailableError
@@ -155,43 +148,6 @@ async def test_none_outlives_a_lost_quorum(fencing, within):
         assert (await task).error is None
 
 
-@pytest.mark.parametrize("stall", [0.25, 5.0])
-async def test_a_stall_past_the_time_keeps_the_last_verdict(stall: float) -> None:
-    """A task that finds the time gone after a stall hears what the nodes said last: that the lock is held."""
-    async with world(retry=RetryPolicy(base=100.0, cap=100.0)) as w:  # the stall is before the next try
-        w.occupy("a", None)
-        waiter = wants(w, patience=0.1)
-        await asyncio.sleep(0.05)
-        sim().advance(stall)
-        stalled = sim().time()
-        end = await waiter
-        assert isinstance(end.error, LockTakenError)
-        assert [vote.vote for vote in end.error.votes] == [Vote.REFUSED] * 3
-        assert end.at == pytest.approx(stalled), "the time was up, and it asked once more"
-
-
-@pytest.mark.parametrize("free", [True, False])
-async def test_a_first_try_after_a_stall_is_a_try(free: bool) -> None:
-    """A task that gets its turn in a stall past its time still asks the nodes, and hears what they say."""
-    async with world() as w:
-        lease = await w.manager.lock("a").acquire()
-        waiter = wants(w, patience=0.3)
-        await asyncio.sleep(0.05)
-        release = asyncio.create_task(lease.release())
-        await asyncio.sleep(0)
-        assert not lease.held, "the gate is open now"
-        if not free:
-            w.occupy("a", None)
-        sim().advance(0.5)
-        error = (await waiter).error
-        if not free:
-            assert isinstance(error, LockTakenError)
-            assert [vote.vote for vote in error.votes] == [Vote.REFUSED] * 3
-        else:
-            assert error is None
-        await release
-
-
 # -- patience for a missing quorum --------------------------------------------------------------------
 
 
@@ -244,59 +200,6 @@ async def test_it_counts_from_the_last_answer_of_a_quorum(behind, seconds):
             assert (await task).error is None
 
 
-@pytest.mark.parametrize("behind", [False, True], ids=["at once", "behind a task"])
-async def test_all_calls_give_up_in_their_time(behind):
-    """Only one task of a process asks the nodes; those behind it do not wait for their turn to find out."""
-    async with world() as w:
-        silence(w)
-        patient = [wants(w)] if behind else []
-        await asyncio.sleep(0.5)
-        began = sim().time()
-        lock = w.manager.lock("a", quorum_timeout=2, blocking_timeout=60)
-        for end in await asyncio.gather(*(in_task(lock.acquire) for _ in range(50))):
-            assert isinstance(end.error, QuorumUnavailableError)
-            assert 2 <= end.at - began <= 2 + 2 * TIMEOUT + 2 / 10 + A_WHILE
-        assert not any(task.done() for task in patient)
-        speak(w)
-        for task in patient:
-            assert (await task).error is None
-
-
-async def test_a_lock_of_this_process_is_waited_for():
-    """While a task of this process holds the lock, no quorum is missing; it is missed from then on."""
-    async with world() as w:
-        held = await w.manager.lock("a", ttl=30, extension=PLAIN).acquire()
-        waiters = [in_task(w.manager.lock("a", quorum_timeout=1).acquire) for _ in range(3)]
-        await asyncio.sleep(10)
-        silence(w)
-        gone = sim().time()
-        released = asyncio.create_task(held.release())
-        for end in await asyncio.gather(*waiters):
-            assert isinstance(end.error, QuorumUnavailableError)
-            assert gone + 1 <= end.at <= gone + 1 + 2 * TIMEOUT + A_WHILE
-        await released
-
-
-async def test_a_single_try_takes_no_longer_or_shorter():
-    """`blocking=False` and `try_acquire` ask once, whatever the `quorum_timeout`; None means taken."""
-    async with world() as w:
-        lease = await w.manager.lock("a", blocking=False, quorum_timeout=0).acquire()
-        assert await w.manager.lock("a", quorum_timeout=5).try_acquire() is None
-        await lease.release()
-        silence(w)
-        for quorum_timeout in (None, 0, 5):
-            end, seconds = await timed(w.manager.lock("a", quorum_timeout=quorum_timeout).try_acquire)
-            assert isinstance(end.error, QuorumUnavailableError)
-            assert seconds <= TIMEOUT + A_WHILE
-
-
-@pytest.mark.parametrize(("value", "error"), [(-1, ValueError), ("5", TypeError), (float("nan"), ValueError)])
-def test_what_a_quorum_timeout_cannot_be(value: Any, error: type[Exception]) -> None:
-    """Refused at the call, with its name and the value."""
-    with pytest.raises(error, match=f"quorum_timeout.*{value}"):
-        LockManager(["redis://a"]).lock("a", quorum_timeout=value)
-
-
 # -- a lease of this process -------------------------------------------------------------------------
 
 
@@ -336,21 +239,6 @@ async def test_the_gate_opens_at_loss_by_the_clock():
         assert second.error is None
         assert TTL - 0.2 < seconds < TTL + 0.2
         assert isinstance((await first).error, LockLostError)
-
-
-async def test_the_gate_opens_at_loss_by_refusal():
-    """A lease that a majority refused lets the next of its process try, while its body cleans up."""
-    async with world() as w:
-        lease = await w.manager.lock("a").acquire()
-        waiting = asyncio.create_task(w.manager.lock("a").acquire())
-        w.vacate("a")
-        await lease.lost.wait()
-        await asyncio.sleep(ROUND_TRIP + EPSILON)
-        assert waiting.done()
-        report = await lease.release()
-        assert {node.outcome.value for node in report.nodes} == {"was not held"}
-        assert None not in w.holders("a")
-        await waiting.result().release()
 
 
 # -- the queue of one process ------------------------------------------------------------------------
@@ -439,71 +327,6 @@ async def test_the_queue_reports_the_last_verdict_of_its_head(states, patience):
         await head
 
 
-@pytest.mark.parametrize("states", ["ttt", "fff", "ddd", "---"])
-async def test_single_tries_at_the_same_moment_agree(states):
-    """Ten tries at once: one asks the nodes, and the others report what it was told, in the same time."""
-    async with world() as w:
-        prepare(w, states)
-        began = sim().time()
-        ends = await asyncio.gather(*(wants(w, patience=0) for _ in range(10)))
-        if states == "---":
-            assert ends.pop(0).error is None
-        for end in ends:
-            assert type(end.error) is (T if states in ("ttt", "---") else Q)
-            assert states == "---" or len(end.error.votes) == 3
-            assert end.at - began <= TIMEOUT + EPSILON
-        if states in ("ttt", "---"):
-            assert [count(node, "acquire") for node in w.nodes] == [1] * 3
-
-
-@pytest.mark.parametrize("patience", [0, 0.05])
-async def test_waiters_behind_a_head_that_gives_up(patience):
-    """The head's last verdict is known to those whose time is up with its own, however they are ordered."""
-    async with world() as w:
-        prepare(w, "fff")
-        head = wants(w, patience=patience)
-        await turns(2)
-        ends = await asyncio.gather(head, *(wants(w, patience=p) for p in (0, 0.1, 0.05)))
-        assert [type(end.error) for end in ends[:3]] == [QuorumUnavailableError] * 3
-
-
-async def test_a_lease_that_is_over_is_no_answer_to_a_single_try():
-    """The next task of the process is asking, and no node has answered it: nothing is known to be held."""
-    async with world() as w:
-        lease = await w.manager.lock("a").acquire()
-        following = wants(w, patience=1.0)
-        await turns(2)
-        prepare(w, "fff")
-        releasing = in_task(lease.release)
-        await turns(2)
-        assert isinstance((await wants(w, patience=0)).error, QuorumUnavailableError)
-        speak(w)
-        assert (await following).error is None
-        await releasing
-
-
-@pytest.mark.parametrize("how", ["try", "zero"])
-@pytest.mark.parametrize("into", [0.001, 0.0125])
-async def test_a_try_while_the_process_lets_others_ask(into: float, how: str) -> None:
-    """A single try behind a task that keeps still for others finds the lock taken, not the nodes silent."""
-    async with world(node_timeout=0.01) as w:
-        for node in w.nodes:
-            await listen_in_memory(node).subscribe(PREFIX + b"a")  # a waiter to keep still for
-        lease = await w.manager.lock("a").acquire()
-        head = wants(w)
-        await asyncio.sleep(0.06)  # longer than a turn of the process
-        await lease.release()
-        released = sim().time()
-        await asyncio.sleep(into)
-        if how == "try":
-            assert await w.manager.lock("a").try_acquire() is None
-        else:
-            with pytest.raises(LockTakenError, match="of this process"):
-                await w.manager.lock("a", blocking_timeout=0).acquire()
-        assert not head.done()
-        assert (await head).at - released == pytest.approx(0.025, abs=5 * LATENCY), "the head did not pause"
-
-
 # -- taken, or no quorum -----------------------------------------------------------------------------
 
 # t: a stranger's key for 100, 200, 300 … s by index; p: one without expiry; f: frozen; d: dead; -: free
@@ -542,17 +365,6 @@ async def test_taken_and_no_quorum_are_told_apart(case):
             assert unasked or error.retry_after == pytest.approx(after, abs=0.2)
         await asyncio.sleep(ROUND_TRIP)
         assert all(keys == () for keys, state in zip(w.keys, states, strict=True) if state == "-")
-
-
-async def test_every_node_that_refused_is_heard_how_long_its_key_stays():
-    """The last one, too, though the others have told that long before: a plain refusal says no time (R13)."""
-    async with world(fencing=False) as w:
-        w.occupy("a", 20.0, 0)
-        w.occupy("a", 10.0, 1)
-        w.nodes[1].latency = 2 * SLOWER_NODES_GET
-        error = (await wants(w, patience=0)).error
-        assert isinstance(error, LockTakenError)
-        assert error.retry_after == pytest.approx(10, abs=0.1)
 
 
 async def test_a_majority_that_grants_too_late_is_undone():
@@ -603,18 +415,6 @@ async def test_waits_are_jittered_and_capped(told, monkeypatch):
             assert sum(waits[-50:]) / 50 == pytest.approx(0.25, abs=0.1)
 
 
-@pytest.mark.parametrize("silent", ["f----", "ff---", "fff--"])
-async def test_a_waiter_that_may_miss_releases_polls_as_ever(silent):
-    """To poll seldom takes notices from a majority of the nodes: from three of five."""
-    refusals = Refusals()
-    async with world(5, hooks=[refusals]) as w:
-        w.occupy("a", 1000.0, value=ANOTHER)
-        prepare(w, silent)
-        await asyncio.sleep(3)  # until it is known that they are mute
-        await wants(w, patience=20)
-    assert (min(refusals.waits) >= 0.25) is (silent != "fff--")
-
-
 @pytest.mark.parametrize("seed", range(10))
 async def test_the_expiry_of_the_keys_ends_the_wait(seed):
     """With long back-offs a waiter still comes within a first back-off of the moment the keys expire."""
@@ -634,21 +434,6 @@ async def test_every_try_has_an_owner_of_its_own():
             owners = [one.owner for one in sent(node) if one.kind == "acquire"]
             assert len(set(owners)) == len(owners) > 10
             assert [one.owner for one in sent(node) if one.kind == "release"] == owners
-
-
-async def test_nodes_that_cannot_agree_on_a_fence_are_not_stormed() -> None:
-    """After a loss of memory that takes two seconds; each try's own release is no reason for the next one."""
-    async with world(3, fencing=True) as w:
-        put(w, "a", ago(-11.0), ago(-11.4), ago(-11.8))
-        await wants(w, patience=2.0)
-        assert 1 <= w.manager.statistics().uncertified <= STORM
-
-
-async def test_a_lock_that_is_always_won_too_late_is_not_stormed() -> None:
-    """The grants come, but from so far that less than half of the ttl is left."""
-    async with world(3, ttl=0.01, node_timeout=0.009, latency=0.0016) as w:
-        await wants(w, patience=2.0)
-        assert 1 <= w.manager.statistics().refused <= STORM
 
 
 @pytest.mark.parametrize("why", ["in vain", "no channel", "one channel for a writer"])
@@ -707,21 +492,6 @@ async def test_any_name_of_several_that_the_task_holds(own, patience, others):
         await cycle(w.manager.lock(*NAMES, blocking_timeout=1))
 
 
-async def test_a_lost_or_released_lock_is_no_deadlock():
-    """Inside the block, once the lease is over, the task may wait for the name again."""
-    async with world() as w:
-        async with w.manager.lock("a") as lease:
-            await lease.release()
-            await cycle(w.manager.lock("a"))
-
-        async def lost_and_again() -> None:
-            async with w.manager.lock("a", extension=PLAIN, on_lost="raise") as lease:
-                await until(deadline(lease) + 0.01)
-                await cycle(w.manager.lock("a", blocking_timeout=5))
-
-        assert isinstance((await ending(lost_and_again)).error, LockLostError)
-
-
 # -- what may be a deadlock, and need not be one ---------------------------------------------------------
 
 
@@ -763,20 +533,3 @@ async def test_a_task_that_acquires_twice_is_warned_of(caplog, between):
         await lease.release()
         await (await lock.acquire()).release()
         assert len(warnings(caplog)) == (between < 4)
-
-
-async def test_tasks_that_wait_for_others_are_not_warned_of(caplog):
-    """Neither those of other tasks, nor those of what their own task has released, nor of a semaphore."""
-    async with world() as w:
-        lock, pool = w.manager.lock("a"), w.manager.semaphore("s", permits=2)
-        await (await lock.acquire()).release()
-        holder = await asyncio.create_task(lock.acquire())
-        waits = asyncio.create_task(lock.acquire())
-        one, two = await pool.acquire(), await asyncio.create_task(pool.acquire())
-        third = asyncio.create_task(pool.acquire())
-        await asyncio.sleep(4)
-        for lease in (holder, one, two):
-            await lease.release()
-        for task in (waits, third):
-            await (await task).release()
-        assert not warnings(caplog)

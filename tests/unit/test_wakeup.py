@@ -11,12 +11,10 @@ from typing import Any
 
 import pytest
 
-from aioredlock_ng import Lease, LockManager, LockTakenError, RetryPolicy
+from aioredlock_ng import Lease, LockManager, RetryPolicy
 from aioredlock_ng._core.slots import ANY
 from aioredlock_ng._lock.notifications import ReleaseListener, _told
 from aioredlock_ng.testing import MemoryNode
-from aioredlock_ng.testing._memory_commands import COMMANDS
-from aioredlock_ng.testing._memory_data import CommandError
 from tests.unit.crowds import SECTION, crowd
 from tests.unit.tasks import End, cancelled, in_task, sim
 from tests.unit.traces import PREFIX, count
@@ -160,22 +158,6 @@ async def test_a_lost_notice_costs_at_most_a_poll(how, seed, monkeypatch):
 # -- hints, not votes --------------------------------------------------------------------------------
 
 
-async def test_a_forged_notice_lets_no_client_in():
-    """A message on the channel from any client makes waiters ask, and the answer is that the lock is held."""
-    async with world() as w:
-        lease = await w.manager.lock(NAME).acquire()
-        async with waiting(w) as waiter:
-            for _ in range(20):
-                before = count(w.nodes[0], "acquire")
-                forge(*w.nodes)
-                await asyncio.sleep(0.1)
-                assert count(w.nodes[0], "acquire") == before + 1
-                assert not waiter.done()
-            assert lease.held
-            assert w.holders(NAME) == [lease._holding.owner] * 3
-            await lets_in(lease, waiter)
-
-
 @pytest.mark.heavy
 @pytest.mark.timeout(60)
 async def test_a_flood_of_forged_notices_is_bounded():
@@ -193,39 +175,7 @@ async def test_a_flood_of_forged_notices_is_bounded():
             await lets_in(lease, waiter, (2 + A_FEW) * ROUND_TRIP)
 
 
-# -- many that are told at once -----------------------------------------------------------------------
-
-
-@pytest.mark.heavy
-def test_without_the_right_to_count_all_is_as_without_crowds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A crowd of unknown size follows every notice (R33)."""
-
-    def denied(*_: object) -> None:
-        raise CommandError("NOPERM User locker has no permissions to run the 'pubsub|numsub' command")
-
-    monkeypatch.setitem(COMMANDS, b"PUBSUB", denied)
-    figures = crowd(5, seconds=0.5)
-    assert figures.rate >= 120, str(figures)
-    assert figures.tries_each > 4, "all ask"
-    assert min(figures.wins) > 0, str(figures)
-
-
 # -- an ear, notice by notice ------------------------------------------------------------------------
-
-
-async def test_an_ear_counts_nodes_since_it_was_cleared():
-    """A majority is enough, one node however often is not; it begins again when the nodes are asked (R13)."""
-    ear = ReleaseListener(3)
-    assert ear.listeners == 0, "unknown"
-    ear.told(0, 2)
-    ear.told(0, 2)
-    assert ear.listeners == 2
-    assert not ear.enough().done()
-    ear.told(2, 2)
-    assert ear.enough().result()
-    ear.clear()
-    ear.told(1, 2)
-    assert not ear.enough().done(), "two of these were heard before"
 
 
 async def test_what_comes_late_of_a_release_that_was_let_pass_is_not_the_next_one() -> None:
@@ -248,23 +198,6 @@ async def test_what_comes_late_of_a_release_that_was_let_pass_is_not_the_next_on
     assert ear.enough().done()
 
 
-async def test_an_ear_counts_nodes_for_each_slot():
-    """A majority must tell that the same slot is free; what is passed by is that slot's release (R24)."""
-    ear = ReleaseListener(3)
-    ear.told(0, 4, 1)
-    ear.told(1, 4, 2)
-    assert not ear.enough().done()
-    ear.told(2, 4, 2)
-    assert (ear.enough().done(), ear.slot) == (True, 2)
-    ear.pass_by()
-    ear.told(0, 4, 2)
-    assert not ear.enough().done(), "it comes late of what was passed by"
-    ear.told(1, 4, 1)
-    assert (ear.enough().done(), ear.slot) == (True, 1)
-    ear.clear()
-    assert ear.slot == ANY
-
-
 @pytest.mark.parametrize(
     ("message", "crowd", "slot"),
     [
@@ -282,16 +215,6 @@ def test_what_a_notice_says_is_read_with_care(message, crowd, slot):
 
 
 # -- only waiters listen ----------------------------------------------------------------
-
-
-async def test_a_client_that_is_not_refused_listens_to_nothing():
-    """A lock that is free costs no subscription, nor does a single try of one that is not."""
-    async with world() as w, w.process() as other:
-        lease = await w.manager.lock(NAME).acquire()
-        assert await other.lock(NAME).try_acquire() is None
-        await lease.release()
-        assert heard(w) == [0] * 3
-        assert count(w.nodes[0], "SUBSCRIBE") == 0
 
 
 @pytest.mark.parametrize("how", ["won", "timed out", "cancelled", "closed", "failed"])
@@ -348,22 +271,6 @@ def test_what_a_hand_off_costs(
     assert figures.commands_each <= commands, str(figures)
     if processes <= 10:
         assert min(figures.wins) > (sum(figures.wins) / 3 if processes == 2 else 0)
-
-
-@pytest.mark.parametrize(
-    ("processes", "seconds", "tries"),
-    [
-        pytest.param(9, 0.5, 1.2, marks=pytest.mark.heavy),
-        pytest.param(20, 0.5, 3.2, marks=pytest.mark.heavy),
-        pytest.param(50, 0.25, 6, marks=pytest.mark.campaign),
-    ],
-)
-def test_a_permit_costs_a_few_tries(processes: int, seconds: float, tries: float) -> None:
-    """Of ten permits: hardly more than one with one for each; more where there are fewer (R24)."""
-    figures = crowd(processes, permits=10, seconds=seconds)
-    assert figures.tries_each <= tries, figures
-    assert figures.rate > 1000, figures
-    assert min(figures.wins) > 0, figures
 
 
 # -- one after the other goes home -------------------------------------------------------------------
@@ -446,21 +353,6 @@ async def give_up(tasks: list[asyncio.Task[Any]]) -> None:
 
 
 # -- what others say ---------------------------------------------------------------------------------
-
-
-async def test_the_time_is_up_in_a_crowd_too() -> None:
-    """A waiter that lets notices pass asks once more when its time is up, and not later."""
-    async with world() as w, w.process() as other:
-        w.occupy(NAME, 1000.0, value=ANOTHER)
-        began = sim().time()
-        task = in_task(other.lock(NAME, blocking_timeout=0.2).acquire)
-        while not task.done():
-            await asyncio.sleep(0.011)
-            forge(*w.nodes, message=b"10000")
-        end = await task
-        assert isinstance(end.error, LockTakenError)
-        assert 0.2 <= end.at - began <= 0.2 + 4 * LATENCY
-        assert count(w.nodes[0], "acquire") <= 4
 
 
 POLL = 0.02

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gc
 from typing import Any
@@ -76,15 +75,6 @@ async def test_what_is_used_in_another_way_says_what_to_write(make: Any, uses: A
         assert w.manager.statistics().acquired == 0
 
 
-async def test_a_lease_that_is_entered_as_a_thread_does() -> None:
-    """It says what to write, and is held as before."""
-    async with world() as w, w.manager.lock("b") as lease, w.manager.election("a").campaign() as leads:
-        for held, words in ((lease, "lease"), (leads, "leadership")):
-            with pytest.raises(TypeError, match=f"write `async with {words}:`"):
-                await plain_block(held)
-            assert held.held
-
-
 @pytest.mark.parametrize(
     ("make", "uses", "words"),
     [
@@ -102,20 +92,6 @@ async def test_the_same_of_what_threads_have(make: Any, uses: Any, words: str) -
             await use(make(SyncLockManager([MemoryNode()])))
 
 
-async def test_a_call_that_is_awaited_is_a_coroutine_to_asyncio() -> None:
-    """Whatever runs one: tasks, groups, time limits; and a task shows what it runs."""
-    async with world() as w, asyncio.TaskGroup() as group:
-        lock = w.manager.lock("a")
-        assert asyncio.iscoroutinefunction(lock.acquire)
-        for run in (asyncio.create_task, group.create_task, asyncio.ensure_future, asyncio.gather):
-            running: Any = run(lock.acquire())
-            assert run is asyncio.gather or "Lock.acquire() running at" in repr(running)
-            lease = await asyncio.wait_for(running, 1)
-            await (lease[0] if run is asyncio.gather else lease).release()
-        with pytest.warns(RuntimeWarning, match=r"coroutine 'Lock\.acquire' was never awaited"):
-            lock.acquire()
-
-
 def uses(manager: LockManager) -> list[Any]:
     """Return what a manager is used for first."""
     lock = manager.lock("a")
@@ -129,20 +105,6 @@ def test_without_asyncio() -> None:
             if index == number:
                 with pytest.raises(RuntimeError, match=ASYNCIO_ONLY):
                     use.send(None)
-            use.close()
-
-
-async def test_without_asyncio_later() -> None:
-    """The same for a manager, and a lease, that were begun under asyncio."""
-    loop = asyncio.get_running_loop()
-    async with world() as w, w.manager.lock("a") as lease:
-        for use in (*uses(w.manager), lease.extend(), lease.release()):
-            asyncio._set_running_loop(None)  # as if trio ran it
-            try:
-                with pytest.raises(RuntimeError, match=ASYNCIO_ONLY):
-                    use.send(None)
-            finally:
-                asyncio._set_running_loop(loop)
             use.close()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from fractions import Fraction
 from typing import Any
 
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 from aioredlock_ng import _scripts
 from aioredlock_ng._core.command import Command, Purpose, Script, Silence, deleted_any, milliseconds
-from aioredlock_ng._node.pipe import words
 
 OWNER = b"0123456789abcdef0123456789abcdef01234567:me"
 SCRIPT = Script("double", b"return 2 * ARGV[1]")
@@ -43,27 +41,6 @@ def test_a_key_never_ends_before_its_lock(seconds: float) -> None:
     """The wire's milliseconds are at least the seconds asked for, and less than two more."""
     exact = Fraction(seconds) * 1000
     assert exact * (1 - Fraction(1, 10**15)) <= milliseconds(seconds) < exact + 2
-
-
-def test_what_creates_a_key_is_known() -> None:
-    """Acquire and repair must be undone when unanswered; nothing else brings a key into being."""
-    assert {purpose for purpose in Purpose if purpose.creates} == {Purpose.ACQUIRE, Purpose.REPAIR}
-
-
-def test_a_command_is_its_words() -> None:
-    """Verb, keys, arguments; EVALSHA and EVAL differ in how the script is named, and in nothing else."""
-    assert words(PLAIN) == words(PLAIN, in_full=True) == (b"SET", b"a", b"b", OWNER, b"7")
-    digest = hashlib.sha1(SCRIPT.source, usedforsecurity=False).hexdigest().encode()
-    assert words(SCRIPTED) == (b"EVALSHA", digest, b"2", b"a", b"b", OWNER, b"7")
-    assert words(SCRIPTED, in_full=True) == (b"EVAL", SCRIPT.source, b"2", b"a", b"b", OWNER, b"7")
-    assert repr(SCRIPT) == f"<Script double {digest[:8].decode()}>"
-
-
-@pytest.mark.parametrize("what", [{}, {"verb": b"SET", "script": SCRIPT}])
-def test_a_command_is_a_verb_or_a_script(what: dict[str, object]) -> None:
-    """Neither or both is a mistake that shows before anything is sent."""
-    with pytest.raises(AssertionError, match="either a verb or a script"):
-        words(command(Purpose.OTHER, **what))
 
 
 @pytest.mark.parametrize(
@@ -105,9 +82,3 @@ def test_every_script_opens_with_its_contract() -> None:
 def test_a_release_that_found_something_is_recognised(reply: Any, expected: bool) -> None:
     """Only a list that begins with a positive count says that something of the owner's was deleted."""
     assert deleted_any(reply) is expected
-
-
-def test_silence_assumes_that_the_command_left() -> None:
-    """A node that is silent may have executed the command, unless the opposite is known."""
-    assert Silence("no answer").sent
-    assert not Silence("not connected", sent=False).sent

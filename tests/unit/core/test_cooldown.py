@@ -20,15 +20,6 @@ def test_a_name_cools_down_until_its_time() -> None:
     assert not cooldowns.until, "both are over, and forgotten"
 
 
-def test_a_name_can_be_forgotten_before_its_time() -> None:
-    """Once, or when it was never there."""
-    cooldowns = Cooldowns()
-    cooldowns.begin(["a"], 10.0, 0.0)
-    cooldowns.end("a")
-    cooldowns.end("a")
-    assert not cooldowns.until
-
-
 def test_a_name_is_known_for_a_while_only() -> None:
     """Then the nodes have to be asked: another process may have freed it by force."""
     cooldowns = Cooldowns()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 import math
-from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -15,22 +12,12 @@ from aioredlock_ng._core.policy import (
     EXTENSION_RETRY,
     ExtensionPolicy,
     RetryPolicy,
-    after_expiry,
-    fallback_retry,
     notice_jitter,
-    number,
-    poll,
     reminder,
     should_retry_now,
 )
 
 NAN, INF = float("nan"), float("inf")
-
-
-def twin_longest(policy: RetryPolicy, attempt: int) -> Fraction:
-    """Double the base once per attempt until the cap is reached, in exact arithmetic."""
-    cap = Fraction(policy.cap)
-    return min(Fraction(policy.base) * 2 ** min(attempt, 10_000), cap)
 
 
 @pytest.mark.parametrize(
@@ -42,14 +29,6 @@ def test_the_default_back_off_doubles_to_its_cap(attempt: int, longest: float) -
     policy = RetryPolicy()
     assert policy.backoff(attempt, 0.5) == pytest.approx(longest / 2)
     assert policy.backoff(attempt, 0.0) == 0
-
-
-@given(st.floats(1e-6, 100), st.floats(1, 1e6), st.integers(0, 200), st.floats(0, 1, exclude_max=True))
-def test_the_back_off_agrees_with_its_twin(base: float, factor: float, attempt: int, chance: float) -> None:
-    """Any policy waits a share of the twin's longest wait, as long as the cap is within reach of the base."""
-    policy = RetryPolicy(base=base, cap=base * factor)
-    exact = float(Fraction(chance) * twin_longest(policy, attempt))
-    assert policy.backoff(attempt, chance) == pytest.approx(exact, rel=1e-9)
 
 
 @given(st.integers(0, 10**9), st.floats(0, 1, exclude_max=True))
@@ -87,69 +66,6 @@ def test_extensions_are_counted_against_the_limit(
     assert policy.enabled is (limit != 0)
     assert not any(map(policy.exhausted, left))
     assert all(map(policy.exhausted, used_up))
-
-
-def test_the_default_policy_is_bounded() -> None:
-    """Extensions are limited by default: every third of the ttl, 1000 times, 5 % grace.  `off()` allows none,
-    and then nothing needs to fit between `every` and `grace`.
-    """
-    policy = ExtensionPolicy()
-    assert (policy.every, policy.max_extensions, policy.grace) == (1 / 3, 1000, 0.05)
-    assert ExtensionPolicy.off().max_extensions == 0
-    assert not ExtensionPolicy(every=0.9, grace=0.2, max_extensions=0).enabled
-
-
-def test_every_and_grace_leave_room_for_a_round() -> None:
-    """All shares in steps of 7 %: accepted exactly when a lease is extended well before its body is
-    stopped.
-    """
-    for every, grace in itertools.product(range(-7, 112, 7), repeat=2):
-        fits = 0 < every < 100 and 0 <= grace <= 45 and every + grace < 90
-        if fits:
-            ExtensionPolicy(every=every / 100, grace=grace / 100)
-        else:
-            with pytest.raises(ValueError, match=r"ExtensionPolicy\.(every|grace)"):
-                ExtensionPolicy(every=every / 100, grace=grace / 100)
-
-
-@pytest.mark.parametrize("policy", [RetryPolicy(), ExtensionPolicy()])
-def test_policies_are_values(policy: RetryPolicy | ExtensionPolicy) -> None:
-    """Two policies with the same settings are equal, and none can be changed."""
-    assert policy == type(policy)()
-    assert hash(policy) == hash(type(policy)())
-    for field in dataclasses.fields(policy):
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            setattr(policy, field.name, 1)
-
-
-@pytest.mark.parametrize(
-    ("value", "error"),
-    [
-        *((value, TypeError) for value in (True, "1", None, 1j, Fraction(1, 2))),
-        (NAN, ValueError),
-        (INF, ValueError),
-    ],
-)
-def test_what_is_no_number_is_named(value: object, error: type[Exception]) -> None:
-    """The error has the parameter's name and the value; ints and floats pass, as floats."""
-    with pytest.raises(error, match=r"^ttl must be ") as caught:
-        number("ttl", value)
-    assert repr(value) in str(caught.value)
-    assert [repr(number("ttl", right)) for right in (0, -1, 2.5)] == ["0.0", "-1.0", "2.5"]
-
-
-CHANCES = st.floats(0, 1, exclude_max=True)
-CROWDS = st.integers(0, 10**9)
-
-
-@given(st.floats(0, 1), st.integers(0, 10**9), CROWDS, CHANCES)
-def test_the_jitter_after_a_notice_is_bounded(
-    round_trip: float, splits: int, crowd: int, chance: float
-) -> None:
-    """However many tries had no winner, the wait after a notice is finite and shorter than the base."""
-    policy = RetryPolicy()
-    wait = notice_jitter(policy, chance, round_trip=round_trip, splits=splits, listeners=crowd)
-    assert 0 <= wait < policy.base
 
 
 @pytest.mark.parametrize("crowd", [0, 1, 2, 1000])
@@ -200,47 +116,3 @@ def test_three_of_a_crowd_follow_a_notice(crowd: int, share: float) -> None:
     """In the mean; all of three or fewer, and of a crowd of unknown size (R33)."""
     draws = [draw / 1200 for draw in range(1200)]
     assert sum(should_retry_now(crowd, chance) for chance in draws) == pytest.approx(share * len(draws))
-
-
-@pytest.mark.parametrize("crowd", [50, 100, 1000, 10_000])
-def test_a_crowd_is_reminded_fifty_to_a_hundred_times_a_second(crowd: int) -> None:
-    """All of it together, whatever its size (R33)."""
-    shortest, longest = (crowd / reminder(RetryPolicy(), chance, listeners=crowd) for chance in (0.0, 1.0))
-    assert (shortest, longest) == (pytest.approx(100), pytest.approx(50))
-
-
-def test_a_waiter_that_let_a_notice_pass_asks_sooner() -> None:
-    """In case that all did: one of them within 20 ms in the mean, whatever the size of the crowd (R33)."""
-    for crowd in (4, 100, 10_000):
-        assert fallback_retry(0.0, crowd) == 0.0
-        assert fallback_retry(1 / crowd, crowd) == pytest.approx(0.02)
-        assert fallback_retry(0.9, crowd) == pytest.approx(0.9 * crowd * 0.02)
-
-
-@given(CROWDS, CHANCES, st.integers(0, 10**9))
-def test_no_node_can_make_waits_endless(crowd: int, chance: float, attempt: int) -> None:
-    """A crowd counts for 10,000 at most, whatever a server or a notice says."""
-    policy, longest = RetryPolicy(), 10_000 * 0.02
-    assert fallback_retry(chance, crowd) <= longest
-    assert reminder(policy, chance, listeners=crowd) <= longest
-    assert poll(policy, attempt, chance, listeners=crowd) <= longest
-    assert after_expiry(policy, chance, round_trip=0.01, listeners=crowd) <= 100
-    assert should_retry_now(crowd, 3e-4 * 0.99)
-
-
-@pytest.mark.parametrize(("crowd", "longest"), [(0, 0.01), (1, 0.01), (10, 0.01), (100, 0.1), (1000, 1.0)])
-def test_a_crowd_comes_apart_when_a_key_expires(crowd: int, longest: float) -> None:
-    """By a round trip each; by the base of the policy at least (R33)."""
-    wait = after_expiry(RetryPolicy(), 0.5, round_trip=0.001, listeners=crowd)
-    assert wait == pytest.approx(longest / 2)
-
-
-@pytest.mark.parametrize("attempt", [0, 1, 5, 9, 1000])
-def test_a_foreign_holder_is_polled_as_the_policy_says(attempt: int) -> None:
-    """By one waiter; a crowd polls as often as three would, and none of it later than it is reminded."""
-    policy, chance = RetryPolicy(), 0.5
-    waits = [poll(policy, attempt, chance, listeners=crowd) for crowd in (0, 1, 3, 30, 300)]
-    assert waits[:3] == pytest.approx([min(policy.backoff(attempt, chance), reminder(policy, chance))] * 3)
-    for crowd, wait in ((30, waits[3]), (300, waits[4])):
-        in_turn = policy.backoff(attempt, chance) * crowd / 3
-        assert wait == pytest.approx(min(in_turn, reminder(policy, chance, listeners=crowd)))

@@ -111,21 +111,3 @@ def test_any_two_majorities_share_a_node(size: int, quorum: int) -> None:
     assert majority(size) == Tally(size).quorum == quorum
     assert all(one & other for one, other in itertools.product(sets(quorum), repeat=2))
     assert not all(one & other for one, other in itertools.product(sets(quorum - 1), repeat=2))
-
-
-@pytest.mark.parametrize("size", [0, -1])
-def test_no_nodes_are_no_quorum(size: int) -> None:
-    """Zero nodes cannot agree on anything: an error that shows the number."""
-    for make in (majority, Tally):
-        with pytest.raises(ValueError, match=str(size)):
-            make(size)
-
-
-def test_a_tally_counts_each_kind_of_vote() -> None:
-    """The numbers are what was cast, and `pending` is what is left; a node that votes twice is a mistake."""
-    tally = tally_of(5, (GRANTED, REFUSED, SILENT, GRANTED))
-    assert (tally.granted, tally.refused, tally.silent, tally.answered, tally.pending) == (2, 1, 1, 3, 1)
-    assert repr(tally) == "<Tally 2 granted, 1 refused, 1 silent of 5: pending>"
-    tally.cast(SILENT)
-    with pytest.raises(AssertionError, match="more votes than nodes"):
-        tally.cast(GRANTED)

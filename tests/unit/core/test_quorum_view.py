@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng._core.fencing import at
-from aioredlock_ng._core.members import NEW, USED, Member
+from aioredlock_ng._core.members import USED, Member
 from aioredlock_ng._core.quarantine import (
     BY_INIT,
     BY_USE,
@@ -23,7 +23,6 @@ from aioredlock_ng._core.quarantine import (
 from aioredlock_ng._core.quorum_view import (
     CATCHING_UP_MS,
     HEARTBEAT,
-    MAX_SERVERS,
     STARTS,
     QuorumView,
 )
@@ -126,13 +125,6 @@ def test_a_record_is_dated_back_once(event: str) -> None:
         view.lose(1, 0.003)
     view.hear(1, b"", asked_at=0.0, heard_at=3.0, time_ms=NOW_MS, remembers_ms=90_000)
     assert view.dated_back_ms(1) == (70_000 if event == "none" else 0)
-
-
-def test_a_view_that_has_heard_no_node_judges_none() -> None:
-    """A manager that only read so far takes part before a node has answered."""
-    view = QuorumView(b"{meta}", 3, 60_000, read_only=True)
-    view.take_part()
-    assert not view.may_write
 
 
 # -- one floor for nodes that forgot together ------------------------------------------------------------
@@ -366,54 +358,6 @@ def test_a_client_with_the_list_of_others_is_not_refused() -> None:
     assert not view.members.disputed
     assert [one.identity for one in view.members.strangers] == [b"y"]
     assert view.members.others == {}
-
-
-@pytest.mark.parametrize("down", [False, True])
-def test_a_trace_of_a_server_that_was_restarted_refuses_nobody(down: bool) -> None:
-    """Its successor has its vote already, others say; and another node is down now, which they used."""
-    traces = [told_of(b"a", 0.9), told_of(b"b", 0.5), told_of(b"old", -61.0)]
-    view = QuorumView(b"{meta}", 3, QUARANTINE_MS)
-    new = stored(3, identity=b"new", ready_ms=NOW_MS - 400)
-    for node, record in ((b"a", stored(3, identity=b"a")), (b"c", new)):
-        identity = parse(record).identity  # type: ignore[union-attr]
-        used = told_of(b"new", 0.9, since=0.6) if node == b"c" else told_of(b"a", 0.9)
-        view.hear(
-            node, record, asked_at=1.0, heard_at=1.0, time_ms=NOW_MS, identity=identity,
-            members=(*traces, used),
-        )  # fmt: skip
-    if not down:
-        answers(view, b"b", 1.0)
-    assert not view.members.disputed
-    assert view.members.strangers == ()
-    assert view.members.others == {}
-    assert {b"a", b"new"} <= view.claimed
-
-
-def test_a_client_remembers_no_more_servers_than_it_can_judge() -> None:
-    """A server that is restarted over and over has another identity each time."""
-    view = QuorumView(b"{meta}", 3, QUARANTINE_MS)
-    for number in range(1, 101):
-        moment = number / 10
-        restarted = told_of(b"restarted %d" % number, moment, state=NEW)
-        goes_on(view, b"abx", moment, *((told_of(b"y", -5.0),) if number == 1 else ()), restarted)
-    assert len(view._heard) <= MAX_SERVERS * 3
-    assert (b"y", USED) in view._heard
-    assert (b"restarted 100", NEW) in view._heard
-
-
-def test_an_init_by_a_clock_that_is_ahead_forgets_nothing_of_later() -> None:
-    """The claim is one node's, and it is read on another one."""
-    view = QuorumView(b"{meta}", 3, QUARANTINE_MS)
-    for moment in (9.0, 9.5):
-        for node in (b"a", b"b", b"y"):
-            record = stored(3, age_ms=-8000, how=BY_INIT, identity=node)
-            time_ms = NOW_MS + round((moment - 9) * 1000)
-            x = told_of(b"x", 9.4)
-            view.hear(
-                node, record, asked_at=moment, heard_at=moment, time_ms=time_ms, identity=node,
-                members=(x,) if moment > 9 else (),
-            )  # fmt: skip
-    assert (b"x", USED) in view._heard
 
 
 def test_a_node_that_has_lost_its_memory_may_be_used_beside_another_server() -> None:

@@ -22,7 +22,6 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import (
-    ConfigurationError,
     ExtensionPolicy,
     Lease,
     LockError,
@@ -37,7 +36,7 @@ from aioredlock_ng import (
 from aioredlock_ng._core.quorum import Tally, Verdict, majority
 from aioredlock_ng._core.validity import drift, valid_until
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.tasks import cycle, sim
+from tests.unit.tasks import sim
 from tests.unit.traces import locks, sent
 from tests.unit.worlds import each
 
@@ -151,21 +150,6 @@ async def test_a_lock_is_taken_by_set_nx_px() -> None:
         assert nodes[0].executed == [(b"SET", KEY, nodes[0].get(KEY), b"NX", b"PX", b"30000")]
 
 
-async def test_the_value_is_unique_across_clients_and_requests() -> None:
-    """Every attempt of every client, repeated ones included, has a value that was never used before."""
-    nodes = masters(1)
-
-    async def contend(number: int) -> None:
-        async with client(nodes, seed=number) as manager:
-            for _ in range(5):
-                async with manager.lock("res"):
-                    await asyncio.sleep(0.05)
-
-    await asyncio.gather(*map(contend, range(5)))
-    values = [one.owner for one in sent(nodes[0]) if one.kind == "acquire"]
-    assert len(set(values)) == len(values) > 25, "some attempts were repeated"
-
-
 async def test_the_value_has_twenty_random_bytes() -> None:
     """160 bits in hexadecimal, before the holder's label; from the system's own random source."""
     async with redlock(1) as (nodes, manager):
@@ -221,17 +205,6 @@ async def test_the_validity_time_is_all_the_time_the_holder_has() -> None:
 
 
 # == The Redlock Algorithm ===========================================================================
-
-
-async def test_the_masters_must_be_different_ones() -> None:
-    """N masters are N servers: one that is reached by two addresses is refused, since it would vote twice."""
-    nodes = masters(3)
-    nodes[2]._server.run_id = nodes[0]._server.run_id
-    manager = LockManager(nodes, clock=sim().clock)
-    for use in (manager.start, manager.lock("res").acquire):
-        with pytest.raises(ConfigurationError, match=r"node-0.*node-2|node-2.*node-0"):
-            await use()
-    await manager.aclose()
 
 
 def slow_sender(master: MemoryNode, seconds: float) -> Any:
@@ -414,40 +387,6 @@ async def test_the_holder_ends_its_work_a_little_before_its_validity_does() -> N
 # == Retry on Failure ================================================================================
 
 
-@pytest.mark.heavy
-async def test_a_refused_client_tries_again_after_a_random_delay() -> None:
-    """Three clients that start together and are refused together do not come back together."""
-    arrivals: dict[bytes, list[float]] = {}
-    nodes = masters(5)
-    occupy(nodes, None)  # without expiry: nothing but the back-off decides when to try again
-
-    async def contend(seed: int) -> None:
-        async with client(nodes, seed=seed, retry=RetryPolicy(base=0.1, cap=0.4)) as manager:
-            with pytest.raises(LockTakenError):
-                await manager.lock("res", blocking_timeout=5.0).acquire()
-
-    async def observe() -> None:
-        seen = 0
-        while True:
-            for one in sent(nodes[0])[seen:]:
-                if one.kind == "acquire":
-                    arrivals.setdefault(one.owner.split(b":")[2], []).append(sim().time())
-            seen = len(nodes[0].executed)
-            await asyncio.sleep(0.0005)
-
-    observer = asyncio.create_task(observe())
-    await asyncio.gather(*map(contend, range(3)))
-    observer.cancel()
-    for times in arrivals.values():
-        waits = [round(later - earlier, 3) for earlier, later in itertools.pairwise(times)]
-        assert len(waits) > 8
-        assert max(waits) <= 0.4 + 0.01, "capped"
-        assert len(set(waits)) > len(waits) / 2, "random"
-    # All come at the beginning, and once more when their time is up; never together in between.
-    first, second, third = (set(times[1:-1]) for times in arrivals.values())
-    assert not first & second | second & third | third & first
-
-
 async def test_all_masters_are_asked_at_the_same_time() -> None:
     """The questions leave together: every master executes at the same instant, and the client needs one round
     trip.
@@ -537,21 +476,6 @@ def test_two_clients_cannot_win_the_same_race(size: int) -> None:
         assert winners == 1 or "-" in split or size % 2 == 0, "with an odd number that all answer, one does"
 
 
-async def test_a_majority_that_took_as_long_as_the_ttl_is_no_lock() -> None:
-    """All five grant, but the client hears of it when the keys are about to end: given up, and released."""
-    nodes = masters(5, latency=0.001)
-    async with client(nodes, ttl=1.0) as manager:
-        attempt = asyncio.create_task(manager.lock("res").try_acquire())
-        await asyncio.sleep(0.0015)  # the masters have executed, the answers are on their way
-        assert None not in holders(nodes)
-        sim().advance(0.95)  # the client is held up
-        with pytest.raises(QuorumUnavailableError, match="too late"):
-            await attempt
-        await asyncio.sleep(0.01)
-        assert [verbs(node) for node in nodes] == [["acquire", "release"]] * 5
-        assert holders(nodes) == [None] * 5
-
-
 # == Liveness Arguments ==============================================================================
 
 
@@ -571,18 +495,6 @@ async def test_every_key_expires_by_itself() -> None:
             assert [key for key in node.keys if node.ttl(key) is None] == [b"redlock:{meta}"]
 
 
-async def test_a_lock_whose_work_is_done_is_free_at_once() -> None:
-    """The holder deletes its keys at the end: the next client waits for a retry, not for a ttl of an hour."""
-    async with redlock(ttl=3600) as (nodes, first), client(nodes, seed=2, ttl=3600) as second:
-        async with first.lock("res"):
-            waiting = asyncio.create_task(second.lock("res").acquire())
-            await asyncio.sleep(3)
-            assert not waiting.done()
-        ended_at = sim().time()
-        await waiting
-        assert sim().time() - ended_at < 0.6
-
-
 def test_retries_wait_longer_than_a_majority_takes() -> None:
     """The back-off outgrows the slowest round that can still win, so that split votes die out."""
     retry, longest_round = RetryPolicy(), 0.1  # the default node_timeout
@@ -591,30 +503,7 @@ def test_retries_wait_longer_than_a_majority_takes() -> None:
     assert next(i for i, wait in enumerate(mean_waits) if wait > longest_round) <= 5
 
 
-@pytest.mark.parametrize("seed", range(5))
-async def test_a_crowd_that_starts_together_gets_through(seed: int) -> None:
-    """Ten clients split the votes of the first round among them; all have had their turn before long."""
-    draw = random.Random(seed)
-    nodes = masters(5, lambda: draw.uniform(0.001, 0.02))
-
-    async def contend(number: int) -> None:
-        async with client(nodes, seed=1000 * seed + number) as manager:
-            await (await manager.lock("res", blocking_timeout=15).acquire()).release()
-
-    await asyncio.gather(*map(contend, range(10)))
-
-
 # == Performance, Crash Recovery and fsync ===========================================================
-
-
-async def test_a_hundred_locks_share_one_connection_and_one_round_trip() -> None:
-    """Multiplexing: everything is sent at once over one connection per master, and read afterwards."""
-    async with redlock(latency=0.01) as (nodes, manager):
-        began = sim().time()
-        leases = await asyncio.gather(*(manager.lock(f"res-{i}").acquire() for i in range(100)))
-        assert sim().time() - began == pytest.approx(0.02)
-        assert [len(node._connections) for node in nodes] == [1] * 5
-        assert all(lease.held for lease in leases)
 
 
 @pytest.mark.parametrize("quarantine", [60.0, 0])
@@ -646,21 +535,6 @@ async def test_a_master_that_crashed_stays_out_for_the_longest_ttl(quarantine: f
 
 
 # == Making the algorithm more reliable: Extending the lock ==========================================
-
-
-async def test_an_extension_is_a_script_with_the_owner_on_all_masters() -> None:
-    """Every master gets the script with the value that the lock was taken with, and the new ttl."""
-    async with redlock(ttl=10.0) as (nodes, manager):
-        lease = await manager.lock("res").acquire()
-        await asyncio.sleep(1)
-        owner = nodes[0].get(KEY) or b""
-        await lease.extend()
-        await asyncio.sleep(0.01)
-        for node in nodes:
-            _, one = sent(node)
-            assert (one.kind, one.key, one.owner) == ("extend", KEY, owner)
-            assert one.words[one.words.index(owner) + 1] == b"10000"
-            assert (node.ttl(KEY) or 0) > 9.9
 
 
 FATES: dict[str, Callable[[MemoryNode], object]] = {
@@ -723,53 +597,7 @@ async def test_an_extension_counts_only_within_the_validity(late_by: float) -> N
             node.latency = 0.0
 
 
-async def test_an_extension_that_a_stalled_client_reads_too_late_does_not_count() -> None:
-    """All masters extended in time, but the client slept over its deadline before it read so: not revived."""
-    async with redlock(latency=0.01, ttl=2.0, node_timeout=0.5, extension=OFF) as (nodes, manager):
-        lease = await manager.lock("res").acquire()
-        await asyncio.sleep(1.0)
-        extending = asyncio.create_task(extend(lease))
-        await asyncio.sleep(0.015)  # the masters have executed, the answers are on their way
-        sim().advance(1.2)
-        assert all((node.ttl(KEY) or 0) > 0.7 for node in nodes)
-        assert (await extending).reason is LossReason.EXPIRED
-        assert not lease.held
-
-
-@pytest.mark.parametrize("limit", [1, 2, 5])
-async def test_the_number_of_extensions_is_limited(limit: int) -> None:
-    """A forgotten lock is extended so many times and no more, then lost, and then free for others."""
-    async with redlock(ttl=3.0) as (nodes, first), client(nodes, seed=2) as second:
-        with pytest.raises(LockLostError) as caught:
-            async with first.lock("res", extension=ExtensionPolicy(max_extensions=limit)):
-                await asyncio.sleep(3600)
-        assert caught.value.reason is LossReason.EXTENSIONS_EXHAUSTED
-        assert 1000 + limit * 1.0 + 2.5 < sim().time() < 1000 + limit * 1.0 + 3.0
-        assert [verbs(node).count("extend") for node in nodes] == [limit] * 5
-        await cycle(second.lock("res", blocking_timeout=0))
-
-
-def test_extensions_are_limited_unless_the_policy_says_otherwise() -> None:
-    """The default has a limit; no limit has to be written out."""
-    assert ExtensionPolicy().max_extensions is not None
-    assert ExtensionPolicy().exhausted(ExtensionPolicy().max_extensions or 0)
-
-
 # == Disclaimer about consistency ====================================================================
-
-
-@pytest.mark.parametrize("quarantine", [60.0, pytest.param(0, marks=pytest.mark.heavy)])
-async def test_fences_grow_whichever_node_forgets(quarantine: float) -> None:
-    """Fencing tokens: each lease has a greater one than all before, also after masters lost their data."""
-    fences = []
-    async with redlock(restart_quarantine=quarantine) as (nodes, one):
-        for number, node in enumerate(nodes * 2):
-            async with one.lock("res") as lease:
-                fences.append(lease.fence)
-            if number % 2:
-                node.restart()
-                await asyncio.sleep(62)
-    assert fences == sorted(set(fences))
 
 
 async def test_a_resource_that_checks_the_fence_is_safe_from_a_client_that_overslept() -> None:

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from aioredlock_ng._core.command import Command, Receiver, Reply, Silence
-from aioredlock_ng._node.channels import MAX_CHANNELS, SENT_AT_ONCE, Channels, is_refusal, listening
+from aioredlock_ng._node.channels import MAX_CHANNELS, Channels, is_refusal, listening
 from aioredlock_ng._node.link import heartbeat
 from aioredlock_ng._node.pipe import PUSH, words
 
@@ -131,18 +131,6 @@ def test_stories(server: Server, story: str) -> None:
                 pytest.fail(step)
 
 
-def test_without_room_one_channel_is_tried_at_each_look(server: Server) -> None:
-    """One that cannot be sent is enough to know; the next look begins with another."""
-    server.room = False
-    for channel in (A, B):
-        server.channels.add(channel)
-    tried: list[tuple[bytes, ...]] = []
-    server.channels._send = lambda command, _: bool(tried.append(words(command)))
-    for _ in range(3):
-        server.channels.send_unsent()
-    assert tried == [(b"SUBSCRIBE", A), (b"SUBSCRIBE", B), (b"SUBSCRIBE", A)]
-
-
 def test_there_is_a_limit(server: Server) -> None:
     """One more is not heard, and takes no place; one that leaves makes room."""
     names = [b"redlock:%d" % number for number in range(MAX_CHANNELS + 1)]
@@ -156,31 +144,6 @@ def test_there_is_a_limit(server: Server) -> None:
     server.channels.add(names[-1])
     server.answer()
     assert server.channels.stands(names[-1])
-
-
-def test_a_new_connection_is_not_flooded(server: Server) -> None:
-    """Many subscriptions leave in several looks."""
-    for number in range(2 * SENT_AT_ONCE + 1):
-        server.channels.add(b"redlock:%d" % number)
-    server.break_()
-    for expected in (SENT_AT_ONCE, SENT_AT_ONCE, 1, 0):
-        server.channels.send_unsent()
-        assert len(server.sent) == expected
-        server.answer(expected)
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [PUSH([b"subscribe", B, 1]), PUSH([b"unsubscribe", A, 0]), PUSH([b"message", A, b""]), PUSH([]),
-     [b"subscribe", A, 1], b"OK", 1, None],
-    ids=repr,
-)  # fmt: skip
-def test_nothing_but_its_own_confirmation_fits(server: Server, reply: object) -> None:
-    """The confirmation is the reply, and takes its turn (R15)."""
-    server.channels.add(A)
-    command, _ = server.sent[0]
-    assert not command.fits(reply)
-    assert command.fits(PUSH([b"subscribe", A, 17]))
 
 
 @pytest.mark.parametrize("seed", range(50))

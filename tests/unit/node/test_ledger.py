@@ -143,32 +143,6 @@ def test_a_release_that_was_sent_is_not_due_until_it_is_answered() -> None:
     assert ledger.due(1.2) == [pending]
 
 
-class Asker:
-    """The sink of a release."""
-
-    awaited = False
-
-    def __init__(self) -> None:
-        self.told: list[tuple[int, Reply]] = []
-
-    def on_reply(self, node: int, reply: Reply) -> None:
-        """Keep it."""
-        self.told.append((node, reply))
-
-
-def test_what_settles_a_release_is_told_to_the_releases_own_sink() -> None:
-    """Not what leaves it open: silence, and "was not held" while the acquire may still be executed."""
-    ledger, asker = Ledger(), Asker()
-    ledger.record_unresolved(acquire(), 0.0)
-    ledger.record(release(), 0.0, asker, 2)
-    ledger.record(release(), 0.0, Asker(), 3)  # the same release, which has a sink already
-    for reply in (Silence("down"), NOT_HELD, DELETED):
-        assert asker.told == []
-        send(ledger, 0.0, reply)
-    assert asker.told == [(2, DELETED)]
-    ledger.follow(owner(1), asker, 2)  # nothing is recorded any more
-
-
 def test_a_full_ledger_drops_the_oldest_release_and_counts_it() -> None:
     """Its size is bounded; what gives way is what expires first."""
     ledger = Ledger()
@@ -192,26 +166,3 @@ def test_a_server_that_answers_with_errors_is_not_flooded() -> None:
     first = [pending.command.owner for pending in ledger.due(0.0)]
     assert first == [owner(number) for number in range(REPEATED_AT_ONCE)]
     assert ledger.due(0.0)[0].command.owner == owner(REPEATED_AT_ONCE)
-
-
-def test_a_dropped_release_that_is_answered_after_all_does_no_harm() -> None:
-    """Its release may have been under way when it was dropped."""
-    ledger = Ledger()
-    ledger.record(release(0), 0.0)
-    (oldest,) = ledger.due(0.0)
-    for number in range(1, LEDGER_LIMIT + 1):
-        ledger.record(release(number), 0.0)
-    oldest.on_reply(0, DELETED)
-    assert (len(ledger), ledger.dropped) == (LEDGER_LIMIT, 1)
-
-
-def test_unresolved_commands_are_bounded_too() -> None:
-    """The oldest gives way and is counted."""
-    ledger = Ledger()
-    for number in range(LEDGER_LIMIT + 2):
-        ledger.record_unresolved(acquire(number), 0.0)
-    assert ledger.dropped == 2
-    assert not ledger.is_unresolved(owner(0))
-    assert not ledger.is_unresolved(owner(1))
-    assert ledger.is_unresolved(owner(2))
-    assert ledger.is_unresolved(owner(LEDGER_LIMIT + 1))

@@ -11,16 +11,11 @@ import pytest
 
 from aioredlock_ng._core.command import Reply
 from aioredlock_ng._core.quorum_view import HEARTBEAT, QuorumView
-from aioredlock_ng._kinds.mutex import MUTEX
-from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node import Node, NodeEnv, NodeState
-from aioredlock_ng._node.pipe import MAX_IN_FLIGHT
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.tasks import sim
 
 KEY = b"redlock:a"
-NAME = Primitive(MUTEX, ("a",), (KEY,))
-OWNER = b"%040x:host" % 1
 LATENCY = 0.001
 OTHER = b"redlock:b"
 
@@ -116,21 +111,6 @@ async def test_a_node_that_does_not_answer_is_told_when_it_does(breaks: str, men
         await it.hear(OTHER)
 
 
-async def test_a_full_backlog_delays_a_subscription() -> None:
-    """It is refused by the pipe, not heard, and sent at the next look at the connection."""
-    server = MemoryNode(latency=LATENCY)
-    async with hearing(server) as it:
-        for _ in range(MAX_IN_FLIGHT):
-            it.node.submit(NAME.extend(OWNER, 1.0), it, 0)
-        it.node.subscribe(KEY)
-        await asyncio.sleep(0.01)
-        assert len(it.replies) == MAX_IN_FLIGHT
-        assert not it.node.is_subscribed(KEY)
-        assert listeners(server) == 0
-        await asyncio.sleep(HEARTBEAT)
-        assert it.node.is_subscribed(KEY)
-
-
 @pytest.mark.parametrize("frozen", [False, True], ids=["quarantined", "suspect"])
 async def test_a_node_without_a_vote_may_be_listened_to(frozen: bool) -> None:
     """A notice is a hint and no vote."""
@@ -149,15 +129,3 @@ async def test_a_node_without_a_vote_may_be_listened_to(frozen: bool) -> None:
         server.execute([b"PUBLISH", KEY, b""])
         await asyncio.sleep(0.01)
         assert [channel for _, channel in it.notices] == [KEY]
-
-
-async def test_a_closed_node_hears_nothing() -> None:
-    """And takes no new subscription."""
-    server = MemoryNode(latency=LATENCY)
-    async with hearing(server, KEY) as it:
-        await it.node.aclose()
-        it.node.subscribe(OTHER)
-        server.execute([b"PUBLISH", KEY, b""])
-        await asyncio.sleep(1)
-        assert it.notices == []
-        assert listeners(server) == 0

@@ -168,9 +168,3 @@ async def test_a_plain_vote_rests_on_the_look_behind_it(missing: int) -> None:
     whole = (missing - 1) // 2
     assert [vote.replies for vote in votes[:whole]] == [vote.replies for vote in expected[:whole]]
     assert all(isinstance(vote.reply, Silence) for vote in votes[whole:] if vote.replies)
-
-
-def test_tags_of_one_connection_come_again_only_after_a_thousand() -> None:
-    """They are all different, and of one length."""
-    assert len(set(REQUEST_IDS)) == len(REQUEST_IDS) == 1000
-    assert {len(tag) for tag in REQUEST_IDS} == {3}

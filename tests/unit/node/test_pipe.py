@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import hiredis
 import pytest
 
@@ -11,11 +9,9 @@ from aioredlock_ng._admin.look import look_for
 from aioredlock_ng._core.command import Command, Purpose, Silence
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._lock.holding import Repair
 from aioredlock_ng._node.link import heartbeat
 from aioredlock_ng._node.pipe import (
     MAX_IN_FLIGHT,
-    MAX_REPLY,
     REQUEST_IDS,
     RESERVED_FOR_EXTENSIONS,
     RESERVED_FOR_RELEASES,
@@ -107,32 +103,7 @@ def scripted(purpose: str, owner: bytes = OWNER) -> Command:
     return getattr(TWO, purpose)(owner, 10.0)
 
 
-# -- commands in, bytes out ----------------------------------------------------------------------
-
-
-def test_commands_leave_in_the_order_in_which_they_were_put(watched: Watched) -> None:
-    """What a turn of the loop collected is one piece of bytes, and is given out once."""
-    commands = [ONE.acquire(OWNER, 1.5), scripted("extend"), ONE.release(OWNER, 1.5)]
-    for command in commands:
-        watched.put(command)
-    assert watched.sent() == [
-        words(commands[0]), (*words(commands[1]), REQUEST_IDS[2]), (*words(commands[2]), REQUEST_IDS[3]),
-    ]  # fmt: skip
-    assert watched.pipe.take() == b""
-
-
 # -- bytes in, replies out -----------------------------------------------------------------------
-
-
-def test_replies_reach_their_sinks_first_in_first_out(watched: Watched) -> None:
-    """The n-th reply belongs to the n-th command, with the number that its sink knows the node by."""
-    sinks = [watched.put(echo(i), index=i % 3) for i in range(10)]
-    for i in range(10):
-        watched.pipe.feed(b":%d\r\n" % i)
-        assert [len(sink.replies) for sink in sinks] == [1] * (i + 1) + [0] * (9 - i)
-        assert len(watched.pipe) == 9 - i
-    assert [sink.replies for sink in sinks] == [[(i % 3, i)] for i in range(10)]
-    assert watched.pipe.answered == 10
 
 
 STREAM = (
@@ -238,14 +209,6 @@ def test_a_reply_of_the_wrong_shape_counts_nothing(watched: Watched, command: Co
     assert command.keys == () or repr(command.keys[0]) in str(caught.value)
 
 
-def test_a_nonce_that_is_the_heartbeats_own_is_an_answer(watched: Watched) -> None:
-    """A PING is answered with the argument that it was sent with."""
-    sink = watched.put(heartbeat(b"nonce"))
-    assert watched.sent() == [(b"PING", b"nonce")]
-    watched.pipe.feed(b"$5\r\nnonce\r\n")
-    assert sink.reply == b"nonce"
-
-
 @pytest.mark.parametrize(
     ("noise", "words"),
     [(noise, "not RESP") for noise in (b"HTTP/1.1 400 Bad Request\r\n", b"\x16\x03\x01\x02\x00", b"*x\r\n")]
@@ -297,18 +260,6 @@ def test_commands_in_flight_are_bounded(watched: Watched) -> None:
     assert not watched.pipe.put(extend, sink, 0)
 
 
-def test_what_completes_a_reply_counts_for_no_other(watched: Watched) -> None:
-    """The bound is one of unfinished bytes: a link may live on whatever has passed through it in all."""
-    piece = MAX_REPLY // 4
-    whole = b"$%d\r\n%b\r\n" % (2 * piece, bytes(2 * piece))
-    question = Command(Purpose.OTHER, owner=b"", fits=lambda _: True, keys=(), verb=b"SCAN")
-    for _ in range(6):
-        sink = watched.put(question)
-        for begin in range(0, len(whole), piece):
-            watched.pipe.feed(whole[begin : begin + piece])
-        assert sink.replies
-
-
 # -- NOSCRIPT ------------------------------------------------------------------------------------
 
 
@@ -351,17 +302,6 @@ def test_anything_else_goes_again_only_while_it_is_waited_for(
         assert isinstance(sink.reply, Silence)
         assert sink.reply.reason.startswith("NOSCRIPT")
         assert [entry[1] for entry, _ in watched.failures] == [sink]
-
-
-@pytest.mark.parametrize("held", [True, False])
-def test_a_repair_goes_again_only_while_its_lease_is_held(watched: Watched, held: bool) -> None:
-    """One that met NOSCRIPT after the loss would bring keys back, and perhaps no release follows (R9)."""
-    lease, command = SimpleNamespace(held=True), scripted("repair")
-    watched.pipe.put(command, Repair(lease), 0)
-    watched.pipe.take()
-    lease.held = held
-    watched.pipe.feed(NOSCRIPT)
-    assert watched.sent() == ([(*words(command, in_full=True), REQUEST_IDS[2])] if held else [])
 
 
 @pytest.mark.parametrize("purpose", ["acquire", "extend", "repair"])

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
-
 import pytest
 
 from aioredlock_ng._core.command import Command, Purpose, Silence
@@ -109,42 +106,6 @@ def test_notices_come_before_between_and_behind_replies(place: int, number: int)
     assert it.pipe.answered == len(STREAM)
 
 
-WITH_NOTICES = b"".join(itertools.chain.from_iterable((message(B), part) for part in STREAM)) + message(A)
-
-
-@pytest.mark.parametrize("at", range(len(WITH_NOTICES) + 1))
-def test_pushes_may_be_split_at_every_byte(at: int) -> None:
-    """However TCP cuts the stream in two, what is handed over is the same, in the same order."""
-    whole, it = Listening(), Listening()
-    for one in (whole, it):
-        put_stream(one)
-    whole.pipe.feed(WITH_NOTICES)
-    it.pipe.feed(WITH_NOTICES[:at])
-    it.pipe.feed(WITH_NOTICES[at:])
-    assert it.told == whole.told
-    assert it.told.count("redlock:b") == len(STREAM)
-    assert it.told[-1] == "redlock:a"
-
-
-def test_a_notice_may_have_something_done_at_once(it: Listening) -> None:
-    """The callback may send, subscribe or take the pipe apart while it is handed over."""
-    it.pipe.on_notice = lambda *_: it.put(heartbeat(b"x"))
-    it.pipe.feed(message(A) + b"$1\r\nx\r\n")
-    assert it.told == [b"x"]
-    it.pipe.on_notice = lambda channel, _: it.channels.add(channel)
-    it.pipe.feed(message(A) + push(b"subscribe", A, 1))
-    assert it.channels.stands(A)
-
-
-@pytest.mark.parametrize("end", [Pipe.close, Pipe.abandon])
-def test_a_pipe_that_is_closed_tells_nothing_more(it: Listening, end: Callable[[Pipe], object]) -> None:
-    """Its connection has ended, or it is another process's now; also between two notices of one piece."""
-    it.pipe.on_notice = lambda channel, _: (it.told.append(channel), end(it.pipe))[0]
-    it.pipe.feed(message(A) * 2)
-    it.pipe.feed(message(A))
-    assert it.told == [A]
-
-
 # -- confirmations -------------------------------------------------------------------------------------
 
 
@@ -169,22 +130,6 @@ def test_a_confirmation_of_nothing_drops_the_connection(
     assert [command for command, _, _ in it.pipe.abandon()][:1] == ([head] if head else [])
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [push(b"subscribe", B, 1), push(b"unsubscribe", A, 0), b">1\r\n+subscribe\r\n",
-     b"*3\r\n$9\r\nsubscribe\r\n$9\r\nredlock:a\r\n:1\r\n", b"+OK\r\n", b"_\r\n", b":1\r\n"],
-    ids=repr,
-)  # fmt: skip
-def test_another_answer_to_a_subscription_drops_the_connection(it: Listening, reply: bytes) -> None:
-    """Another channel's, be it that of the next, another kind's, one that is not pushed, or none (R15)."""
-    it.channels.add(A)
-    it.channels.add(B)
-    with pytest.raises(DesynchronisedError):
-        it.pipe.feed(reply)
-    assert not it.channels.stands(A)
-    assert len(it.pipe) == 2, "they are still unanswered"
-
-
 @pytest.mark.parametrize("allowed", [True, False])
 def test_an_answer_to_a_subscription_takes_its_turn_among_the_replies(it: Listening, allowed: bool) -> None:
     """It is the answer to the command that subscribed, and to no other; so is an error, which refuses it."""
@@ -202,30 +147,3 @@ def test_an_answer_to_a_subscription_takes_its_turn_among_the_replies(it: Listen
         "redlock:a",
         b"y",
     ]
-
-
-# -- whatever else is pushed ---------------------------------------------------------------------------
-
-OTHERS = [
-    push(b"invalidate", A), b">2\r\n$10\r\ninvalidate\r\n*1\r\n$9\r\nredlock:a\r\n",
-    b">2\r\n$10\r\ninvalidate\r\n_\r\n", push(b"pmessage", b"redlock:*", A, b""), push(b"smessage", A, b""),
-    push(b"ssubscribe", A, 1), push(b"psubscribe", A, 1), push(b"MOVING", 1, 15, b"10.0.0.1:6379"),
-    push(b"message"), push(b"message", 1, b""), b">3\r\n+message\r\n*1\r\n:1\r\n$0\r\n\r\n",
-    b">0\r\n", b">1\r\n:5\r\n", b">1\r\n_\r\n", b">2\r\n*1\r\n+subscribe\r\n+x\r\n",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("other", OTHERS, ids=repr)
-@pytest.mark.parametrize(
-    "head", [None, ANYTHING, NAME.acquire(OWNER, 1.0)], ids=["nothing", "anything", "SET"]
-)
-def test_any_other_push_is_ignored(it: Listening, other: bytes, head: Command | None) -> None:
-    """It is no reply and does no harm: servers may learn to push what we have never heard of."""
-    if head is not None:
-        it.put(head)
-    it.pipe.feed(other)
-    assert it.told == []
-    assert it.pipe.answered == 0
-    if head is not None:
-        it.pipe.feed(b"+OK\r\n")
-        assert it.told == [b"OK"]

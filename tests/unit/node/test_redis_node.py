@@ -15,10 +15,9 @@ from aioredlock_ng._core.command import Command, Silence
 from aioredlock_ng._core.quorum_view import HEARTBEAT, QuorumView
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._node import NodeEnv, NodeState, redis_node
+from aioredlock_ng._node import NodeEnv, NodeState
 from aioredlock_ng._node.handshake import Identity
 from aioredlock_ng._node.link import Link
-from aioredlock_ng._node.pipe import MAX_IN_FLIGHT
 from aioredlock_ng._node.redis_node import GIVE_UP_AFTER, RECONNECT, RESP3_LOOK, RedisNode
 from aioredlock_ng.testing import _memory_server
 from aioredlock_ng.testing.memory_node import MemoryEndpoint
@@ -169,18 +168,6 @@ async def test_a_connection_that_fell_back_to_resp2_is_replaced_once_resp3_works
 # -- connecting ----------------------------------------------------------------------------------
 
 
-async def test_a_node_comes_up_and_tells_its_identity() -> None:
-    """Connected, it is UP, knows the server's name for itself, and soon how far away it is."""
-    async with running() as (it, server):
-        assert it.states == ["up"]
-        assert (it.node.status.run_id, it.node.status.round_trip) == (server.identity[0], None)
-        await asyncio.sleep(1.2 * HEARTBEAT)
-        assert it.node.status.round_trip == pytest.approx(2 * LATENCY)
-        await asyncio.sleep(60)
-        assert it.states == ["up"]
-    assert it.changes[1:] == [(NodeState.DOWN, "closed")]
-
-
 @pytest.mark.parametrize("seed", range(5))
 async def test_reconnecting_backs_off_with_jitter_up_to_a_cap(seed: int) -> None:
     """Each wait is drawn from the upper half of an interval that doubles until it reaches the cap."""
@@ -195,21 +182,6 @@ async def test_reconnecting_backs_off_with_jitter_up_to_a_cap(seed: int) -> None
         assert all(b / 2 <= wait + 1e-9 and wait <= b + 1e-9 for wait, b in zip(waits, bounds, strict=True))
         assert len({round(wait, 6) for wait in waits}) == len(waits), "jittered"
         assert it.states == ["down"], "one change, however many attempts"
-
-
-async def test_a_node_that_returns_is_up_within_the_cap_and_the_back_off_begins_again() -> None:
-    """After a connection that worked the first wait is short again."""
-    server = WiredNode(latency=LATENCY)
-    server.crash()
-    async with running(server) as (it, _):
-        await asyncio.sleep(20)
-        server.restart()
-        await it.reach(NodeState.UP, within=RECONNECT.cap + 0.01)
-        await asyncio.sleep(HEARTBEAT)
-        server.disconnect()
-        await it.reach(NodeState.DOWN, within=0.01)
-        await it.reach(NodeState.UP, within=RECONNECT.base + 0.01)
-        assert it.states == ["down", "up", "down", "up"]
 
 
 async def test_a_replica_has_no_vote() -> None:
@@ -245,18 +217,6 @@ async def test_commands_of_one_turn_leave_in_one_write() -> None:
         await asyncio.sleep(0.01)
         written = [data for data in written if b"PING" not in data]  # the first heartbeat
         assert [data.count(b"SET") for data in written] == [50, 0], "the fifty tasks' turn, and the release"
-
-
-async def test_commands_take_effect_in_the_order_of_their_submission() -> None:
-    """A release can never overtake its acquire."""
-    async with running(WiredNode(latency=Random(3).random)) as (it, server):  # every message's time differs
-        for number in range(20):
-            it.send(NAME.acquire(owner(number), 10))
-            await asyncio.sleep(0.01)
-            it.send(NAME.release(owner(number), 10))
-        await asyncio.sleep(5)
-        assert verbs(server) == [f"{what} {n}" for n in range(20) for what in ("acquire", "release")]
-        assert server.keys == ()
 
 
 @pytest.mark.parametrize("state", ["connecting", "down", "suspect", "closed"])
@@ -374,27 +334,6 @@ CHECKS: dict[str, Callable[..., bool]] = {
 }
 
 
-async def test_a_plain_vote_needs_room_for_its_look_at_the_incarnation() -> None:
-    """Where only the SET fits, it is sent and undone as ever, but does not count (R12, R15)."""
-    incarnation = b"redlock:{meta}"
-    probed = Primitive(MUTEX, ("b",), (b"redlock:b",), incarnation=incarnation)
-    async with running(view=QuorumView(incarnation, size=1, quarantine_ms=0)) as (it, server):
-        await asyncio.sleep(0.1)  # greeted
-        server.freeze()
-        sink = Awaited()
-        for number in range(MAX_IN_FLIGHT - 1 - it.node.status.in_flight):
-            it.node.submit(NAME.acquire(owner(number), 10), sink, 0)
-        vote = it.send(probed.acquire(owner(MAX_IN_FLIGHT), 10))
-        assert it.node.status.in_flight == MAX_IN_FLIGHT
-        assert vote.replies == []
-        server.thaw()
-        assert "could not be read: too many commands in flight" in (await vote.wait()).reason
-        assert server.get(b"redlock:b") == owner(MAX_IN_FLIGHT), "it was sent"
-        it.send(probed.release(owner(MAX_IN_FLIGHT), 10))
-        await asyncio.sleep(2 * HEARTBEAT)
-        assert server.get(b"redlock:b") is None
-
-
 # -- heartbeat -----------------------------------------------------------------------------------
 
 
@@ -444,35 +383,6 @@ async def test_a_heartbeats_wrong_nonce_drops_the_connection() -> None:
         await asyncio.sleep(10)
         assert (it.states[:2], it.states[-1]) == (["up", "down"], "up")
         assert len(it.states) < 12, "a server that answers wrong is not asked again and again at once"
-
-
-async def test_heartbeats_never_repeat_a_nonce() -> None:
-    """A reply that is one beat late is told from the right one."""
-    nonces: list[bytes] = []
-    with answering(b"PING", lambda _, nonce: (nonces.append(nonce), nonce)[1]):
-        async with running():
-            await asyncio.sleep(20 * HEARTBEAT)
-    assert len(set(nonces)) == len(nonces) >= 18
-
-
-@pytest.mark.parametrize("left", [0.0, 1e-15])
-async def test_a_wait_that_is_nearly_over_does_not_flood_the_server(
-    left: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Too little is left for a clock to show, and a server on the same machine answers at once."""
-    greeted: list[float] = []
-    greet = RedisNode._greet
-
-    def counted(node: RedisNode) -> None:
-        greeted.append(sim().time())
-        if len(greeted) < 1000:
-            greet(node)
-
-    monkeypatch.setattr(RedisNode, "_greet", counted)
-    monkeypatch.setattr(RedisNode, "_votes_in", left)
-    async with running(WiredNode(latency=0.0), view=QuorumView(b"redlock:{meta}", size=1, quarantine_ms=0)):
-        await asyncio.sleep(0.1)
-    assert 50 < len(greeted) < 150
 
 
 # -- the ledger ----------------------------------------------------------------------------------
@@ -538,25 +448,7 @@ async def test_the_release_of_an_unanswered_acquire_is_repeated_for_its_ttl(when
         assert verbs(server) == repeated == ["release 1"] * len(repeated)
 
 
-async def test_what_a_node_dropped_from_its_ledger_is_counted() -> None:
-    """The ledger is bounded, and its losses show in the node's standing."""
-    server = WiredNode(latency=LATENCY)
-    server.crash()
-    async with running(server) as (it, _):
-        for number in range(16384 + 5):
-            it.send(NAME.release(owner(number), 60))
-        assert (it.node.status.pending_releases, it.node.status.dropped) == (16384, 5)
-
-
 # -- closing -------------------------------------------------------------------------------------
-
-
-async def test_a_node_that_is_down_for_ever_new_reasons_does_not_fill_memory() -> None:
-    """Reasons are logged once, so they are kept: a limited number of them."""
-    async with running() as (it, _):
-        for number in range(10 * redis_node.MAX_LOGGED_REASONS):
-            it.node._become(NodeState.DOWN, f"reason {number}")
-        assert len(it.node._logged) == redis_node.MAX_LOGGED_REASONS
 
 
 @pytest.mark.parametrize(("clustered", "attempts"), [(True, 2), (False, 1)])

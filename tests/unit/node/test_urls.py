@@ -55,20 +55,6 @@ def test_several_servers_in_one_url_are_refused(url: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "redis://h?socket_timeout=1&client_name=x&max_connections=3&timeout=2&protocol=2&health_check_interval=3",
-        "rediss://h?ssl_cert_reqs=none&ssl_ca_certs=x&ssl_check_hostname=false",
-        "unix:///s?db=2",
-        "redis+sentinel://h/s?sentinel_username=u&sentinel_password=p&client_name=x",
-    ],
-)
-def test_known_options_are_taken(url: str) -> None:
-    """Those of redis-py, also what it means for a pool, which there is not."""
-    assert "max_connections" not in NodeUrl(url).options
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
         *(
             f"{scheme}://h/{path}"
             for scheme in ("redis", "valkeys")
