@@ -1,4 +1,4 @@
-"""What pages refer to: the rules of ``_core/RULES.md``, and the tests that show them."""
+"""References of pages: the rules of ``_core/RULES.md``, and the tests that show them."""
 
 from __future__ import annotations
 

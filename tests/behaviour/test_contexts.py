@@ -25,7 +25,7 @@ LONG = 600
 
 
 class Payload:
-    """What a request keeps."""
+    """The payload of a request."""
 
 
 async def lock(manager: LockManager) -> None:
@@ -100,7 +100,7 @@ async def test_a_request_leaves_nothing_behind(
 async def test_hooks_are_called_in_the_context_of_the_call_or_in_none(
     make_nodes: Callable[..., LocalNodes],
 ) -> None:
-    """What a caller's code does is told in its context; the rest in an empty one."""
+    """Hooks hear of a caller's actions in that caller's context, and of the rest in an empty one."""
     told: dict[type, set[Any]] = {}
 
     def note(event: Any) -> None:

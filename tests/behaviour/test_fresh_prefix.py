@@ -1,4 +1,4 @@
-"""What a new user of three servers meets with the defaults: a wait, what to do about it, and its end."""
+"""A new user of three servers meets a wait with the defaults, a hint how to end it, and its end."""
 
 from __future__ import annotations
 

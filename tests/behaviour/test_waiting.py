@@ -1,4 +1,4 @@
-"""How long an acquire waits, and what it says then (rule R13); ``unit/test_waiting.py`` has each case."""
+"""The length of an acquire's wait, and its error (rule R13); ``unit/test_waiting.py`` has each case."""
 
 from __future__ import annotations
 

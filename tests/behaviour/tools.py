@@ -1,4 +1,4 @@
-"""What several of these files need: looks at the servers, a check for what is left, child processes."""
+"""Shared by several of these files: looks at the servers, a check for leftovers, child processes."""
 
 from __future__ import annotations
 

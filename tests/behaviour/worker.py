@@ -1,4 +1,4 @@
-"""What the tests run in processes of their own: ``python worker.py ENDING URL,URL,… NAME TTL``."""
+"""Programs that tests run in child processes: ``python worker.py ENDING URL,URL,… NAME TTL``."""
 
 from __future__ import annotations
 

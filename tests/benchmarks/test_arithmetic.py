@@ -44,5 +44,5 @@ async def test_guard(limit, kept, monkeypatch):
 
 @pytest.mark.parametrize("part", parts())
 def test_each_part_of_the_core_runs(part):
-    """What `benchmarks.micro` measures follows the code."""
+    """`benchmarks.micro` follows the code."""
     parts()[part]()

@@ -1,4 +1,4 @@
-"""What of the package one uncontended acquire goes through stays within limits."""
+"""The path of one uncontended acquire through the package stays within limits."""
 
 from __future__ import annotations
 

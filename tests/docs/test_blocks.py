@@ -125,7 +125,7 @@ KNOWN: Final = ("cd", "chmod", "docker", "export", "openssl", "python3", "redis-
 
 @pytest.mark.parametrize("line", command_lines())
 def test_a_line_of_commands_can_be_typed(line: str) -> None:
-    """What is installed has the extras that are asked for; programs that are started are there."""
+    """The extras that a line installs exist; programs that it starts are there."""
     words = shlex.split(line, comments=True)
     if words[:2] == ["pip", "install"]:
         extras = re.findall(r"\[([\w,]+)\]", line)

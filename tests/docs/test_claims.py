@@ -1,4 +1,4 @@
-"""What the README and ``docs/`` claim is looked up, or tried."""
+"""Claims of the README and of ``docs/`` are looked up, or tried."""
 
 from __future__ import annotations
 

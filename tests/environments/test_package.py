@@ -1,4 +1,4 @@
-"""What is published: the sdist has what README and docs lead to, and the README works without its files."""
+"""Published packages: the sdist has the files that README and docs link to."""
 
 from __future__ import annotations
 

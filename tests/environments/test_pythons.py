@@ -79,7 +79,7 @@ def test_a_suite_names_files_that_are_there(case: Case) -> None:
 
 @pytest.mark.full
 def test_the_oldest_version_of_each_dependency_is_tried() -> None:
-    """What pyproject.toml allows, down to the lowest version, is what these environments have."""
+    """These environments have the lowest version of each dependency that pyproject.toml allows."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     allowed = {*project["dependencies"], *itertools.chain(*project["optional-dependencies"].values())}
     lowest = {line.partition(";")[0].partition(">=")[::2] for line in allowed if ">=" in line}
@@ -94,7 +94,7 @@ def test_the_oldest_version_of_each_dependency_is_tried() -> None:
 def test_suite_passes_with(
     case: Case, environments: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """What must hold with the newest versions holds with the oldest ones allowed."""
+    """The oldest versions that are allowed pass the same tests as the newest."""
     name = "{}.{}-{}".format(*sys.version_info[:2], case.name)
     try:
         inside = make_environment(Path(sys.executable), environments / name, case.requirements)

@@ -64,7 +64,7 @@ _FAILED: Final = 1
 
 
 class Outcome(StrEnum):
-    """How tests end on a copy, broken or not."""
+    """The outcome of tests on a copy, broken or not."""
 
     CAUGHT = "caught"
     """A test failed by what it found."""
@@ -78,7 +78,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """How one run ended."""
+    """The result of one run."""
 
     outcome: Outcome
     test: str = ""

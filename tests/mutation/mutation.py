@@ -1,4 +1,4 @@
-"""What a mutation is: one rule of the protocol, broken on purpose."""
+"""A mutation: one rule of the protocol, broken on purpose."""
 
 from __future__ import annotations
 

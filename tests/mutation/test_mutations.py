@@ -45,7 +45,7 @@ def harmful(edit: Edit | TextEdit, test: str = QUICK) -> Mutation:
 
 @each_mutation
 def test_a_mutation_fits_the_code_of_today(package, mutation):
-    """What it changes is there exactly once, changes, and is Python still; and the test it names exists."""
+    """The code that it replaces stands there once, the result is Python, and the test it names exists."""
     for file, text in package.broken(mutation.edits).items():
         assert text != package.path(file).read_text()
         if file.endswith(".py"):
@@ -57,7 +57,7 @@ def test_a_mutation_fits_the_code_of_today(package, mutation):
 
 @pytest.mark.heavy
 def test_every_case_that_is_named_is_there():
-    """What stands in brackets behind a test, too: a case of another name would prove nothing."""
+    """The case in brackets behind a test exists, too: a case of another name would prove nothing."""
     named = sorted({mutation.test for mutation in MUTATIONS})
     command = [sys.executable, "-m", "pytest", "-q", "-n0", "-m", "", "--collect-only", *named]
     found = subprocess.run(command, cwd=ROOT / "tests", capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""What no test of secrets elsewhere looks at: the command line, its children, the looks from outside, copies.
+"""Secrets on the command line, in its child processes, in looks from outside, and in copies.
 
 ``tests/behaviour/test_secrets.py`` shows reprs, logs, errors, events and tracebacks.
 """
@@ -133,7 +133,7 @@ def test_what_a_commands_processes_show(nodes: LocalNodes, tmp_path: Path) -> No
 
 @virtual
 async def test_what_is_pickled_has_no_owner_value() -> None:
-    """What a manager tells can travel between processes; what holds a lock cannot."""
+    """Reports of a manager can travel between processes; an object that holds a lock cannot."""
     async with world(3) as w:
         lock = w.manager.lock("held")
         lease = await lock.acquire()

@@ -1,4 +1,4 @@
-"""What the package itself is made of: no code out of data, no shell, and nothing happens at import."""
+"""The package makes no code out of data, starts no shell, and does nothing at import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What callers choose, names, labels, values, is an argument of a script and never a part of its text."""
+"""Names, labels and values that callers choose are arguments of a script, never a part of its text."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ ARRIVE: Final = 0.1
 
 
 class Figures(NamedTuple):
-    """What was counted in a stretch of virtual time, when all contenders were there."""
+    """Counts of a stretch of virtual time in which all contenders were there."""
 
     wins: tuple[int, ...]
     """How often each process had the lock."""

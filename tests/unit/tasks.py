@@ -78,7 +78,7 @@ async def until(when: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a task ended, when, and how many cancellations it was left with."""
+    """The end of a task: its error, its time, and the cancellations that it was left with."""
 
     error: BaseException | None
     cancelling: int

@@ -6,14 +6,26 @@ import asyncio
 
 import pytest
 
-from aioredlock_ng import ConfigurationError, LockInspection, NodeInspection
+from aioredlock_ng import ConfigurationError, LockInspection, NodeInspection, NodeState
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing.sim_loop import EPOCH
 from tests.unit.tasks import sim
 from tests.unit.traces import PREFIX, count
-from tests.unit.worlds import LATENCY, TTL, opened, world
+from tests.unit.worlds import LATENCY, TTL, make, opened, world
 
 OWNER = b"0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("look", ["survey", "inspect", "force_release"])
+async def test_a_client_that_has_read_can_lock_at_once(look, number):
+    """The first try after that is not made before the nodes know this client, be it one or two (R12)."""
+    manager = make([MemoryNode(latency=LATENCY) for _ in range(number)])
+    await getattr(manager, look)(*() if look == "survey" else ("a",))
+    assert {node.state for node in manager.statistics().nodes} == {NodeState.QUARANTINED}
+    for lease in await asyncio.gather(*(manager.lock(name).try_acquire() for name in "ab")):
+        await lease.release()
+    await manager.aclose()
 
 
 async def test_a_prefix_inside_another_one_is_left_alone():

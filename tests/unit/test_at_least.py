@@ -12,7 +12,7 @@ import pytest
 
 from aioredlock_ng import ExtensionPolicy, LockManager, ReleaseOutcome, RetryPolicy
 from aioredlock_ng.errors import LockLostError, LockTakenError, LossReason
-from aioredlock_ng.events import Released
+from aioredlock_ng.events import Acquired, Released
 from aioredlock_ng.testing import lose
 from tests.unit.tasks import cancelled, cycle, in_task, sim
 from tests.unit.traces import count
@@ -88,6 +88,20 @@ async def test_a_try_that_did_not_win_leaves_nothing(fencing: bool) -> None:
         assert await w.manager.lock("a", at_least=AT_LEAST).try_acquire() is None
         await asyncio.sleep(0.1)
         assert w.keys == [(b"redlock:a",), (b"redlock:a",), ()]
+
+
+async def test_an_acquire_that_a_hook_breaks_leaves_nothing() -> None:
+    """The caller got no lease, and so did no work."""
+
+    class Breaks:
+        def on_acquired(self, _: Acquired) -> None:
+            raise KeyboardInterrupt
+
+    async with world(hooks=[Breaks()]) as w:
+        with pytest.raises(KeyboardInterrupt):
+            await w.manager.lock("a", at_least=AT_LEAST).acquire()
+        await asyncio.sleep(0.1)
+        assert w.keys == FREE
 
 
 async def test_force_release_frees_the_name() -> None:

@@ -1,4 +1,4 @@
-"""What hooks, counters and the log are told: of calls that wait, and how they end; of nodes and leases."""
+"""Hooks, counters and the log hear of calls that wait, of their end, and of nodes and leases."""
 
 from __future__ import annotations
 

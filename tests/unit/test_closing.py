@@ -16,6 +16,7 @@ from aioredlock_ng import (
     LockLostError,
     LockManager,
     LossReason,
+    ManagerClosedError,
 )
 from tests.unit.tasks import cycle, in_task, sim
 from tests.unit.worlds import LATENCY, world
@@ -88,6 +89,27 @@ async def test_a_lease_whose_manager_others_cancel_is_lost(kind, enters, caplog)
         await asyncio.sleep(1)
         assert w.keys == [()] * 3
         await cycle(KINDS[kind](w.manager))
+
+
+async def test_what_waits_when_others_cancel_the_manager_gets_an_error():
+    """A call that waits for a lock, and an observer of an election: neither waits for ever."""
+    async with world() as w, w.process() as manager:
+        held = await w.manager.lock("a").acquire()
+
+        async def observe() -> None:
+            async for _ in manager.election("e").observe():
+                pass
+
+        tasks = [in_task(manager.lock("a").acquire), in_task(observe)]
+        await asyncio.sleep(1)
+        supervisor = manager._life._background._supervisor
+        supervisor.cancel()
+        for task in tasks:
+            end = await asyncio.wait_for(task, 1)
+            assert isinstance(end.error, ManagerClosedError)
+            assert "other code cancelled" in str(end.error)
+        await cycle(manager.lock("b"))
+        await held.release()
 
 
 async def test_blocks_that_others_cancel_too_end_by_themselves(caplog):

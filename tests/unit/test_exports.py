@@ -103,7 +103,7 @@ ERROR = LockLostError(
     ],
 )  # fmt: skip
 def test_in_a_fresh_interpreter(lines: tuple[str, ...], printed: str) -> None:
-    """What an import brings, what is there after it, and what tools see."""
+    """The modules and names that an import brings, and that tools see."""
     command = [sys.executable, "-W", "error", "-c", "\n".join(("import sys", *lines))]
     environment = {**os.environ, "PYTHONPATH": str(FILE.parent.parent)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
@@ -111,7 +111,7 @@ def test_in_a_fresh_interpreter(lines: tuple[str, ...], printed: str) -> None:
 
 
 def test_a_wrong_name_is_an_attribute_error() -> None:
-    """What is not there says so as with any module, for `hasattr`, and for an import."""
+    """A missing name fails as in any module, for `hasattr` and for an import."""
     with pytest.raises(AttributeError, match=r"^module 'aioredlock_ng' has no attribute 'RedLock'$"):
         aioredlock_ng.RedLock  # noqa: B018
     with pytest.raises(ImportError, match="cannot import name 'RedLock'"):

@@ -367,6 +367,18 @@ async def test_a_lost_majority_is_never_resurrected(gone):
         assert w.keys == [()] * 3
 
 
+async def test_a_topped_up_node_is_released_too():
+    """A node that was down at the acquire and was topped up later keeps no key after the release."""
+    async with world() as w:
+        w.nodes[0].crash()
+        await asyncio.sleep(1)
+        async with w.manager.lock("a"):
+            w.nodes[0].restart()
+            await asyncio.sleep(TTL / 2)
+            assert None not in w.holders("a")
+        assert w.keys == [()] * 3
+
+
 # -- after the release -------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""What faults do to those in line for a fair lock: they cost order, or a bounded time (R28 to R30)."""
+"""Faults cost those in line for a fair lock their order, or a bounded time (R28 to R30)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_a_late_release_leaves_the_next_calls_seat_alone():
 
 @pytest.mark.parametrize("seated", [False, True])
 async def test_a_repeated_release_says_nothing_of_seats(seated):
-    """What the ledger repeats neither takes the seat of a later call away nor brings a gone one back."""
+    """A release that the ledger repeats neither takes a later call's seat nor brings a gone one back."""
     async with world(3) as w, wired(w, "a") as ((a, wires),):
         lease = await w.manager.lock(NAME, fair=True).acquire()
         task = in_task(a.lock(NAME, fair=True).acquire)

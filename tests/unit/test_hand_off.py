@@ -1,4 +1,4 @@
-"""How a lock goes from task to task of a process: as it is, without a word to the nodes (R43), or by a quiet
+"""A lock goes from task to task of a process: as it is, without a word to the nodes (R43), or by a quiet
 release and the next acquire (R13, R15); and turns, by which a process lets others have the lock (R13).
 """
 

@@ -1,14 +1,16 @@
-"""What cannot work as a hook, a label or a template is refused where it is given."""
+"""A hook, label or template that cannot work is refused where it is given."""
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+import inspect
+import re
+from typing import Any, get_args
 
 import pytest
 
 from aioredlock_ng import LockManager
-from aioredlock_ng.events import Acquired, Hooks, Released
+from aioredlock_ng.events import Acquired, Event, Hooks, Released
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import world
 
@@ -108,3 +110,11 @@ async def test_a_hook_hears_what_it_has_methods_for() -> None:
     async with world(hooks=[Hooks(), lonely, object()]) as w, w.manager.lock("a"):
         assert other
     assert [type(event) for event in heard] == [Acquired, Released]
+
+
+def test_every_event_has_its_method() -> None:
+    """The base class and the union of events speak of the same events."""
+    told = {name: inspect.signature(getattr(Hooks, name)).parameters["event"].annotation for name in METHODS}
+    names = [event.__name__ for event in get_args(Event)]
+    assert told == {"on" + re.sub("([A-Z])", r"_\1", name).lower(): name for name in names}
+    assert [getattr(Hooks(), name)(None) for name in METHODS] == [None] * len(names)

@@ -119,6 +119,16 @@ async def test_a_loss_reaches_the_body_in_time(hostile, loss):
             assert w.keys == [()] * 3
 
 
+async def test_an_interrupt_inside_a_hook_leaks_no_key():
+    """Ctrl-C that strikes inside a hook goes to the caller, and the lock that has no lease is released."""
+    async with world(hooks=[Hostile(KeyboardInterrupt(), "on_acquired")]) as w:
+        with pytest.raises(KeyboardInterrupt):
+            await w.manager.lock("a").acquire()
+        await asyncio.sleep(3 * LATENCY)
+        assert w.keys == [()] * 3
+        assert w.manager.statistics().held == 0
+
+
 # -- nodes ---------------------------------------------------------------------------------------------
 
 

@@ -219,7 +219,7 @@ def test_only_readers_and_permits_share():
 
 
 def test_a_key_is_read_by_the_kind_that_knows_it():
-    """What no kind knows is another program's; a free key has no holders, a silent node tells nothing; and no
+    """A value that no kind knows is another program's; a free key has no holders; and no
     holder shows its owner value, as `repr` may end up in a log line (A5).
     """
     for found, seen in (

@@ -1,4 +1,4 @@
-"""What hooks, log and statistics hear of a lease says of what kind it is."""
+"""Hooks, log and statistics name the kind of each lease."""
 
 from __future__ import annotations
 

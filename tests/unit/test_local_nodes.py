@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from aioredlock_ng.testing import _server
+from aioredlock_ng.testing._server import ReservedPort
 from aioredlock_ng.testing.local_nodes import (
     LocalNodes,
     NoServerError,
@@ -238,6 +240,18 @@ async def test_a_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_
     assert not alive(pid)
 
 
+async def test_a_taken_port_is_replaced_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program may take the port between its choice and the server's start."""
+    reserved = [ReservedPort() for _ in range(3)]
+    ports = [port.number for port in reserved]
+    offered = iter(reserved)
+    with socket.create_server(("127.0.0.1", ports[0])):
+        monkeypatch.setattr(_server, "ReservedPort", lambda: next(offered))
+        async with local_nodes(2, server=fastest_arm()) as nodes:
+            assert nodes.ports == [ports[2], ports[1]]
+            assert all(map(answers, nodes.ports))
+
+
 @pytest.mark.parametrize("turns", range(8))
 async def test_cancellation_leaves_no_process(monkeypatch: pytest.MonkeyPatch, turns: int) -> None:
     """Cancelled at any moment of the start, or in the block: every process is ended."""
@@ -307,3 +321,13 @@ async def test_a_forked_child_ends_nobodys_servers(nodes3: LocalNodes) -> None:
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0, "the process that ends the servers was told to"
     assert all(map(answers, nodes3.ports))
+
+
+async def test_closed_nodes_stay_closed(nodes3: LocalNodes) -> None:
+    """close() is idempotent; a closed set starts nothing."""
+    nodes3.close()
+    nodes3.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        await nodes3.restart(0)
+    with pytest.raises(RuntimeError, match="closed"):
+        nodes3.start()

@@ -303,7 +303,7 @@ async def test_a_single_try_does_not_stand_behind_those_that_can_wait(few_places
 
 @pytest.mark.parametrize("latency", [TIMEOUT / 5, TIMEOUT * 0.45])
 async def test_a_single_try_is_heard_out_though_it_stood_in_line(few_places, latency):
-    """What it waited for its place is not taken from the time that nodes have to answer."""
+    """The wait for a place is not taken from the time that nodes have to answer."""
     async with world(latency=latency) as w:
         await succeed(burst(w, 5 * PLACES, blocking_timeout=0))
 

@@ -1,4 +1,4 @@
-"""What is logged: each record says which lock, node and fence it is about; locks' lives are told at DEBUG."""
+"""Log records name their lock, node and fence; the lives of locks are logged at DEBUG."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Lines(logging.Handler):
 
     @property
     def messages(self) -> list[str]:
-        """What the records say."""
+        """The messages of the records."""
         return [record.getMessage() for record in self.records]
 
     def about(self, lock: str) -> list[str]:

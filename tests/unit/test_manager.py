@@ -21,7 +21,7 @@ from aioredlock_ng.testing import MemoryNode, SimLoop
 from tests.servers import eventually
 from tests.unit.tasks import cycle, in_task, sim, turns
 from tests.unit.traces import Heard, count, is_ours_to_stay, locks, sent
-from tests.unit.worlds import GRACE, LATENCY, PLAIN, ROUND_TRIP, TIMEOUT, TTL, make, world
+from tests.unit.worlds import GRACE, LATENCY, PLAIN, ROUND_TRIP, TIMEOUT, TTL, each, make, world
 
 
 def masters(number: int = 3) -> list[MemoryNode]:
@@ -136,6 +136,23 @@ async def hold(manager: LockManager, name: str, seconds: float = 1000.0, **optio
         await asyncio.sleep(seconds)
 
 
+async def test_aclose_is_idempotent_and_concurrent():
+    """Called again, before a start, or by many tasks at once, it ends once and quietly."""
+    manager = make(masters())
+    await manager.aclose()
+    await manager.aclose()
+    with pytest.raises(ManagerClosedError):
+        await manager.start()
+    async with world() as w:
+        body = in_task(lambda: hold(w.manager, "a"))
+        await asyncio.sleep(1)
+        ends = await asyncio.gather(*(in_task(w.manager.aclose) for _ in range(5)))
+        assert [end.error for end in ends] == [None] * 5
+        assert isinstance((await body).error, LockLostError)
+        assert w.keys == [()] * 3
+        assert background() == set()
+
+
 async def test_aclose_refuses_new_acquires():
     """From its first moment, also while it waits for bodies, and ever after."""
     async with world() as w:
@@ -200,6 +217,19 @@ async def test_aclose_in_any_turn_of_an_acquire(turn):
         await asyncio.sleep(0.1)
         assert w.keys == [()] * 3
         assert background() == set()
+
+
+async def test_a_start_that_is_closed_meanwhile():
+    """start() and acquires that wait for the nodes get ManagerClosedError when the manager is closed."""
+    nodes = masters()
+    each(nodes).freeze()
+    manager = make(nodes)
+    uses = (manager.start, manager.lock("a").acquire, manager.lock("b").try_acquire)
+    tasks = [in_task(use) for use in uses]
+    await asyncio.sleep(0.05)
+    await manager.aclose()
+    assert [type((await task).error) for task in tasks] == [ManagerClosedError] * 3
+    assert background() == set()
 
 
 async def test_aclose_waits_for_bodies():
@@ -292,6 +322,15 @@ def test_another_loop_is_refused():
                 second.run(use)
         assert lease.held
         first.run(manager.aclose())
+
+
+def test_a_node_that_cannot_be_made_anew_belongs_to_one_loop():
+    """A ready node object may have been bound once only; the error says what to give instead."""
+    manager = LockManager([MemoryNode().link()])
+    SimLoop.run(hold(manager, "a", 1))
+    for use in (manager.start(), manager.lock("a").acquire(), manager.aclose()):
+        with pytest.raises(RuntimeError, match=r"belongs to another event loop.* one LockManager per loop"):
+            SimLoop.run(use)
 
 
 def in_child(check: Callable[[], None]) -> None:
@@ -479,7 +518,7 @@ async def test_statistics():
 
 
 async def test_reprs_show_state():
-    """What a manager, a lock and a lease are shows in their reprs, names quoted and escaped."""
+    """The reprs of a manager, a lock and a lease show their state, names quoted and escaped."""
     async with world() as w:
         lock = w.manager.lock("invoice:42\n", ttl=8)
         assert re.search(r"'invoice:42\\n'.*8s", repr(lock))

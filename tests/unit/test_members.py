@@ -240,6 +240,20 @@ async def test_a_look_shows_which_servers_the_list_lacks(list_: str) -> None:
                     await reader.init()
 
 
+@pytest.mark.parametrize("list_", ["first", "second"])
+async def test_a_diagnosis_names_the_server_that_the_list_lacks(list_: str) -> None:
+    """Of the list that differs from that of the clients; without one of its own it finds nothing."""
+    a, b, x, y = _servers(4)
+    async with using((a, b, x), label="first") as ours:
+        await use(ours)
+        await asyncio.sleep(2 * SETTLED)  # else y may be the one that x was a moment ago
+        async with using((a, b, x if list_ == "first" else y)) as doctor:
+            findings = [one for one in await doctor.diagnose() if one.check == "identity"]
+            wrong = [one.message for one in findings if one.level == "error"]
+            assert len(wrong) == (list_ == "second")
+            assert all(x.identity[0] in message and "says client first" in message for message in wrong)
+
+
 @pytest.mark.parametrize("after", [0.3, 2.0, 4.0])
 async def test_a_reader_takes_a_restarted_server_for_no_other(after: float) -> None:
     """Clients have spoken of it by its former identity until a moment ago: that is no other list."""

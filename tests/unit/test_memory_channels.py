@@ -61,7 +61,7 @@ async def test_messages_and_replies_come_in_their_order() -> None:
 
 
 async def test_a_frozen_master_tells_nothing_until_it_goes_on() -> None:
-    """What is published over a connection waits there, and so does the message; what had left arrives."""
+    """A published message waits at a frozen master; one that had left arrives."""
     node = MemoryNode(latency=0.1)
     listener, other = await subscribed(node), listen_in_memory(node)
     publish(node, b"left")

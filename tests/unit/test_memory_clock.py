@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from aioredlock_ng.testing import MemoryNode
@@ -73,6 +75,19 @@ async def test_stories(story: str) -> None:
         assert what != "set_clock_rate" or node.clock_rate == how
 
 
+async def test_impossible_clocks_are_refused() -> None:
+    """A clock that goes backwards, or is set to no time at all, is a mistake in the test; nothing changes."""
+    node = MemoryNode()
+    for rate in (-1.0, math.inf, math.nan):
+        with pytest.raises(ValueError, match="rate"):
+            node.set_clock_rate(rate)
+    for seconds in (math.inf, math.nan):
+        for use in (node.step_clock, lambda offset: MemoryNode(clock_offset=offset)):
+            with pytest.raises(ValueError, match="number of seconds"):
+                use(seconds)
+    assert ahead(node) == 0
+
+
 # -- the data --------------------------------------------------------------------------------------
 
 
@@ -93,7 +108,7 @@ async def test_what_a_crash_leaves() -> None:
 
 
 async def test_a_restart_from_an_older_state() -> None:
-    """What was written after the snapshot is forgotten, and what has expired since does not come back."""
+    """Writes after the snapshot are forgotten; a key that has expired since does not come back."""
     node = MemoryNode()
     node.set(b"a", b"1", 5.0)
     node.set(b"b", b"old")

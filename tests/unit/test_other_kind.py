@@ -57,7 +57,7 @@ def called(monkeypatch: pytest.MonkeyPatch, type_: bytes | None) -> None:
 @pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "plain"])
 @pytest.mark.parametrize("wanted", LOCKS)
 async def test_what_costs_the_quorum_is_named(wanted: str, fencing: bool) -> None:
-    """What was wanted, what is there, and where; with every node's vote, and no key of ours is left."""
+    """The error names the wanted kind, the one that is there, and the nodes; no key of ours is left."""
     async with world(fencing=fencing) as w:
         spoil(*w.nodes[:2])
         began = sim().time()

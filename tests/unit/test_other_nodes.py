@@ -1,4 +1,4 @@
-"""What other libraries take for a node, and other things that are none: the error says what to write."""
+"""Other libraries' nodes, and things that are none: the error says what to write."""
 
 from __future__ import annotations
 

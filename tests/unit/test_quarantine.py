@@ -300,6 +300,23 @@ async def test_init_waits_until_the_slowest_clock_can_follow(late, waits, floors
         assert [node.state for node in manager.statistics().nodes] == [UP] * 3
 
 
+async def test_init_waits_for_nodes_that_answer_late():
+    """It states something of all nodes: none is left out for being slower than a majority (R12).  Where
+    nothing rests on incarnation records there is nothing to state.
+    """
+    nodes = [MemoryNode(latency=LATENCY) for _ in range(3)]
+    async with opened(nodes, **FENCED):
+        pass  # they are known: a majority is up at once
+    nodes[2].freeze()
+    sim().call_later(0.5, nodes[2].thaw)
+    manager = make(nodes, **FENCED)
+    assert [node.done for node in await manager.init()] == [True] * 3
+    await manager.aclose()
+    async with world(fencing=False, restart_quarantine=0) as w:
+        with pytest.raises(ConfigurationError, match="nothing to initialise"):
+            await w.manager.init()
+
+
 @pytest.mark.parametrize("used", [False, True])
 @pytest.mark.parametrize("reached", [0, 1])
 async def test_init_needs_a_majority_to_say_that_no_lock_is_alive(reached, used):

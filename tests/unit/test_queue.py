@@ -80,7 +80,7 @@ async def test_the_greatest_ticket_decides_and_most_must_know_a_seat() -> None:
 
 
 async def test_nodes_that_do_not_answer_are_named() -> None:
-    """What most of the others know is shown; where none answers there is nothing, and all are named."""
+    """A waiter that a majority of the others know is shown; where none answers, all are named."""
     async with world(5) as w:
         for node in w.nodes[:2]:
             put(node, seat("a"), at(1000))
@@ -120,7 +120,7 @@ async def test_of_a_long_line_it_shows_the_beginning(number: int, more: bool) ->
 )
 @pytest.mark.parametrize("ticket", [-(2**60), 0, at(1_763_629_200_000), 2**60])
 async def test_whatever_stands_there(name: bytes, holder: str | None, ticket: int) -> None:
-    """What another program put into the line is shown; its time is one that can be written as a date."""
+    """An entry of another program is shown; its time is one that can be written as a date."""
     async with world(1) as w:
         put(w.nodes[0], name, ticket)
         (one,) = (await w.manager.queue(NAME)).waiters

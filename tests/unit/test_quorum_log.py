@@ -16,7 +16,7 @@ FOUND = 5.0
 
 
 class Heard(Hooks):
-    """What is told of the quorum."""
+    """Events about the quorum."""
 
     def __init__(self) -> None:
         self.events: list[QuorumChanged] = []

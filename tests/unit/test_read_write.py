@@ -278,7 +278,7 @@ async def test_one_node_does_not_tell_that_nothing_has_changed():
 
 
 async def test_since_is_a_read_lease_of_the_same_names():
-    """What cannot be compared is refused at the call."""
+    """A lease that cannot be compared is refused at the call."""
     async with world() as w, w.process(fencing=False) as plain:
         async with w.manager.rwlock("b").read() as other, w.manager.rwlock("a").write() as writer:
             for wrong in (other, writer):

@@ -1,4 +1,4 @@
-"""What R20, R21 and R23 promise of readers and writers, each promise by itself, for every majority.
+"""Promises of R20, R21 and R23 to readers and writers, one by one, for every majority.
 
 What R22 promises is shown in `test_read_write` and `test_read_write_turns`.
 """

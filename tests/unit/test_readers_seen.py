@@ -37,7 +37,7 @@ async def look(w):
 
 
 async def test_each_reader_is_seen_with_its_own_time():
-    """What it is called, since when, for how long, on how many nodes, and whether it is ours; `init` finds
+    """Its label, its begin, the time left, its nodes, and whether it is ours; `init` finds
     it alive, and a forced release tells of it.
     """
     async with world(3, holder="us") as w, w.process(holder="them", ttl=20) as other:

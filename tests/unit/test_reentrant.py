@@ -17,7 +17,7 @@ from aioredlock_ng import Lease, Lock, LossReason, ReleaseOutcome
 from aioredlock_ng.errors import LockLostError, LockTakenError, WouldDeadlockError
 from aioredlock_ng.events import Acquired, NodeChanged, Released
 from aioredlock_ng.testing import lose
-from tests.unit.tasks import cycle, sim, until
+from tests.unit.tasks import cycle, in_task, sim, until
 from tests.unit.traces import Heard
 from tests.unit.worlds import GRACE, PLAIN, TTL, World, world
 
@@ -85,7 +85,7 @@ async def test_an_inner_acquire_asks_no_node_and_has_the_same_lease(kind):
 
 
 async def test_a_try_inside_is_one_more_lease():
-    """What does not wait gets it, too: `try_acquire`, ``blocking=False`` and a timeout of 0."""
+    """Calls that do not wait get it, too: `try_acquire`, ``blocking=False`` and a timeout of 0."""
     async with world() as w, w.manager.lock("a", reentrant=True) as outer:
         before = asked(w)
         lease = await w.manager.lock("a", reentrant=True).try_acquire()
@@ -164,6 +164,25 @@ async def test_a_lease_that_no_task_has_entered_is_not_reentrant():
         with pytest.raises(LockTakenError):
             await lock.acquire()
         assert await outcomes(kept) == {ReleaseOutcome.RELEASED}
+
+
+async def test_leases_are_entered_by_the_task_that_is_inside():
+    """Another task is refused, and may release; when the blocks have ended, it may enter what is left."""
+    async with reentrant() as (_, lock):
+
+        async def enter(lease: Lease) -> None:
+            async with lease, lock as inner:
+                assert inner.fence == lease.fence
+
+        async with lock as outer:
+            one, other = await lock.acquire(), await lock.acquire()
+            assert isinstance((await in_task(lambda: enter(one))).error, RuntimeError)
+            assert one.held
+            released = await asyncio.create_task(other.release())
+            assert {node.outcome for node in released.nodes} == {ReleaseOutcome.STILL_HELD}
+            outer.check()
+        assert (await in_task(lambda: enter(one))).error is None
+        assert not one.held
 
 
 # -- the count ---------------------------------------------------------------------------------------
@@ -254,7 +273,7 @@ async def test_write_covers_read_and_read_does_not_cover_write():
 
 
 async def test_after_a_downgrade_the_task_reads():
-    """What an inner block may do follows the lease; no lease is taken from an inner block that writes."""
+    """An inner block's rights follow the lease; no lease is taken from an inner block that writes."""
     async with reentrant() as (w, _):
         lock = w.manager.rwlock("a", reentrant=True)
         for plain in (False, True):

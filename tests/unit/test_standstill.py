@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 
 from aioredlock_ng import Lock, LockManager, LockTakenError
-from tests.unit.tasks import cancelled, sim
+from tests.unit.tasks import cancelled, cycle, sim
 from tests.unit.worlds import ROUND_TRIP, world
 
 REMINDER: Final = 0.5
@@ -123,6 +123,18 @@ async def test_a_call_for_several_names_gets_in_however_long_the_lines_are():
             began = sim().time()
             async with asyncio.timeout(60.0), w.manager.lock("a", "b"):
                 assert sim().time() - began > 10.0
+
+
+async def test_a_free_name_is_for_others_while_another_stays_taken():
+    """Released early, with `at_least`: the call that waits for its end keeps the other name from no task."""
+    async with world() as w:
+        await cycle(w.manager.lock("b", at_least=30))
+        waits = asyncio.create_task(w.manager.lock("a", "b").acquire())
+        await asyncio.sleep(1)
+        began = sim().time()
+        async with w.manager.lock("a"):
+            assert sim().time() - began < 10 * ROUND_TRIP
+        await (await waits).release()
 
 
 # -- names that are read -------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 from aioredlock_ng import ConfigurationError, Lease, RetryPolicy, Vote
 from aioredlock_ng.errors import LockLostError, LockTakenError, QuorumUnavailableError, WouldDeadlockError
 from aioredlock_ng.events import Refused
-from tests.unit.tasks import End, cycle, ending, in_task, sim
+from tests.unit.tasks import End, cycle, ending, in_task, sim, turns
 from tests.unit.traces import Heard, count, drawn_backoffs, sent
 from tests.unit.worlds import (
     ANOTHER,
@@ -327,6 +327,21 @@ async def test_the_queue_reports_the_last_verdict_of_its_head(states, patience):
         await head
 
 
+async def test_a_lease_that_is_over_is_no_answer_to_a_single_try():
+    """The next task of the process is asking, and no node has answered it: nothing is known to be held."""
+    async with world() as w:
+        lease = await w.manager.lock("a").acquire()
+        following = wants(w, patience=1.0)
+        await turns(2)
+        prepare(w, "fff")
+        releasing = in_task(lease.release)
+        await turns(2)
+        assert isinstance((await wants(w, patience=0)).error, QuorumUnavailableError)
+        speak(w)
+        assert (await following).error is None
+        await releasing
+
+
 # -- taken, or no quorum -----------------------------------------------------------------------------
 
 # t: a stranger's key for 100, 200, 300 … s by index; p: one without expiry; f: frozen; d: dead; -: free
@@ -533,3 +548,20 @@ async def test_a_task_that_acquires_twice_is_warned_of(caplog, between):
         await lease.release()
         await (await lock.acquire()).release()
         assert len(warnings(caplog)) == (between < 4)
+
+
+async def test_tasks_that_wait_for_others_are_not_warned_of(caplog):
+    """Neither those of other tasks, nor those of what their own task has released, nor of a semaphore."""
+    async with world() as w:
+        lock, pool = w.manager.lock("a"), w.manager.semaphore("s", permits=2)
+        await (await lock.acquire()).release()
+        holder = await asyncio.create_task(lock.acquire())
+        waits = asyncio.create_task(lock.acquire())
+        one, two = await pool.acquire(), await asyncio.create_task(pool.acquire())
+        third = asyncio.create_task(pool.acquire())
+        await asyncio.sleep(4)
+        for lease in (holder, one, two):
+            await lease.release()
+        for task in (waits, third):
+            await (await task).release()
+        assert not warnings(caplog)

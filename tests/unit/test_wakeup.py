@@ -97,7 +97,7 @@ async def test_a_majority_of_notices_is_enough(fault):
 
 
 async def test_a_minority_of_notices_wakes_no_waiter():
-    """What a single node of three tells makes no waiter ask."""
+    """A notice from a single node of three makes no waiter ask."""
     async with world() as w:
         lease = await w.manager.lock(NAME).acquire()
         async with waiting(w):

@@ -1,4 +1,4 @@
-"""What users of other libraries write by habit is told how it is written here."""
+"""Calls in other libraries' style fail with a message that shows how it is written here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What masters in memory have executed and hold, and what hooks have heard."""
+"""Commands and keys of masters in memory, and events that hooks have heard."""
 
 from __future__ import annotations
 

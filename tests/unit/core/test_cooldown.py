@@ -30,7 +30,7 @@ def test_a_name_is_known_for_a_while_only() -> None:
 
 
 def test_the_names_are_bounded_and_the_oldest_gives_way() -> None:
-    """What began to cool down last is remembered, however often it did before."""
+    """The name that began to cool down last is remembered, however often it did before."""
     cooldowns = Cooldowns()
     cooldowns.begin(map(str, range(MAX_COOLING)), 10.0, 0.0)
     cooldowns.begin(["0"], 11.0, 0.0)

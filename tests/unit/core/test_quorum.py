@@ -111,3 +111,11 @@ def test_any_two_majorities_share_a_node(size: int, quorum: int) -> None:
     assert majority(size) == Tally(size).quorum == quorum
     assert all(one & other for one, other in itertools.product(sets(quorum), repeat=2))
     assert not all(one & other for one, other in itertools.product(sets(quorum - 1), repeat=2))
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_no_nodes_are_no_quorum(size: int) -> None:
+    """Zero nodes cannot agree on anything: an error that shows the number."""
+    for make in (majority, Tally):
+        with pytest.raises(ValueError, match=str(size)):
+            make(size)

@@ -1,4 +1,4 @@
-"""What a client makes of all its nodes' incarnation records together (R12, R12a, R12c)."""
+"""A client's conclusions from all its nodes' incarnation records (R12, R12a, R12c)."""
 
 from __future__ import annotations
 

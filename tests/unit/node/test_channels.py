@@ -1,4 +1,4 @@
-"""What one node listens to: told to the server in every order of events, forgotten when it is not wanted."""
+"""Subscriptions of one node: made in every order of events, forgotten when they are not wanted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Server:
 
     @property
     def words(self) -> list[tuple[bytes, ...]]:
-        """What waits for its answer."""
+        """The commands that wait for an answer."""
         return [words(command) for command, _ in self.sent]
 
     def answer(self, count: int = 1) -> None:
@@ -108,7 +108,7 @@ STORIES = {
 
 @pytest.mark.parametrize("story", STORIES)
 def test_stories(server: Server, story: str) -> None:
-    """What is sent (all that waits for its answer), what is heard, and how many channels are known."""
+    """Step by step: the commands in flight, the channels that are heard, and the number that is known."""
     for step in STORIES[story].split(", "):
         match step.split():
             case ["add" | "remove" as what, name]:

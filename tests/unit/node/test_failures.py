@@ -1,4 +1,4 @@
-"""What an operator is told of a failure, and which failures are none."""
+"""Messages of failures for an operator, and answers that are no failure."""
 
 from __future__ import annotations
 

@@ -166,3 +166,15 @@ def test_a_server_that_answers_with_errors_is_not_flooded() -> None:
     first = [pending.command.owner for pending in ledger.due(0.0)]
     assert first == [owner(number) for number in range(REPEATED_AT_ONCE)]
     assert ledger.due(0.0)[0].command.owner == owner(REPEATED_AT_ONCE)
+
+
+def test_unresolved_commands_are_bounded_too() -> None:
+    """The oldest gives way and is counted."""
+    ledger = Ledger()
+    for number in range(LEDGER_LIMIT + 2):
+        ledger.record_unresolved(acquire(number), 0.0)
+    assert ledger.dropped == 2
+    assert not ledger.is_unresolved(owner(0))
+    assert not ledger.is_unresolved(owner(1))
+    assert ledger.is_unresolved(owner(2))
+    assert ledger.is_unresolved(owner(LEDGER_LIMIT + 1))

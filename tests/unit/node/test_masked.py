@@ -1,4 +1,4 @@
-"""What is shown of a node's URL never holds a part of its password, however badly that is escaped."""
+"""The shown form of a node's URL never holds a part of its password, however badly that is escaped."""
 
 from __future__ import annotations
 
@@ -43,6 +43,15 @@ def test_a_password_with_special_characters(scheme, user):
         url = f"{scheme}://{user}:{PARTS[0]}{one}{PARTS[1]}{two}{PARTS[2]}@{host}"
         leaks += [(url, text) for text in shown(url) if shows_a_part(text)]
     assert not leaks, (len(leaks), leaks[:5])
+
+
+def test_a_password_of_digits_is_not_taken_for_a_port():
+    """The head of a password of digits looks like a port, and the user like a host."""
+    for rest in ("?99@h:6379/0", "/99@h", "#99@h", "/9?9@h", "?9/9@h", "@9?9@h", "/?99@h"):
+        url = f"redis://user:4711{rest}"
+        for text in shown(url):
+            assert "4711" not in text, (url, text)
+            assert "9" not in text.replace("6379", ""), (url, text)
 
 
 @pytest.mark.heavy

@@ -86,7 +86,7 @@ class Talk:
 
     @property
     def told(self) -> list[Any]:
-        """What each command's sink was told; `...` where it was told nothing."""
+        """The answer that each command's sink got; `...` where it got none."""
         return [sink.reply if sink.replies else ... for sink in self.sinks]
 
 

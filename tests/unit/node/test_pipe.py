@@ -224,7 +224,7 @@ def test_what_is_no_reply_is_an_error(watched: Watched, noise: bytes, words: str
 
 
 def test_abandoning_returns_the_unanswered_oldest_first_and_nothing_leaves(watched: Watched) -> None:
-    """What was never written is forgotten with the rest."""
+    """Commands that were never written are forgotten with the rest."""
     sinks = [watched.put(echo(i), index=i) for i in range(3)]
     watched.pipe.feed(b":0\r\n")
     abandoned = watched.pipe.abandon()
@@ -318,7 +318,7 @@ def test_a_release_that_met_noscript_itself_still_bars_its_owner(watched: Watche
 
 
 def test_repetitions_keep_the_order_of_an_owners_commands(watched: Watched) -> None:
-    """What follows a command that met NOSCRIPT follows it again."""
+    """A command behind one that met NOSCRIPT follows it again."""
     commands = [scripted("repair"), scripted("extend")]
     sinks = [watched.put(command) for command in commands]
     watched.pipe.take()

@@ -1,4 +1,4 @@
-"""What a server tells without having been asked, between the replies of a pipe (rules R13, R15).  No I/O."""
+"""Pushes of a server between the replies of a pipe (rules R13, R15).  No I/O."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node import NodeEnv, NodeState
 from aioredlock_ng._node.handshake import Identity
 from aioredlock_ng._node.link import Link
+from aioredlock_ng._node.pipe import MAX_IN_FLIGHT
 from aioredlock_ng._node.redis_node import GIVE_UP_AFTER, RECONNECT, RESP3_LOOK, RedisNode
 from aioredlock_ng.testing import _memory_server
 from aioredlock_ng.testing.memory_node import MemoryEndpoint
@@ -289,7 +290,7 @@ STORIES = {
 
 @pytest.mark.parametrize("story", STORIES)
 async def test_stories(story: str) -> None:
-    """What each command's caller was told (`unsent` and `silent` are no answers), and the server executed."""
+    """The answer that each caller got (`unsent` and `silent` are none), and the commands that ran."""
     async with running() as (it, server):
         sinks: dict[str, Recorder] = {}
         for step in STORIES[story].split(", "):
@@ -332,6 +333,27 @@ CHECKS: dict[str, Callable[..., bool]] = {
     "executed": lambda _, server, *words: " ".join(verbs(server)) == " ".join(words),
     "attempts": lambda it, _, number: len(it.door.attempts) == int(number),
 }
+
+
+async def test_a_plain_vote_needs_room_for_its_look_at_the_incarnation() -> None:
+    """Where only the SET fits, it is sent and undone as ever, but does not count (R12, R15)."""
+    incarnation = b"redlock:{meta}"
+    probed = Primitive(MUTEX, ("b",), (b"redlock:b",), incarnation=incarnation)
+    async with running(view=QuorumView(incarnation, size=1, quarantine_ms=0)) as (it, server):
+        await asyncio.sleep(0.1)  # greeted
+        server.freeze()
+        sink = Awaited()
+        for number in range(MAX_IN_FLIGHT - 1 - it.node.status.in_flight):
+            it.node.submit(NAME.acquire(owner(number), 10), sink, 0)
+        vote = it.send(probed.acquire(owner(MAX_IN_FLIGHT), 10))
+        assert it.node.status.in_flight == MAX_IN_FLIGHT
+        assert vote.replies == []
+        server.thaw()
+        assert "could not be read: too many commands in flight" in (await vote.wait()).reason
+        assert server.get(b"redlock:b") == owner(MAX_IN_FLIGHT), "it was sent"
+        it.send(probed.release(owner(MAX_IN_FLIGHT), 10))
+        await asyncio.sleep(2 * HEARTBEAT)
+        assert server.get(b"redlock:b") is None
 
 
 # -- heartbeat -----------------------------------------------------------------------------------

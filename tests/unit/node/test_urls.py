@@ -1,4 +1,4 @@
-"""What URLs may say beside an address."""
+"""Parts of URLs beside the address."""
 
 from __future__ import annotations
 
