@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.unit.tasks import in_task, sim
+from aioredlock_ng import RetryPolicy
+from tests.unit.tasks import in_task, sim, within
 from tests.unit.traces import PREFIX
-from tests.unit.worlds import world
+from tests.unit.worlds import ROUND_TRIP, each, world
 
 KEY = PREFIX + b"a"
 QUEUE = PREFIX + b"queue:{" + KEY + b"}"
+
+NO_POLL = RetryPolicy(base=0.01, cap=1000.0)
 
 
 def leave_marks(w):
@@ -74,3 +77,22 @@ async def test_the_next_of_the_readers_waits_when_the_one_that_did_has_left():
             began = sim().time()
             await (await second).release()
             assert sim().time() - began < 0.1
+
+
+async def test_the_reader_that_waits_for_all_does_so_when_another_has_won():
+    """One of two that asked is refused, and the other is not: a third reader waits behind the first."""
+    async with world(retry=NO_POLL) as w, within(1.0):
+        lock = w.manager.rwlock("a")
+        async with lock.read():
+            leave_marks(w)
+            refused = asyncio.create_task(lock.read().acquire())
+            await asyncio.sleep(ROUND_TRIP * 0.75)  # the nodes have refused it, and the answer is on its way
+            each(w.nodes).delete(QUEUE)
+            won = await asyncio.create_task(lock.read().acquire())
+            late = asyncio.create_task(lock.read().acquire())
+            await asyncio.sleep(3 * ROUND_TRIP)
+            assert not late.done()
+            each(w.nodes).execute([b"PUBLISH", KEY, b"1"])
+            for task in (refused, late):
+                await (await task).release()
+            await won.release()
