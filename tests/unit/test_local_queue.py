@@ -351,6 +351,17 @@ async def test_a_place_is_never_lost(few_places, seed):
         assert w.keys == [()] * 3
 
 
+@pytest.mark.parametrize("timeout", [0, 5.0], ids=["single try", "patient"])
+async def test_a_place_that_comes_to_a_cancelled_call_goes_to_the_next(few_places, timeout):
+    """It leaves the line in the moment in which its turn comes."""
+    for turn in range(8):
+        async with deserted() as w, full(w):
+            standing = asyncio.create_task(cycle(w.manager.lock("x", blocking_timeout=timeout)))
+            await asyncio.sleep(ROUND_TRIP)
+            await turns(turn)
+            await cancelled(standing)
+
+
 async def test_closing_ends_the_wait_in_line(few_places):
     """Calls in line hear that the manager is closed."""
     async with world() as w:
