@@ -7,7 +7,7 @@ import contextlib
 import gc
 import logging
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -18,6 +18,10 @@ from aioredlock_ng import (
     LossReason,
     ManagerClosedError,
 )
+from aioredlock_ng._kinds.mutex import MUTEX
+from aioredlock_ng._kinds.primitive import Primitive
+from aioredlock_ng._node import fork
+from aioredlock_ng._round.round import Round
 from tests.unit.tasks import cycle, in_task, sim
 from tests.unit.worlds import LATENCY, world
 
@@ -215,3 +219,25 @@ class ThrownAway:
                 break
             yield pause
         self._run.close()
+
+
+# -- forked children ---------------------------------------------------------------------------------------
+
+
+async def test_a_forked_child_has_no_connection(monkeypatch):
+    """What a child would send over its parent's connections is answered with silence, and never sent."""
+    async with world() as w, w.manager.lock("a"):
+        session = w.manager._life.session
+        assert session is not None
+        executed = [len(node.executed) for node in w.nodes]
+        with monkeypatch.context() as patch:  # it puts back what the fork changes
+            patch.setattr(fork, "generation", fork.generation)
+            for node in cast("Any", session.nodes):
+                patch.setattr(node._link.pipe, "_room", node._link.pipe._room)
+            fork._forked()
+            mutex = Primitive(MUTEX, ("b",), (b"redlock:b",))
+            seen = Round(session.outbox, mutex.read_acquire)
+            seen.ask(mutex.acquire(b"another", 1.0), 1.0)
+            assert seen.silent == 3, "at once, and not at the end of some timeout"
+        await asyncio.sleep(1)
+        assert [len(node.executed) for node in w.nodes] == executed

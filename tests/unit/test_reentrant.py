@@ -512,3 +512,17 @@ async def test_a_task_that_may_wait_for_its_ancestor_is_warned_of(caplog):
         (record,) = caplog.records
         assert "it or a task that started it has acquired" in record.getMessage()
         assert record.__dict__["lock"] == "a"
+
+
+# -- a fork, and the manager's end -------------------------------------------------------------------
+
+
+async def test_a_forked_child_is_not_inside(monkeypatch):
+    """It goes on in the parent's task, but the lock is the parent's: it is told so, and leaves the blocks."""
+    async with reentrant() as (w, lock), lock:
+        with monkeypatch.context() as child:
+            child.setattr("aioredlock_ng._node.fork.generation", -1)
+            w.manager._life.close()  # as the hook of a fork does
+            for enter in (lock.acquire, lock.try_acquire, lock.__aenter__):
+                with pytest.raises(RuntimeError, match="before a fork"):
+                    await enter()

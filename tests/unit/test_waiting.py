@@ -148,6 +148,21 @@ async def test_none_outlives_a_lost_quorum(fencing, within):
         assert (await task).error is None
 
 
+@pytest.mark.parametrize("stall", [0.25, 5.0])
+async def test_a_stall_past_the_time_keeps_the_last_verdict(stall: float) -> None:
+    """A task that finds the time gone after a stall hears what the nodes said last: that the lock is held."""
+    async with world(retry=RetryPolicy(base=100.0, cap=100.0)) as w:  # the stall is before the next try
+        w.occupy("a", None)
+        waiter = wants(w, patience=0.1)
+        await asyncio.sleep(0.05)
+        sim().advance(stall)
+        stalled = sim().time()
+        end = await waiter
+        assert isinstance(end.error, LockTakenError)
+        assert [vote.vote for vote in end.error.votes] == [Vote.REFUSED] * 3
+        assert end.at == pytest.approx(stalled), "the time was up, and it asked once more"
+
+
 # -- patience for a missing quorum --------------------------------------------------------------------
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import hiredis
 import pytest
 
@@ -9,6 +11,7 @@ from aioredlock_ng._admin.look import look_for
 from aioredlock_ng._core.command import Command, Purpose, Silence
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
+from aioredlock_ng._lock.holding import Repair
 from aioredlock_ng._node.link import heartbeat
 from aioredlock_ng._node.pipe import (
     MAX_IN_FLIGHT,
@@ -302,6 +305,17 @@ def test_anything_else_goes_again_only_while_it_is_waited_for(
         assert isinstance(sink.reply, Silence)
         assert sink.reply.reason.startswith("NOSCRIPT")
         assert [entry[1] for entry, _ in watched.failures] == [sink]
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_repair_goes_again_only_while_its_lease_is_held(watched: Watched, held: bool) -> None:
+    """One that met NOSCRIPT after the loss would bring keys back, and perhaps no release follows (R9)."""
+    lease, command = SimpleNamespace(held=True), scripted("repair")
+    watched.pipe.put(command, Repair(lease), 0)
+    watched.pipe.take()
+    lease.held = held
+    watched.pipe.feed(NOSCRIPT)
+    assert watched.sent() == ([(*words(command, in_full=True), REQUEST_IDS[2])] if held else [])
 
 
 @pytest.mark.parametrize("purpose", ["acquire", "extend", "repair"])
