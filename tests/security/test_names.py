@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import unicodedata
 from typing import Final
 
 import pytest
@@ -16,8 +13,6 @@ from aioredlock_ng._admin.look import scan
 from aioredlock_ng._core.keyspace import RESERVED_NAMES
 from aioredlock_ng._settings.options import MAX_NAME_BYTES
 from aioredlock_ng.testing import MemoryNode, SimLoop
-from tests.behaviour.tools import no_key_left
-from tests.servers import Nodes, ask
 from tests.unit.tasks import virtual
 from tests.unit.worlds import make, world
 
@@ -136,27 +131,6 @@ async def test_names_that_look_alike_are_held_at_once() -> None:
         assert [lock.name for lock in (await w.manager.survey("*")).locks] == ["*"]
         for lease in leases:
             await lease.release()
-
-
-async def test_servers_keep_all_of_them_apart(shared_nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
-    """Held at once on real servers, each has its own key and its own counter, and nothing else is there.
-
-    No log line, repr or error has one of them unescaped.
-    """
-    caplog.set_level(logging.DEBUG)
-    assert unicodedata.normalize("NFC", "e\u0301") == "é", "a pair that looks alike is among them"
-    async with LockManager(shared_nodes.urls) as manager, contextlib.AsyncExitStack() as held:
-        for name in HOSTILE:
-            lease = await held.enter_async_context(manager.lock(name, blocking=False))
-            with pytest.raises(LockTakenError) as caught:
-                await manager.lock(name, blocking=False).acquire()
-            assert f"{manager!r}{lease!r}{caught.value}{caught.value!r}".isprintable()
-        expected = {b"redlock:{meta}"}.union(*map(own_keys, HOSTILE))
-        for url in shared_nodes.urls:
-            assert set(ask(url, "KEYS", "*")) == expected
-        assert {lock.name for lock in (await manager.survey()).locks} == set(HOSTILE)
-    assert all(record.getMessage().isprintable() for record in caplog.records)
-    await no_key_left(shared_nodes.urls)
 
 
 @given(st.binary(max_size=30))

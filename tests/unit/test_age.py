@@ -141,15 +141,6 @@ def test_every_condition_is_needed(monkeypatch: pytest.MonkeyPatch, old: str, ne
     assert (waits, server.doubt.decode()) == (bool(doubt), doubt)
 
 
-def test_a_record_is_dated_back_as_far_as_all_nodes_remember() -> None:
-    """Not as far as this one does; and not at all where it is no first use."""
-    for dated_back_ms in (0, 20_000):
-        server = Server()
-        record = server.greet(3600, dated_back_ms=dated_back_ms)
-        assert record.ready_ms == server.ms(server.now) - dated_back_ms + wait_ms(QUARANTINE)
-        assert record.floor >> 10 == floor_at((server.ms(server.now) - dated_back_ms) * 1000) >> 10
-
-
 def _servers() -> list[MemoryNode]:
     """Return three servers that are started now."""
     nodes = [MemoryNode(latency=LATENCY) for _ in range(3)]

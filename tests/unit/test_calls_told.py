@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from aioredlock_ng import LockManager, LockTakenError, NodeState
+from aioredlock_ng import LockManager, LockTakenError
 from aioredlock_ng.errors import ManagerClosedError, QuorumUnavailableError, WouldDeadlockError
-from aioredlock_ng.events import Acquired, GaveUp, NodeChanged, Refused, Waiting
+from aioredlock_ng.events import Acquired, GaveUp, Refused, Waiting
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.tasks import End, in_task, sim, turns
 from tests.unit.test_log import Lines, logged
@@ -196,41 +196,7 @@ async def test_a_flood_of_waiting_calls_is_no_flood_of_lines(log):
     assert len(log.messages) == MAX_LINES + 1
 
 
-def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Return the messages of WARNING and above."""
-    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-
-
 # -- nodes -------------------------------------------------------------------------------------------
-
-
-async def test_a_new_reason_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    """A node that is down for another reason than before is logged and told again, each reason once."""
-    hook = Heard()
-    node = MemoryNode("m")
-    node.crash()
-    async with opened([node], connect_timeout=0.2, hooks=[hook]):
-        await asyncio.sleep(5)
-        refused = "m refused the connection"
-        (down,) = hook.of(NodeChanged)
-        assert (down.state, down.reason) == (NodeState.DOWN, refused)
-        node.restart()
-        node.freeze()
-        await asyncio.sleep(5)
-        mute = "no answer to connecting and login within 0.2 s"
-        node.crash()
-        await asyncio.sleep(5)
-        assert [change.reason for change in hook.of(NodeChanged)] == [refused, mute]
-        assert all(change.state is NodeState.DOWN for change in hook.of(NodeChanged))
-        node.restart()
-        await asyncio.sleep(2)
-        node.crash()
-        await asyncio.sleep(2)
-        states = [change.state for change in hook.of(NodeChanged)[2:]]
-        assert states == [NodeState.UP, NodeState.DOWN, NodeState.DOWN]
-        assert hook.of(NodeChanged)[-1].reason == refused, "it has been up meanwhile: news again"
-        told = [f"node m is down: {change.reason}" for change in hook.of(NodeChanged) if change.reason]
-        assert [line for line in warned(caplog) if line.startswith("node")] == told
 
 
 async def test_when_a_majority_may_vote() -> None:

@@ -353,27 +353,6 @@ async def fixture(lock: Lock) -> AsyncIterator[Lease]:
         yield lease
 
 
-@pytest.mark.parametrize("how", ["held", "lost", "lost, with an exception"])
-async def test_a_fixture_enters_and_exits_in_different_tasks(how):
-    """It gives the lock back; a loss cancels no task: its exit raises, or notes it on what is thrown."""
-    async with world() as w:
-        generator = fixture(plain(w))
-        lease = await asyncio.create_task(anext(generator))
-        await asyncio.sleep(1 if how == "held" else 2 * TTL)
-        assert lease.lost.is_set() is (how != "held")
-        mine = ValueError("mine")
-        end = await in_task(lambda: generator.athrow(mine) if "exception" in how else generator.__anext__())
-        if how == "lost":
-            lost(end)
-        elif how == "held":
-            assert isinstance(end.error, StopAsyncIteration)
-        else:
-            assert end.error is mine
-            assert "lost" in notes(mine)
-        assert w.keys == FREE
-        assert current().cancelling() == 0
-
-
 @pytest.mark.parametrize("passes", [True, False])
 async def test_an_exit_in_another_task_takes_nothing_back(passes):
     """The task that entered keeps its cancellation; the exiting one converts nothing, and raises if alone."""

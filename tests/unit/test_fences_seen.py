@@ -53,23 +53,6 @@ async def test_the_fence_of_a_holder_alone_is_seen() -> None:
         assert (seen.state, seen.highest_fence, seen.nodes[0].fence_counter) == ("free", None, None)
 
 
-async def test_the_fence_of_several_holders_or_names() -> None:
-    """Names that are held together have one; readers share it, or have less; permits have none here."""
-    async with world(3) as w, w.process() as other:
-        async with w.manager.lock(NAME, "b") as lease:
-            survey = await w.manager.survey(NAME, "b")
-            assert [lock.highest_fence for lock in survey.locks] == [lease.fence] * 2
-        async with w.manager.rwlock(NAME).read() as first, other.rwlock(NAME).read() as second:
-            seen = await look(other)
-            assert seen.shared
-            assert seen.highest_fence == max(first.fence or 0, second.fence or 0)
-        for node in w.nodes:
-            node.set(counter("c"), b"%d" % (1_700_000_000_000 << 10), 600.0)  # of another kind's holder
-        async with w.manager.semaphore("c", permits=3):
-            (seen,) = (await w.manager.survey("c")).locks
-            assert (seen.kind, seen.highest_fence, seen.nodes[0].fence_counter) == ("semaphore", None, None)
-
-
 # -- what it cannot tell -----------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from aioredlock_ng import _scripts
 from aioredlock_ng._admin.inspection import holders_in
-from aioredlock_ng._core.command import Answer, Proof
+from aioredlock_ng._core.command import Proof
 from aioredlock_ng._core.keyspace import RESERVED_NAMES, lock_key, locks_among, mark_key
 from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._kinds import KINDS
@@ -154,57 +154,6 @@ def test_an_acquire_is_read(mutex, reply, vote, wait, fence):
     assert answer.time == (8.0 if fence else 0.0)
     assert bool(answer.reason) is (vote is SILENT)
     assert answer.sent
-
-
-@pytest.mark.parametrize(
-    ("question", "reply", "vote", "missing", "reason"),
-    [
-        ("raise_", 1, GRANTED, False, ""),
-        ("raise_", 0, REFUSED, False, "not ours"),
-        ("raise_", -1, SILENT, False, "lost its data"),
-        ("raise_", -2, SILENT, False, "clock"),
-        ("raise_", -3, SILENT, False, "above"),
-        ("extend", 1, GRANTED, False, ""),
-        ("extend", 0, REFUSED, True, ""),
-        ("extend", -1, REFUSED, False, ""),
-        ("extend", 11, SILENT, False, ""),
-        ("extend", 10, SILENT, True, ""),
-        ("extend", 9, SILENT, False, ""),
-        ("repair", 0, GRANTED, False, ""),
-        ("repair", 5, REFUSED, False, ""),
-    ],
-)
-def test_raise_and_extension_are_read(question, reply, vote, missing, reason):
-    """Only a node that stands at the fence is part of the certificate (R10).  Extended, gone, or another
-    owner's: only a key that is gone may be given back (R9); and all that by a node without a vote (R12).
-    """
-    answer = getattr(MUTEX, question).read(reply)
-    assert (answer.vote, answer.missing) == (vote, missing)
-    assert bool(answer.reason) is (vote is not GRANTED)
-    assert reason in answer.reason
-
-
-@pytest.mark.parametrize(
-    ("reply", "vote", "wait"),
-    [
-        ([1, 0, 0], GRANTED, 0.0),
-        ([2, 700, -1], GRANTED, 0.7),
-        ([1, 700, 0, 1], GRANTED, 0.7),
-        ([1, -1, 3], GRANTED, None),
-        ([0, 0, 0], REFUSED, 0.0),
-        ([0, 1500, 0, 1], REFUSED, 1.5),
-        ([0, -1, -1, 0], REFUSED, None),
-        ([0, 1500, 2, 1, b"billing-7"], REFUSED, 1.5),
-    ],
-)
-def test_a_release_is_read(reply, vote, wait):
-    """Released or was not held, how long another's key will stay (no time when it has no expiry), how many
-    were told, and what is known of the other holder.
-    """
-    reason = "released" if vote is GRANTED else "was not held"
-    foreign, holder = reply[3:4] == [1], reply[4] if reply[4:] else None
-    answer = Answer(vote, reason, wait=wait, reached=reply[2], found=holder, foreign=foreign)
-    assert MUTEX.release.read(reply) == answer
 
 
 # -- all kinds ---------------------------------------------------------------------------------------

@@ -107,22 +107,6 @@ async def test_an_extension_that_fails_is_told(refused):
     assert remaining[0] < TTL
 
 
-async def test_the_events_of_a_lease_have_its_number():
-    """Also where one task hands the lock on to the next: these are two leases."""
-    heard = Heard()
-    async with world(hooks=[heard]) as w:
-
-        async def work():
-            async with w.manager.lock("a"):
-                await asyncio.sleep(TTL / 2)
-
-        await asyncio.gather(work(), work())
-    told = [(type(event).__name__, event.lease) for _, event in heard.told if hasattr(event, "lease")]
-    first = told[0][1]
-    what = ("Acquired", "Extended", "Released")
-    assert told == [(each, lease) for lease in (first, first + 1) for each in what]
-
-
 async def test_a_hook_is_told_of_its_manager_and_does_not_keep_it():
     """It can ask for the statistics at any time, until the manager is gone."""
 

@@ -9,7 +9,7 @@ import pytest
 
 from aioredlock_ng.testing import MemoryNode
 from tests.listening import Listener, listen_in_memory
-from tests.unit.tasks import sim, turns
+from tests.unit.tasks import turns
 
 CHANNEL = b"redlock:a"
 NOTICE = [b"message", CHANNEL, b""]
@@ -26,21 +26,6 @@ async def subscribed(node: MemoryNode) -> Listener:
     listener = listen_in_memory(node)
     await listener.subscribe(CHANNEL)
     return listener
-
-
-async def test_a_message_takes_the_time_of_its_own_connection() -> None:
-    """One way from the server: a subscription takes two, and counts from its execution."""
-    node = MemoryNode(latency=0.5)
-    listener = listen_in_memory(node)
-    began = sim().time()
-    listener.send(b"SUBSCRIBE", CHANNEL)
-    await asyncio.sleep(0.4)
-    assert publish(node, b"early") == 0
-    await listener.until(1)
-    assert listener.times == [began + 1.0]
-    assert publish(node) == 1
-    await listener.until(2)
-    assert (listener.told[1], listener.times[1]) == (NOTICE, began + 1.5)
 
 
 async def test_messages_and_replies_come_in_their_order() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.test_quarantine import FENCED, QUARANTINE
 from tests.unit.test_stray_clients import fresh
-from tests.unit.worlds import opened, world
+from tests.unit.worlds import opened
 
 FOUND = 2.0
 """Seconds in which heartbeats find out, and the log says so."""
@@ -41,25 +41,3 @@ async def test_fresh_nodes_are_one_line(number, lines):
         await asyncio.sleep(QUARANTINE * 1.01 + FOUND)
         assert lines(logging.INFO) == [f"the quarantine is over: {number} of {number} nodes may vote"]
         assert len(lines(logging.WARNING)) == 1
-
-
-async def test_nodes_that_forget_together_are_one_line(lines, caplog):
-    """Whenever their heartbeats find out; those that join later are another one."""
-    async with world(5, **FENCED) as w:
-        caplog.clear()
-        for node in w.nodes[:2]:
-            node.flush()
-            await asyncio.sleep(0.2)
-        await asyncio.sleep(FOUND)
-        (line,) = lines(logging.WARNING)
-        assert f"nodes {w.nodes[0].name}, {w.nodes[1].name} have no vote" in line
-        assert "the other nodes grant locks meanwhile" in line
-        w.nodes[2].flush()
-        await asyncio.sleep(FOUND)
-        _, line = lines(logging.WARNING)
-        assert all(node.name in line for node in w.nodes[:3])
-        assert "no lock can be acquired for another 5" in line
-        await asyncio.sleep(QUARANTINE - FOUND)
-        assert lines(logging.INFO) == []
-        await asyncio.sleep(2 * FOUND)
-        assert lines(logging.INFO) == ["the quarantine is over: 5 of 5 nodes may vote"]

@@ -65,20 +65,6 @@ async def test_it_shows_those_that_wait_in_their_order() -> None:
         assert (await managers[1].queue(NAME)).waiters == ()
 
 
-async def test_the_greatest_ticket_decides_and_most_must_know_a_seat() -> None:
-    """As for the calls themselves: what one node of three has is no place in line."""
-    async with world(3) as w:
-        for number, node in enumerate(w.nodes):
-            put(node, seat("a"), at(1000) + (5 if number == 2 else 0))
-            put(node, seat("b", "b"), at(1000) + 3)
-        put(w.nodes[0], seat("c", "c"), 1)
-        for node in w.nodes[:2]:
-            put(node, seat("d", "d"), at(2000))
-        for node in w.nodes:
-            put(node, seat("ended", "e"), 2, -1.0)
-        assert shown(await w.manager.queue(NAME)) == [(0, "b", 3), (1, "a", 3), (2, "d", 2)]
-
-
 async def test_nodes_that_do_not_answer_are_named() -> None:
     """A waiter that a majority of the others know is shown; where none answers, all are named."""
     async with world(5) as w:
@@ -106,26 +92,6 @@ async def test_of_a_long_line_it_shows_the_beginning(number: int, more: bool) ->
         queue = await w.manager.queue(NAME)
         assert [each.holder for each in queue.waiters] == [f"p{place}" for place in range(MAX_WAITING)]
         assert queue.more_waiters is more
-
-
-@pytest.mark.parametrize(
-    ("name", "holder"),
-    [
-        (b"another program's", None),
-        (b"", None),
-        (seat("\x1b[31m"), "\x1b[31m"),
-        (BEGIN + b"a" * 40 + b":\xff}", "\ufffd"),
-        (seat("x" * 2000), "x" * (1024 - len(BEGIN) - 41)),
-    ],
-)
-@pytest.mark.parametrize("ticket", [-(2**60), 0, at(1_763_629_200_000), 2**60])
-async def test_whatever_stands_there(name: bytes, holder: str | None, ticket: int) -> None:
-    """An entry of another program is shown; its time is one that can be written as a date."""
-    async with world(1) as w:
-        put(w.nodes[0], name, ticket)
-        (one,) = (await w.manager.queue(NAME)).waiters
-        assert one.holder == holder
-        assert 0 <= one.since < 9e9
 
 
 async def test_under_bypass_nothing_waits() -> None:

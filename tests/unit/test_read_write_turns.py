@@ -165,19 +165,3 @@ async def test_marks_of_calls_that_died_are_dropped():
                 await asyncio.sleep(0.3)
                 await cancelled(waits)
             assert max(marks(w)) <= 5
-
-
-@pytest.mark.parametrize("becomes_a_reader", [False, True])
-async def test_a_writer_leaves_no_mark_where_it_was_refused(becomes_a_reader):
-    """A minority may keep it out when it wins; its release takes that mark away, so that readers come in."""
-    async with world() as w, w.process() as other, other.rwlock("a").read():
-        waits = asyncio.create_task(w.manager.rwlock("a").write().acquire())
-        await asyncio.sleep(0.1)
-        w.vacate("a", 0, 1)
-        lease = await waits
-        assert marks(w) == [0, 0, 1]
-        if becomes_a_reader:
-            await lease.downgrade()
-        await lease.release()
-        await asyncio.sleep(0.1)
-        assert marks(w) == [0, 0, 0]

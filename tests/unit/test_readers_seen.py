@@ -69,32 +69,6 @@ async def test_each_reader_is_seen_with_its_own_time():
             await lease.release()
 
 
-async def test_a_holder_alone_says_what_it_is():
-    """A mutex, a writer and a leader look alike but for what they wrote of themselves; none has readers."""
-    async with world(3, holder="us") as w, w.process() as other:
-        one = w.manager
-        for kind, lock in {
-            "mutex": one.lock("a"),
-            "write": one.rwlock("a").write(),
-            "leader": one.election("a").campaign(),
-        }.items():
-            async with lock:
-                seen = await look(w)
-                assert (seen.state, seen.kind, seen.shared, seen.readers) == ("held", kind, False, ())
-                assert {(node.kind, node.holder, node.readers) for node in seen.nodes} == {(kind, "us", ())}
-                with pytest.raises(LockTakenError) as caught:
-                    await other.lock("a", blocking=False).acquire()
-                assert caught.value.holder == "us"
-        free = await look(w)
-        assert (free.state, free.kind, free.shared, free.holder) == ("free", None, False, None)
-        w.occupy("a", 5.0)
-        assert (await look(w)).kind is None
-        w.vacate("a")
-        async with one.rwlock("a").read():
-            seen = await look(w)
-            assert {seen.kind, *(node.kind for node in seen.nodes)} == {"read"}
-
-
 async def test_a_lock_is_held_if_a_majority_has_one_of_its_readers():
     """Majorities of readers are counted for each alone: nodes that have some reader each agree on none.  Each
     is there until its own majority ends, and the lock as long as its last; what has ended is not shown.

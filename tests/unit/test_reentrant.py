@@ -84,18 +84,6 @@ async def test_an_inner_acquire_asks_no_node_and_has_the_same_lease(kind):
             assert later.held
 
 
-async def test_a_try_inside_is_one_more_lease():
-    """Calls that do not wait get it, too: `try_acquire`, ``blocking=False`` and a timeout of 0."""
-    async with world() as w, w.manager.lock("a", reentrant=True) as outer:
-        before = asked(w)
-        lease = await w.manager.lock("a", reentrant=True).try_acquire()
-        assert lease is not None
-        async with w.manager.lock("a", reentrant=True, blocking=False) as inner:
-            assert inner.fence == lease.fence == outer.fence
-        assert await outcomes(lease) == {ReleaseOutcome.STILL_HELD}
-        assert asked(w) == before
-
-
 async def test_only_what_asks_for_it_goes_in_again():
     """A plain lock inside a reentrant one would wait for itself; a reentrant one goes into a plain one."""
     async with world() as w:

@@ -7,12 +7,11 @@ import contextlib
 import math
 from concurrent.futures import ThreadPoolExecutor
 
-import anyio
 import pytest
 
 from aioredlock_ng.testing import sim_loop
 from aioredlock_ng.testing.sim_loop import DeadlockError, SimLoop
-from tests.unit.tasks import cancelled, sim
+from tests.unit.tasks import sim
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "debug"])
@@ -45,25 +44,6 @@ def test_a_day_of_sleep_takes_no_time(debug: bool) -> None:
         with pytest.raises(LookupError, match="mine"):
             runner.run(main(1, 0))
         assert runner.run(main(0, 1)) == 87_401.0
-
-
-def test_timeouts_fire_at_their_instant(debug: bool) -> None:
-    """asyncio.timeout, wait_for and anyio's fail_after all run on virtual time."""
-
-    async def main() -> list[float]:
-        fired = []
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(5):
-                await asyncio.Event().wait()
-        fired.append(loop_now())
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(asyncio.Event().wait(), 5)
-        fired.append(loop_now())
-        with pytest.raises(TimeoutError), anyio.fail_after(5):
-            await anyio.sleep(6)
-        return [*fired, loop_now()]
-
-    assert SimLoop.run(main(), debug=debug) == [1005.0, 1010.0, 1015.0]
 
 
 def test_equal_deadlines_run_in_the_order_they_were_made(debug: bool) -> None:
@@ -156,33 +136,3 @@ def test_the_running_loop_can_be_asked_for() -> None:
         asyncio.run(on_real_time())
     with pytest.raises(RuntimeError, match=r"no SimLoop runs here, but no loop: .*SimLoop\.run"):
         SimLoop.running()
-
-
-def test_sets_of_tasks_iterate_alike_in_every_run() -> None:
-    """A task's hash is its number, not its address: a hundred tasks in a set are cancelled in one order, as
-    task groups do; also where a task has no name, it gets one.
-    """
-
-    def cancelled_in_order() -> list[str]:
-        order: list[str] = []
-
-        async def wait() -> None:
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                order.append(asyncio.current_task().get_name())  # type: ignore[union-attr]
-
-        async def main() -> None:
-            tasks = {asyncio.create_task(wait()) for _ in range(100)}
-            await asyncio.sleep(1)
-            await cancelled(*tasks)
-
-        SimLoop.run(main())
-        return order
-
-    first = cancelled_in_order()
-    ballast = [object() for _ in range(1000)]  # moves the addresses of what is made later
-    second = cancelled_in_order()
-    numbers = [[int(name.removeprefix("Task-")) for name in order] for order in (first, second)]
-    assert [n - numbers[0][0] for n in numbers[0]] == [n - numbers[1][0] for n in numbers[1]]
-    assert len(ballast) == len(first) * 10

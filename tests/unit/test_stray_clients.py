@@ -133,27 +133,6 @@ async def test_a_refused_client_is_not_inside_when_the_node_is_emptied():
 # -- an operator's statement ---------------------------------------------------------------------------
 
 
-async def test_a_claim_by_init_stops_clients(caplog):
-    """No client takes it back: the error says whose it is and since when; leases end, as others may begin."""
-    async with world(5, **WAITING) as w:
-        lease = await w.manager.lock("ours").acquire()
-        async with strays(w.nodes[:1]) as stray:
-            await stray.init(force=True)
-            await gets(stray)
-        await asyncio.sleep(NOTICED)
-        error = await refused(w.manager)
-        assert f"node {w.nodes[0].name}: it belongs to a quorum of 1 node, this client has 5" in error
-        assert "initialised by `init` of stray at 2023-11-14 22:30" in error
-        await asyncio.sleep(11)
-        assert not lease.held
-        await asyncio.sleep(200)
-        assert "ConfigurationError" in await refused(w.manager)
-        assert claims(caplog, w.nodes[0]) == 0
-        assert all(node.done for node in await w.manager.init(force=True))
-        await gets(w.manager, "ours")
-        assert {incarnation(node).claim.how for node in w.nodes} == {b"init"}
-
-
 @pytest.mark.parametrize("nodes", [1, 3])
 async def test_init_refuses_where_a_node_is_another_quorums(nodes: int) -> None:
     """It says whose, and changes nothing; `force` overrules that."""

@@ -13,7 +13,7 @@ import pytest
 from aioredlock_ng import LockManager
 from aioredlock_ng.sync import SyncLockManager
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.tasks import cancelled, cycle, virtual
+from tests.unit.tasks import cancelled, cycle
 
 MANY = 10
 """How many managers over the same nodes are told of."""
@@ -43,25 +43,6 @@ async def test_many_managers_over_the_same_nodes(caplog: pytest.LogCaptureFixtur
         f"{MANY} lock managers of this process use the same nodes (same-0, same-1, same-2)"
     )
     assert "make one" in words
-
-
-def test_managers_one_after_the_other(caplog: pytest.LogCaptureFixture) -> None:
-    """Those that are closed, or whose loops are, and those over other nodes do not count."""
-
-    @virtual
-    async def use() -> None:
-        managers = [LockManager(nodes(f"other-{i}")) for i in range(2 * MANY)]
-        for manager in managers:
-            await manager.start()
-            await cycle(LockManager(nodes("closed")))
-        for manager in managers:
-            await manager.aclose()
-
-    use()
-    left = [LockManager(nodes("loops")) for _ in range(2 * MANY)]
-    for manager in left:
-        asyncio.run(manager.start())
-    assert not told(caplog)
 
 
 def test_managers_of_threads_count(caplog: pytest.LogCaptureFixture) -> None:
@@ -112,14 +93,3 @@ async def test_a_manager_that_is_dropped() -> None:
         gc.collect()
     (supervisor,) = (task for task in tasks if task.get_name() == "aioredlock_ng supervisor")
     await cancelled(supervisor)
-
-
-@pytest.mark.parametrize("started", [False, True])
-async def test_a_manager_that_is_dropped_in_order(*, started: bool) -> None:
-    """One that was closed, or never started, says nothing; warnings are errors here."""
-    manager = LockManager(nodes("in order"))
-    if started:
-        await manager.start()
-        await manager.aclose()
-    del manager
-    gc.collect()

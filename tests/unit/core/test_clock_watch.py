@@ -174,48 +174,6 @@ def test_drift_counts_from_the_question() -> None:
     assert watch.sample(0, 0.0, 1.001, UNIX) == NOTHING
 
 
-@given(clocks, histories)
-def test_the_offset_holds_the_true_one(
-    clock: tuple[float, float, float, float], history: list[tuple[float, float, float]]
-) -> None:
-    """After every sample heard in order, the interval holds the true offset, but for the cut millisecond."""
-    watch = ClockWatch(5, LIMIT)
-    now = 5.0
-    for pause, there, back in history:
-        read = now + pause + there
-        now = read + back
-        watch.sample(0, read - there, now, node_time(clock, read))
-        low, high = watch.offset(0) or (0.0, 0.0)
-        assert low - 1e-6 <= node_time(clock, read) - read + PRECISION
-        assert node_time(clock, read) - read <= high + 1e-6
-
-
-@given(clocks, histories, st.floats(0.003, 600), st.floats(0.0, 1.0), st.booleans())
-def test_a_step_that_can_be_proven_is_found_by_the_next_sample(
-    clock: tuple[float, float, float, float],
-    history: list[tuple[float, float, float]],
-    limit: float,
-    excess: float,
-    forward: bool,
-) -> None:
-    """A step beyond the limit, both round trips and the drift between them is suspected; if ahead, by the
-    vote's answer already.
-    """
-    watch = ClockWatch(3, limit)
-    *before, (asked, heard, seen) = samples(clock, history)
-    for moment in before:
-        assert watch.sample(0, *moment) == NOTHING
-    last_asked, last_heard, _ = before[-1]
-    pause = max(heard - last_asked, last_heard - asked)
-    blur = (last_heard - last_asked) + (heard - asked) + 2 * PRECISION + 2 * CLOCK_DRIFT_FACTOR * pause
-    stepped = seen + (limit + blur + 1e-5 + excess) * (1 if forward else -1)
-    assert watch.believes(0, heard, stepped) is not forward
-    conclusion = watch.sample(0, asked, heard, stepped)  # no other node has samples: judged at once
-    found = conclusion.steps if forward else conclusion.back
-    assert [step.node for step in found] == [0]
-    assert limit < abs(found[0].seconds) <= limit + blur + 1e-4 + excess + CLOCK_DRIFT_FACTOR * pause
-
-
 # -- whose clock -----------------------------------------------------------------------------------
 
 

@@ -68,6 +68,16 @@ def test_extensions_are_counted_against_the_limit(
     assert all(map(policy.exhausted, used_up))
 
 
+def test_the_default_policy_is_bounded() -> None:
+    """Extensions are limited by default: every third of the ttl, 1000 times, 5 % grace.  `off()` allows none,
+    and then nothing needs to fit between `every` and `grace`.
+    """
+    policy = ExtensionPolicy()
+    assert (policy.every, policy.max_extensions, policy.grace) == (1 / 3, 1000, 0.05)
+    assert ExtensionPolicy.off().max_extensions == 0
+    assert not ExtensionPolicy(every=0.9, grace=0.2, max_extensions=0).enabled
+
+
 @pytest.mark.parametrize("crowd", [0, 1, 2, 1000])
 @pytest.mark.parametrize(("splits", "longest"), [(0, 0.001), (1, 0.002), (3, 0.008), (4, 0.01), (5000, 0.01)])
 def test_waiters_come_apart_by_a_round_trip_or_more(splits: int, longest: float, crowd: int) -> None:

@@ -318,19 +318,6 @@ def test_a_repair_goes_again_only_while_its_lease_is_held(watched: Watched, held
     assert watched.sent() == ([(*words(command, in_full=True), REQUEST_IDS[2])] if held else [])
 
 
-@pytest.mark.parametrize("purpose", ["acquire", "extend", "repair"])
-def test_a_release_that_met_noscript_itself_still_bars_its_owner(watched: Watched, purpose: str) -> None:
-    """An extension between a release and its repetition is not sent behind that release."""
-    watched.put(scripted("release"))
-    sink = watched.put(scripted(purpose))
-    watched.pipe.take()
-    watched.pipe.feed(NOSCRIPT)
-    assert watched.sent() == [(*words(scripted("release"), in_full=True), REQUEST_IDS[3])]
-    watched.pipe.feed(NOSCRIPT)
-    assert watched.pipe.take() == b""
-    assert isinstance(sink.reply, Silence)
-
-
 def test_repetitions_keep_the_order_of_an_owners_commands(watched: Watched) -> None:
     """A command behind one that met NOSCRIPT follows it again."""
     commands = [scripted("repair"), scripted("extend")]
