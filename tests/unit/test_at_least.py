@@ -269,6 +269,19 @@ async def test_what_an_inner_acquire_asks_for_is_kept_though_the_block_ends_at_o
         assert [node.keys for node in w.nodes].count(()) == 0
 
 
+async def test_a_short_extension_does_not_end_the_time_that_an_inner_acquire_asked_for() -> None:
+    """The keys live for that long all the same (R27, R34)."""
+    async with world() as w, w.process() as other:
+        async with (
+            w.manager.lock("a", ttl=2.0, extension=ExtensionPolicy.off()) as outer,
+            w.manager.lock("a", reentrant=True, at_least=AT_LEAST),
+        ):
+            await outer.extend(2.0)
+        assert [node.outcome for node in (await outer.release()).nodes] == [ReleaseOutcome.KEPT] * 3
+        for node in await other.inspect("a"):
+            assert AT_LEAST - 1 < node.ttl <= AT_LEAST
+
+
 @pytest.mark.parametrize("end", ["closed", "expired"])
 async def test_what_an_inner_acquire_asks_for_is_kept_by_the_release_of_a_lease_that_is_lost(
     end: str,

@@ -727,6 +727,15 @@ async def test_a_turn_ends_with_a_pause(alone):
             assert isinstance((await listener).error, LockTakenError)
 
 
+async def test_a_gap_in_which_others_could_ask_begins_a_new_window():
+    """It is longer than a yield, and shorter than a window."""
+    async with world() as w:
+        async with w.manager.lock(NAME):
+            await asyncio.sleep(0.8 * WINDOW)
+        await asyncio.sleep(1.2 * YIELD)
+        assert await handed_off(w, WINDOW / 2) <= ROUND_TRIP
+
+
 async def test_an_attempt_that_cannot_be_made_gives_up_its_place_and_its_duty(monkeypatch):
     """The release before it was quiet: the place that it kept is free again, others are notified (R13)."""
     async with world() as w, w.process() as other:

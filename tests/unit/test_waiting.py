@@ -24,6 +24,7 @@ from tests.unit.worlds import (
     TIMEOUT,
     TTL,
     World,
+    conflict,
     each,
     opened,
     world,
@@ -410,6 +411,25 @@ async def test_taken_and_no_quorum_are_told_apart(case):
             assert unasked or error.retry_after == pytest.approx(after, abs=0.2)
         await asyncio.sleep(ROUND_TRIP)
         assert all(keys == () for keys, state in zip(w.keys, states, strict=True) if state == "-")
+
+
+@pytest.mark.parametrize("turn", range(4))
+async def test_no_lock_is_taken_once_the_nodes_are_found_to_be_no_quorum(turn):
+    """Though a majority had granted it just before (A4)."""
+    async with world() as w:
+        task = asyncio.create_task(w.manager.lock("a", blocking_timeout=0).acquire())
+        await asyncio.sleep(ROUND_TRIP)
+        await turns(turn)
+        had = task.done()
+        conflict(w.manager)
+        if had:
+            await task.result().release()
+        else:
+            with pytest.raises((ConfigurationError, QuorumUnavailableError)):
+                await task
+        conflict(w.manager, None)
+        await asyncio.sleep(1)
+        assert w.keys == [()] * 3
 
 
 async def test_a_majority_that_grants_too_late_is_undone():
