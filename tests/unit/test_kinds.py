@@ -43,38 +43,6 @@ def test_an_acquire_without_fences_is_the_pages_set():
     assert words(command)[2:] == (b"2", *KEYS, OWNER, b"10000", b"0", b"1", b"1")
 
 
-@every_mutex
-def test_all_else_is_an_owner_checked_script(mutex):
-    """Over locks, counters where there is a fence, and the record where it is a vote, which is stamped then
-    (R10, R12, R43); the owner is its first argument, and what creates a key says how long that may live.
-    """
-    size, fenced = len(mutex.names), mutex.fenced
-    life, fence = b"600000" if fenced else b"1", 777 * fenced
-    keys, incarnation = mutex.keys + COUNTERS[: size * fenced], (SENTINEL,) * fenced
-    stamped, number = Proof.CONDITIONAL if fenced else Proof.NONE, b"%d" % fence
-    expected = [
-        (
-            mutex.extend(OWNER, 7.5, fence),
-            _scripts.EXTEND,
-            incarnation,
-            (b"7500", number, life),
-            stamped,
-            0.0,
-        ),
-        (mutex.repair(OWNER, 7.5, fence), _scripts.REPAIR, (), (b"7500", number, life), Proof.NONE, 7.5),
-        (mutex.release(OWNER, 7.5, fence), _scripts.RELEASE, (), (number, life, b"1"), Proof.NONE, 7.5),
-    ]
-    if fenced:
-        acquire, arguments = mutex.acquire(OWNER, 7.5, 5, 7), (b"7500", b"5", b"7", life)
-        expected += [(acquire, _scripts.ACQUIRE, incarnation, arguments, stamped, 7.5)]
-        expected += [(mutex.raise_(OWNER, 777), _scripts.RAISE, incarnation, (number, life), stamped, 0.0)]
-    for command, script, watched, arguments, proof, keeps in expected:
-        assert command.script is script
-        assert (command.keys, command.args) == (keys + watched, (OWNER, *arguments))
-        assert (command.owner, command.proof, command.keeps) == (OWNER, proof, keeps)
-    assert mutex.acquire(OWNER, 7.5, fence).keeps == 7.5
-
-
 def test_a_plain_vote_is_proven_only_where_there_is_an_incarnation():
     """The plain SET stays as it is; with a quarantine the node looks at the record behind it (R12)."""
     watched = Primitive(MUTEX, ONE.names, ONE.keys, incarnation=SENTINEL)

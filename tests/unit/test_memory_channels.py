@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
 import pytest
 
@@ -26,23 +25,6 @@ async def subscribed(node: MemoryNode) -> Listener:
     listener = listen_in_memory(node)
     await listener.subscribe(CHANNEL)
     return listener
-
-
-async def test_messages_and_replies_come_in_their_order() -> None:
-    """However long each of them takes: nothing on a connection is overtaken."""
-    delays = random.Random(5)
-    node = MemoryNode(latency=lambda: delays.choice((0.0, 0.001, 0.5)))
-    listener = await subscribed(node)
-    for number in range(100):
-        listener.send(b"PING", b"%d" % (2 * number))
-        await asyncio.sleep(delays.choice((0.0, 0.6)))
-        publish(node, b"%d" % (2 * number + 1))
-    told = await listener.until(200)
-    pings = [int(one) for one in told if isinstance(one, bytes)]
-    messages = [int(one[2]) for one in told if isinstance(one, list)]
-    assert pings == list(range(0, 200, 2))
-    assert messages == list(range(1, 200, 2))
-    assert listener.times == sorted(listener.times)
 
 
 async def test_a_frozen_master_tells_nothing_until_it_goes_on() -> None:

@@ -340,32 +340,9 @@ def test_a_client_that_runs_is_not_refused() -> None:
     assert set(states(view, 14.0).values()) == {"u"}
 
 
-def test_of_two_lists_that_begin_at_once_none_comes_first() -> None:
-    """Both are refused until no lock can be alive; the one that came a moment before the other goes on."""
-    view = client_of(b"abx")
-    goes_on(view, b"abx", 1.5, told_of(b"y", 1.4, since=1.2))
-    assert not view.members.disputed, "y has not been there for long enough to tell"
-    goes_on(view, b"abx", 1.6, told_of(b"y", 1.5)._replace(told_since=1.2))
-    assert view.members.disputed
-    first = client_of(b"abx")
-    goes_on(first, b"abx", 1.9, told_of(b"y", 1.8)._replace(told_since=1.6))
-    assert not first.members.disputed
-
-
 def test_a_client_with_the_list_of_others_is_not_refused() -> None:
     """There is one with another list, too: that one came later, or runs."""
     view = client_of(b"abx", *(told_of(one, 0.9) for one in (b"a", b"b", b"x", b"y")))
     assert not view.members.disputed
     assert [one.identity for one in view.members.strangers] == [b"y"]
     assert view.members.others == {}
-
-
-def test_a_node_that_has_lost_its_memory_may_be_used_beside_another_server() -> None:
-    """It may have been told of x by the client that uses both."""
-    view = QuorumView(b"{meta}", 3, QUARANTINE_MS)
-    waits = stored(3, identity=b"a", ready_ms=NOW_MS + 60_000)
-    view.hear(b"a", waits, asked_at=1.0, heard_at=1.0, time_ms=NOW_MS, identity=b"a")
-    answers(view, b"b", 1.0, told_of(b"b", 0.9), told_of(b"x", 0.2))
-    answers(view, b"y", 1.0)
-    assert set(view.members.others) == {b"y"}
-    assert "clients used another server a moment ago" in view.members.reason(b"y")

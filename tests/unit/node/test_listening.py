@@ -70,34 +70,6 @@ async def hearing(
         await it.node.aclose()
 
 
-def listeners(server: MemoryNode, channel: bytes = KEY) -> int:
-    """Return how many connections are subscribed."""
-    return int(server.execute([b"PUBSUB", b"NUMSUB", channel]).rpartition(b":")[2])
-
-
-async def test_a_notice_comes_one_way_after_it_was_published() -> None:
-    """A subscription stands after one round trip, and then every message is heard; a listener that left is
-    told neither what is on its way nor what is published later.
-    """
-    server = MemoryNode(latency=LATENCY)
-    async with hearing(server) as it:
-        began = sim().time()
-        it.node.subscribe(KEY)
-        assert not it.node.is_subscribed(KEY)
-        await it.hear()
-        assert sim().time() - began == pytest.approx(2 * LATENCY, abs=0.0002)
-        published = sim().time()
-        assert server.execute([b"PUBLISH", KEY, b""]) == b":1\r\n"
-        server.execute([b"PUBLISH", OTHER, b""])
-        await asyncio.sleep(1)
-        assert it.notices == [(pytest.approx(published + LATENCY), KEY)]
-        server.execute([b"PUBLISH", KEY, b""])
-        it.node.unsubscribe(KEY)
-        assert not it.node.is_subscribed(KEY)
-        await asyncio.sleep(1)
-        assert (len(it.notices), listeners(server)) == (1, 0)
-
-
 @pytest.mark.parametrize(("breaks", "mends"), [("freeze", "thaw"), ("crash", "restart")])
 async def test_a_node_that_does_not_answer_is_told_when_it_does(breaks: str, mends: str) -> None:
     """Subscribing neither waits nor fails; what is not confirmed does not stand."""
