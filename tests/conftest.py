@@ -32,7 +32,7 @@ from tests.tiers import QUICK, WHOLE, Share, tier_of, tier_of_file
 
 TESTS: Final = Path(__file__).parent
 
-# Without bytecode each of some thousand child processes, and each worker, would compile all modules anew.
+# Without bytecode each of some thousand child processes, and each worker, would compile all modules again.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 

@@ -1,4 +1,4 @@
-"""A connection by hand that listens to channels, to masters in memory and to real servers alike."""
+"""A connection by hand that listens to channels, to masters in memory and to real servers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Listener(asyncio.Protocol):
         self.transport.write(hiredis.pack_command(words))  # type: ignore[arg-type]  # the stub says a tuple of one
 
     async def until(self, count: int) -> list[Any]:
-        """Wait until so many things have come; return them all."""
+        """Wait until that number of things has come; return them all."""
         async with asyncio.timeout(5.0):
             while len(self.told) < count:
                 self._came.clear()

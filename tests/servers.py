@@ -62,7 +62,7 @@ class Nodes(Protocol):
         """Let a frozen server go on; nothing happens to one that is not frozen."""
 
     async def restart(self, i: int) -> None:
-        """Start a server anew, empty, under the same URL, killing it first if it runs."""
+        """Start a server again, empty, under the same URL, killing it first if it runs."""
 
     def start(self) -> None:
         """Start every server that does not run."""
@@ -331,7 +331,7 @@ class DockerNodes:
             self._engine(i).unpause()
 
     async def restart(self, i: int) -> None:
-        """Start a server anew, empty, under the same URL."""
+        """Start a server again, empty, under the same URL."""
         await asyncio.to_thread(self._restart, i)
 
     def _restart(self, i: int) -> None:

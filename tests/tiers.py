@@ -119,7 +119,7 @@ WHOLE: Final = f"{QUICK} or {FULL}"  # for ``-m``: all that needs no long campai
 
 
 class Share(NamedTuple):
-    """One of so many parts of the tiers in `SHARED`; together they are all of them."""
+    """One of several equal parts of the tiers in `SHARED`; together they are all of them."""
 
     number: int
     of: int

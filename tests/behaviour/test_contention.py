@@ -1,4 +1,4 @@
-"""One name that several processes want: each gets its share, and waiters are told (rule R13)."""
+"""One name that several processes want: each gets its share, and waiters are notified (rule R13)."""
 
 from __future__ import annotations
 

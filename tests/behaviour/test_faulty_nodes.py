@@ -26,7 +26,7 @@ async def heal(manager: LockManager, nodes: Nodes) -> None:
 
 
 async def cycle_times(manager: LockManager, count: int, *, explicit: bool) -> list[float]:
-    """Return the seconds of so many acquires and releases, one after the other, without contention."""
+    """Return the seconds of that number of acquires and releases, one after the other, without contention."""
     lock = manager.lock("uncontended")
     times = []
     for _ in range(count):

@@ -96,7 +96,7 @@ def test_a_closed_manager_starts_anew_while_the_loop_before_runs(shared_nodes: N
 def test_two_loops_that_begin_at_once(
     shared_nodes: Nodes, monkeypatch: pytest.MonkeyPatch, used: bool
 ) -> None:
-    """One of two threads has the manager, and the other one is told that it belongs to another loop."""
+    """One of two threads has the manager, and the other one gets an error: it belongs to another loop."""
     manager = LockManager(shared_nodes.urls)
     if used:
         asyncio.run(hold(manager))
@@ -135,7 +135,7 @@ def test_two_loops_that_begin_at_once(
 def test_a_lease_whose_loop_was_closed_is_lost(
     broken_off: tuple[LockManager, Lease, Losses], shared_nodes: Nodes
 ) -> None:
-    """That is told when the manager is used again; its keys still exclude all clients."""
+    """The next use of the manager reports it; its keys still exclude all clients."""
     manager, lease, losses = broken_off
 
     async def next_loop() -> None:

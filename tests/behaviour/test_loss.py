@@ -206,7 +206,7 @@ async def test_a_short_stall_costs_nothing(nodes3: Nodes) -> None:
 
 
 async def test_a_thread_may_check(shared_nodes: Nodes) -> None:
-    """Where the body runs in a thread, `check()` raises as ever, and leaves the loop's state to the loop."""
+    """In a body that runs in a thread `check()` raises, too, and leaves the loop's state to the loop."""
     async with LockManager(shared_nodes.urls, ttl=0.5, extension=ExtensionPolicy.off()) as manager:
         lease = await manager.lock("thread").acquire()
         raised: list[LossReason] = []

@@ -120,7 +120,7 @@ def run_commands(source: str) -> None:
 
 
 def digits_aside(text: str) -> str:
-    """Return a text with its numbers made alike: fences and times differ from run to run."""
+    """Return a text with all numbers replaced by one: fences and times differ from run to run."""
     return re.sub(r"\d+", "0", text)
 
 

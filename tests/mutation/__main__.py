@@ -70,7 +70,7 @@ def _copies(folder: Path, stack: contextlib.ExitStack) -> Iterator[Copy]:
 def _results(
     mutations: Sequence[Mutation], copies: Iterator[Copy], *, jobs: int, suite: bool
 ) -> Iterator[Result]:
-    """Check them by so many threads, each with a copy of its own; results come in the order of mutations."""
+    """Check them by `jobs` threads, each with a copy of its own; results come in the order of mutations."""
     mine = threading.local()
     making = threading.Lock()
 

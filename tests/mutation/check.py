@@ -128,7 +128,7 @@ class Copy:
         """Write a file of the package."""
         path = self._package.path(file)
         path.write_text(text)
-        # Bytecode is told from its source's by size and second: that is not enough here.
+        # Bytecode is compared with its source by size and second: that is not enough here.
         if path.suffix == ".py":
             Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
 

@@ -32,7 +32,7 @@ _PAUSE: Final = 0.005
 
 
 def main() -> None:
-    """Run pytest for each line of stdin: its arguments, a file for its output, and so many seconds at most.
+    """Run pytest for each line of stdin: its arguments, a file for its output, and a time limit in seconds.
 
     Each is answered with a line: the exit status, or null for a run that had to be ended.
     """

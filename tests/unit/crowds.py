@@ -43,7 +43,7 @@ def crowd(
     fair: bool = False,
     dying: int = 0,
 ) -> Figures:
-    """Have so many processes want one lock again and again, and return what `seconds` of that cost.
+    """Have a number of processes want one lock again and again, and return what `seconds` of that cost.
 
     With `permits` it is a semaphore that they want; a `fair` lock is served in order.  The `dying` ones are
     cut off, one by one.

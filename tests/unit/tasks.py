@@ -39,7 +39,7 @@ sim = SimLoop.running
 
 
 async def turns(number: int) -> None:
-    """Let the loop take so many turns, without time passing."""
+    """Let the loop take a number of turns, without time passing."""
     for _ in range(number):
         await asyncio.sleep(0)
 

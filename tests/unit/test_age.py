@@ -86,7 +86,7 @@ def test_the_record_is_dated_back_as_far_as_the_server_remembers(age: float) -> 
 
 @given(started=st.floats(0, 10), age=st.floats(0, 100), longer=st.sampled_from([0, 1000, 90_000]))
 def test_no_record_is_older_than_its_server(started: float, age: float, longer: int) -> None:
-    """Although its age is told in whole seconds; nor when a client with a longer quarantine comes."""
+    """Although the age has whole seconds; nor when a client with a longer quarantine comes."""
     server = Server(started)
     server.greet(age)
     record = server.greet(age + 1, quarantine_ms=QUARANTINE + longer)

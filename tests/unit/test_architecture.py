@@ -349,7 +349,7 @@ def test_the_wall_clock_is_never_read() -> None:
 def test_the_wall_clock_decides_nothing() -> None:
     """The time of day goes into what people read, a key's value and a survey, and no further (R2).
 
-    A session of the dashboard ends by it, in all processes alike.
+    A session of the dashboard ends by it, in all processes.
     """
     readers = {
         file

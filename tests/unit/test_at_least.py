@@ -82,7 +82,7 @@ async def test_a_holder_that_dies_leaves_the_name_for_as_long() -> None:
 
 @ways
 async def test_a_try_that_did_not_win_leaves_nothing(fencing: bool) -> None:
-    """It is undone by deleting, as ever."""
+    """It is undone by deleting."""
     async with world(fencing=fencing) as w:
         w.occupy("a", 5.0, 0, 1)
         assert await w.manager.lock("a", at_least=AT_LEAST).try_acquire() is None
@@ -175,7 +175,7 @@ async def test_a_wait_that_ends_before_the_time_fails_in_time(place: str, patien
             assert (await task).error is None
 
 
-# -- what is told ------------------------------------------------------------------------------------
+# -- messages ---------------------------------------------------------------------------------------
 
 
 async def test_what_a_release_before_the_time_says() -> None:

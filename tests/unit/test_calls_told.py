@@ -36,7 +36,7 @@ def counts(manager: LockManager) -> tuple[int, int]:
 
 
 async def test_a_task_of_this_process_is_in_the_way():
-    """No node is asked, and still the wait and its end are told, and the refusal is counted."""
+    """No node is asked, and still the wait and its end are reported, and the refusal is counted."""
     heard = Heard()
     async with world(hooks=[heard]) as w, w.manager.lock("a"):
         assert [type(event) for event in heard.take(*CALLS)] == [Acquired], (
@@ -59,7 +59,7 @@ async def test_a_task_of_this_process_is_in_the_way():
 
 @pytest.mark.parametrize("taken", [True, False], ids=["taken", "no quorum"])
 async def test_nodes_are_asked_in_vain(taken):
-    """Rounds are told each, the wait and its end once; both say if it is taken, and what nodes said."""
+    """Each round is reported, the wait and its end once; both say if it is taken, and what nodes said."""
     heard = Heard()
     async with world() as w, opened(w.nodes, seed=2, hooks=[heard]) as other, w.manager.lock("a"):
         if not taken:
@@ -144,7 +144,7 @@ async def test_a_wait_for_another_process_is_said(log):
 
 
 async def test_a_wait_for_this_process_is_said(log):
-    """The task that waits behind others of its process is told of, the tasks behind it are not."""
+    """The task that waits behind others of its process is reported, the tasks behind it are not."""
     async with world() as w, w.manager.lock("a"):
         await asyncio.gather(*(in_vain(w.manager, seconds=10) for _ in range(50)))
     (line,) = log.messages

@@ -50,7 +50,7 @@ Operation: TypeAlias = Callable[[Case], Coroutine[Any, Any, object]]
 
 
 def acquiring(*names: str, **taken: tuple[float, ...]) -> Operation:
-    """Acquire names, of which a stranger holds some for so many seconds, on some nodes or on all."""
+    """Acquire names, of which a stranger holds some for a time, on some nodes or on all."""
 
     async def acquire(case: Case) -> None:
         for name, (seconds, *nodes) in taken.items():

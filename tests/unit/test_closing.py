@@ -64,7 +64,7 @@ KINDS: dict[str, Callable[[LockManager], Any]] = {
 @pytest.mark.parametrize("enters", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_lease_whose_manager_others_cancel_is_lost(kind, enters, caplog):
-    """As a shutdown handler does: the block is cancelled, the loss is told once, and the next call works."""
+    """As a shutdown handler does: the block is cancelled, one loss is reported, and the next call works."""
     async with world() as w:
         leases: list[Any] = []
 

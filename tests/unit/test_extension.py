@@ -210,7 +210,7 @@ async def test_an_answer_that_waited_past_the_deadline_revives_nothing():
 
 
 async def test_a_suspended_machine_loses_by_the_suspend_safe_clock():
-    """After a suspend the lease is not held, its body is told within a tick, and nothing is revived."""
+    """After a suspend the lease is not held, its body ends within a tick, and nothing is revived."""
     async with held() as (w, lease, heard):
         await asyncio.sleep(1)
         resumed = sim().time()

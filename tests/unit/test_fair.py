@@ -1,4 +1,4 @@
-"""Fair locks on virtual time: the line, its head starts, and what is told to it (R28 to R30)."""
+"""Fair locks on virtual time: the line, its head starts, and its notices (R28 to R30)."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ async def test_a_single_try_does_not_overtake():
 
 
 async def test_a_call_that_gives_up_leaves_the_line():
-    """By its time, or cancelled: its seat is gone, and the next one is told at once; what a line leaves
+    """By its time, or cancelled: its seat is gone, and the next one is notified at once; what a line leaves
     behind keeps no lock from anybody.
     """
     async with world(3) as w, processes(w, "a", "b", "c") as (a, b, c):
@@ -161,7 +161,7 @@ async def test_a_call_that_gives_up_leaves_the_line():
 
 
 async def test_the_head_that_leaves_a_free_lock_has_the_next_one_told():
-    """A head that is cancelled when it has been told costs the others no head start."""
+    """A head that is cancelled when it has been notified costs the others no head start."""
     async with world(3) as w, processes(w, "a", "b", "c") as managers:
         lease = await w.manager.lock(NAME, fair=True).acquire()
         first, second, third = await waiting(w, *managers)
@@ -216,7 +216,7 @@ async def test_a_dead_waiter_costs_one_head_start_once():
 
 
 async def test_a_dead_process_is_passed_by_when_its_connections_are_gone():
-    """Of those that do not listen any more none is told, but the next two that do."""
+    """Those that do not listen any more are passed over: the next two that do are notified."""
     async with world(3) as w, processes(w, "c") as (c,):
         lease = await w.manager.lock(NAME, fair=True).acquire()
         for node in w.nodes:  # as a kill leaves them: seats without a connection
@@ -246,7 +246,7 @@ async def test_an_expired_holder_is_followed_in_order():
 
 
 async def test_a_release_wakes_the_first_two():
-    """It is told to two, each on its channel; the others of many do not hear of it."""
+    """Two are notified, each on its channel; the others of many do not hear of it."""
     async with world(3) as w, processes(w, *"abcde") as managers:
         lease = await w.manager.lock(NAME, fair=True).acquire()
         tasks = await waiting(w, *managers)
@@ -261,7 +261,7 @@ async def test_a_release_wakes_the_first_two():
 
 
 async def test_the_second_in_line_asks_a_head_start_later():
-    """When the first, which was told, does not ask, the second does so as soon as nodes would grant it."""
+    """When the first, which was notified, does not ask, the second does as soon as nodes would grant it."""
     async with world(3) as w, wired(w, "dead") as ((dead, wires),), w.process() as other:
         lease = await w.manager.lock(NAME, fair=True).acquire()
         first, second = await waiting(w, dead, other)

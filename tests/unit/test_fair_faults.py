@@ -27,7 +27,7 @@ from tests.unit.worlds import ANOTHER, LATENCY, PLAIN, TTL, world
 
 
 def crowd(node, number, *, first=1 << 52):
-    """Have so many stand in line of which nothing is heard, behind all that there are if not said."""
+    """Have silent waiters stand in line, behind all that there are if not said."""
     for ticket in range(first, first + number):
         sit(node, b"another %d" % ticket, ticket)
 

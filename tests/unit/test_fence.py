@@ -101,7 +101,7 @@ async def test_nodes_that_disagree_are_raised_to_the_greatest() -> None:
 
 
 async def test_the_round_that_raises_takes_from_the_validity() -> None:
-    """Keys live from the first question on: agreeing on a fence does not begin their time anew (R3, R10)."""
+    """Keys live from the first question on: agreeing on a fence does not begin their time again (R3, R10)."""
     async with world() as w:
         put(w, "a", ago(4), ago(2), None)
         asked_at = sim().clock.now()

@@ -335,7 +335,7 @@ async def test_a_manager_that_cannot_lock_hands_nothing_on():
 
 
 async def test_a_window_ends_with_a_release_that_is_told():
-    """After 50 ms the nodes hear of a release, all that listen are told, once, and others may ask first."""
+    """After 50 ms the nodes hear of a release, all listeners are notified, once, and others may ask first."""
     async with handing() as w:
         listener = (await listening(w))[0]
         lease = await holder(w)
@@ -399,7 +399,7 @@ async def test_an_heir_extends_by_its_own_policy():
 
 
 async def test_what_is_told_of_it():
-    """Hooks are told of each lease; statistics list the one that is held, and count those handed off."""
+    """Hooks hear of each lease; statistics list the one that is held, and count those handed off."""
     heard = Heard()
     async with world(hooks=[heard]) as w:
         one = await holder(w, label="one")
@@ -429,7 +429,7 @@ async def test_what_is_told_of_it():
 @pytest.mark.parametrize("behind", [0, 1, 2])
 @BOTH
 async def test_an_heir_that_is_cancelled_passes_it_on(behind: int, fencing: bool) -> None:
-    """To the next in line, with the next fence: none is given twice.  To none: it is released, and told."""
+    """To the next in line, with the next fence: none is given twice.  If none is left, it is released."""
     heard = Heard()
     async with handing(hooks=[heard], fencing=fencing) as w:
         listener = (await listening(w))[0]
@@ -506,7 +506,7 @@ async def test_a_manager_that_closes_releases_what_no_task_has_taken():
 
 
 async def hot(w: World, tasks: int, rounds: int, *, alike: bool = False) -> list[int]:
-    """Let so many tasks have the lock so often; return which had it, in order.
+    """Let tasks have the lock again and again; return which had it, in order.
 
     Unless they want it all `alike`, no task can have it as another leaves it.
     """
@@ -538,7 +538,7 @@ async def test_a_hot_name_takes_a_round_trip_and_two_commands_each():
 @pytest.mark.parametrize("others", [0, 1])
 @pytest.mark.parametrize("turn", range(8))
 async def test_a_taker_that_is_cancelled_leaves_nothing(turn, others):
-    """Cancelled around the hand-off, it leaves no key, and waiters elsewhere are told if no task asks."""
+    """Cancelled around the hand-off, it leaves no key, and waiters elsewhere are notified if no task asks."""
     async with world() as w, w.process() as elsewhere:
         lease = await w.manager.lock(NAME).acquire()
         taker = in_task(w.manager.lock(NAME).acquire)
@@ -661,7 +661,7 @@ def test_whatever_happens_there_is_one_holder_with_a_fence_of_its_own(block: int
 
 @contextlib.asynccontextmanager
 async def at_it(managers: dict[LockManager, int], hold: float):
-    """Let each manager's so many tasks take the lock without a pause; yield when each manager had it."""
+    """Let each manager's tasks take the lock without a pause; yield when each manager had it."""
     times: list[list[float]] = [[] for _ in managers]
 
     async def busy(manager: LockManager, had: list[float]) -> None:
@@ -773,7 +773,7 @@ def test_the_window_of_a_name_that_is_held_is_remembered():
 
 
 async def test_the_number_of_waiters_is_bounded(monkeypatch):
-    """One waiter too many is told at once that the lock is taken, and why; others are not disturbed."""
+    """One waiter too many hears at once that the lock is taken, and why; others are not disturbed."""
     monkeypatch.setattr("aioredlock_ng._lock.acquisition.MAX_WAITERS", 3)
     async with world() as w:
         lease = await w.manager.lock(NAME).acquire()

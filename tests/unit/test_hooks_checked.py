@@ -85,7 +85,7 @@ def test_one_hook_instead_of_a_list_is_refused() -> None:
     [("on_aquired", "on_acquired"), ("on_lose", "on_lost"), ("on_gaveup", "on_gave_up"), ("on_x", "on_")],
 )
 def test_an_unknown_method_is_refused(wrong: str, near: str) -> None:
-    """A method that no event would call is told with the nearest that one would."""
+    """A method that no event would call is reported with the nearest that one would."""
     bad = type("Bad", (Good,), {wrong: Good.on_lost})
     own = Good()
     setattr(own, wrong, print)

@@ -24,7 +24,7 @@ class OddError(BaseException):
 
 
 class Hostile:
-    """A hook that raises whenever it is told anything, or one thing."""
+    """A hook that raises at each event, or at one."""
 
     def __init__(self, error: BaseException, method: str = "on_") -> None:
         self._error, self._method = error, method

@@ -21,12 +21,12 @@ OF_LOCKS = {event.__name__ for event in get_args(events.Event) if issubclass(eve
 
 
 def of_locks(heard):
-    """Return what was told about locks."""
+    """Return the events about locks."""
     return [event for _, event in heard.told if type(event).__name__ in OF_LOCKS]
 
 
 def about_locks(heard):
-    """Return what was told about locks, each with its kind."""
+    """Return the events about locks, each with its kind."""
     return [(type(event).__name__, event.kind) for event in of_locks(heard)]
 
 

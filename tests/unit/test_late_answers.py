@@ -70,7 +70,7 @@ async def outcomes(lease: Lease) -> list[str]:
 
 @pytest.mark.parametrize("keep_data", [True, False])
 async def test_a_release_called_again_knows_what_the_ledger_has_learnt(keep_data):
-    """A node that was down is told when it is back: it still had the key, or had lost it."""
+    """A node that was down gets the release when it is back: it still had the key, or had lost it."""
     async with world() as w:
         lease = await w.manager.lock("a").acquire()
         await asyncio.sleep(ROUND_TRIP)

@@ -172,7 +172,7 @@ def ends(w: World, *names: str, **options: float) -> list[asyncio.Task[End]]:
 
 
 def burst(w: World, number: int = PLACES, **options: float) -> list[asyncio.Task[End]]:
-    """Ask for so many names at once."""
+    """Ask for a number of names at once."""
     return ends(w, *map(str, range(number)), **options)
 
 
@@ -249,7 +249,7 @@ async def test_a_call_that_comes_first_when_no_lock_can_be_trusted_gives_its_pla
 
 
 async def test_a_single_try_of_what_its_process_holds_does_not_stand_in_line(few_places):
-    """No node is asked for it, so that it needs no place to be told at once."""
+    """No node is asked for it, so that it needs no place for its answer."""
     async with deserted() as w:
         lease = await w.manager.lock("held").acquire()
         async with full(w):
@@ -264,7 +264,7 @@ async def test_a_single_try_of_what_its_process_holds_does_not_stand_in_line(few
 
 
 async def test_the_time_in_line_is_the_callers(few_places):
-    """A call whose time ends in line is told so then, and nothing was sent for it."""
+    """A call whose time ends in line fails then, and nothing was sent for it."""
     async with deserted() as w:
         with frozen(w):
             before = burst(w, blocking_timeout=1.0)
@@ -322,7 +322,7 @@ async def test_single_tries_are_sent_away_when_nodes_do_not_answer(few_places):
 
 
 async def test_the_line_is_bounded(few_places, monkeypatch):
-    """Beyond its bound a call is told at once that there are too many."""
+    """Beyond its bound a call fails at once: there are too many."""
     monkeypatch.setattr(f"{QUEUE}.MAX_IN_LINE", 10)
     async with world() as w:
         tasks = burst(w, PLACES + 15)

@@ -111,7 +111,7 @@ async def test_one_process_has_a_name_as_one_kind() -> None:
 
 
 async def test_nothing_that_rests_on_connections_is_copied() -> None:
-    """A worker process that is handed one is told to make its own."""
+    """A worker process that is handed one gets an error: it has to make its own."""
     async with world() as w:
         m = w.manager
         sync = SyncLockManager(["redis://127.0.0.1:1"])

@@ -56,7 +56,7 @@ def logged(level: int = logging.DEBUG, lines: Lines | None = None) -> Iterator[L
 
 
 async def test_a_lease_is_told_from_its_win_to_its_release():
-    """Acquired, extended, released: at DEBUG, each with the lock and its fence; above it, nothing is told."""
+    """Acquired, extended, released: at DEBUG, each with the lock and its fence; nothing above DEBUG."""
     for level in (logging.DEBUG, logging.INFO):
         with logged(level) as log:
             async with world() as w, w.manager.lock("a") as lease:

@@ -37,7 +37,7 @@ SETTLED = 7.0
 
 
 class Told(Hooks):
-    """Keeps what it is told of wrong lists."""
+    """Keeps the events about wrong lists."""
 
     def __init__(self) -> None:
         self.reasons: list[str] = []
@@ -74,7 +74,7 @@ async def using(
 
 
 async def test_two_lists_that_differ_in_a_node_are_both_noticed() -> None:
-    """The one that came first is told and goes on; the other one is refused, and told by whom."""
+    """The one that came first gets an event and goes on; the other is refused, with the first one's name."""
     a, b, x, y = _servers(4)
     first, second = Told(), Told()
     async with using((a, b, x), label="first", hooks=first) as ours:
@@ -193,7 +193,7 @@ async def test_a_list_is_changed_client_by_client() -> None:
 
 
 async def test_what_a_node_has_told_outlives_it() -> None:
-    """The first client holds by x and b, of which the second one reaches none; a has told of x, and ends."""
+    """The first client holds by x and b, of which the second one reaches none; a has reported x, and ends."""
     a, b, x, y = _servers(4)
     wires = [a.wire(), b.wire(), x.wire()]
     async with using(wires) as ours, using((a, b, y)) as theirs:

@@ -1,4 +1,4 @@
-"""Channels of a master in memory: which client is told what, and when.  On virtual time."""
+"""Channels of a master in memory: which client hears what, and when.  On virtual time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTICE = [b"message", CHANNEL, b""]
 
 
 def publish(node: MemoryNode, message: bytes = b"") -> int:
-    """Publish past every connection; return how many are told."""
+    """Publish past every connection; return the number of receivers."""
     reply = node.execute([b"PUBLISH", CHANNEL, message])
     return int(reply[1:])
 

@@ -92,7 +92,7 @@ async def test_impossible_clocks_are_refused() -> None:
 
 
 async def test_what_a_crash_leaves() -> None:
-    """A crash takes the data along unless told to keep it; what is kept goes on ageing meanwhile."""
+    """A crash takes the data along unless it keeps them; what is kept goes on ageing meanwhile."""
     node = MemoryNode()
     for keep_data, left in ((False, ()), (True, (b"b", b"c"))):
         node.set(b"a", b"1", 1.0)

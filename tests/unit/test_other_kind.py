@@ -88,7 +88,7 @@ async def test_what_costs_the_quorum_is_named(wanted: str, fencing: bool) -> Non
 async def test_a_type_is_named_as_the_server_calls_it(
     type_: bytes | None, key: bytes, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of modules, too; nothing hostile gets into a message, and what is not told is not guessed.  A
+    """Those of modules, too; nothing hostile gets into a message, and nothing is guessed.  A
     counter of any other type is no lock: nor a sorted set, which under the lock's own key would be readers.
     """
     called(monkeypatch, type_)

@@ -161,7 +161,7 @@ def said(caplog, words, level=logging.WARNING):
 
 
 async def test_the_longest_quarantine_holds_for_all(caplog):
-    """Another client's longer one is taken over, told once for each node at INFO, and prolongs a wait that is
+    """Another client's longer one is taken over, logged once for each node, and prolongs a wait that is
     under way; a shorter one changes nothing (R12).
     """
     caplog.set_level(logging.INFO)

@@ -158,7 +158,7 @@ async def test_a_silent_node_is_not_raised_for_a_reader():
 
 
 async def test_a_waiting_writer_keeps_new_readers_out():
-    """It waits for the readers that are in, and for no others; then it is told at once that they are gone."""
+    """It waits for the readers that are in, and for no others; then it is notified at once."""
     async with world() as w, w.process() as other, w.process() as third:
         reader = await w.manager.rwlock("a").read().acquire()
         writer = asyncio.create_task(other.rwlock("a").write().acquire())

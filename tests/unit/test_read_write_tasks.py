@@ -59,7 +59,7 @@ async def test_one_task_waits_for_the_readers_of_a_process():
 
 
 async def test_the_next_of_the_readers_waits_when_the_one_that_did_has_left():
-    """Also where that happens before it knows why it was refused itself: it asks again, and is told then."""
+    """Also where that happens before it knows why it was refused itself: it asks again, and hears it then."""
     async with world(latency=0.01) as w:
         lock = w.manager.rwlock("a")
         async with lock.read():

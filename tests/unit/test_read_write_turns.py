@@ -42,7 +42,7 @@ async def come_again(manager, mode, *, until, seed):
 async def waits_of(modes, *, seconds, processes=None, trip=0.00015, spread=10_000, tries=None):
     """Return how long calls of each mode have waited, when as many tasks came again at once.
 
-    Each is a process of its own, unless they share so many; where each is, the `tries` of a mode are counted.
+    Each is a process of its own, unless they share some; where each is, the `tries` of a mode are counted.
     """
     draw = random.Random(17)
     async with (

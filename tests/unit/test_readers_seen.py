@@ -21,7 +21,7 @@ def owner(number):
 
 
 def put(node, *readers):
-    """Have readers on a node, each for so many seconds."""
+    """Have readers on a node, each for a time in seconds."""
     server = node._server
     node.delete(KEY)
     for value, ttl in readers:

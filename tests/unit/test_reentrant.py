@@ -447,7 +447,7 @@ async def test_a_longer_inner_ttl_counts_from_the_next_extension():
             assert outer.extensions == 1
 
 
-# -- what is told ------------------------------------------------------------------------------------
+# -- messages ---------------------------------------------------------------------------------------
 
 
 async def test_hooks_and_statistics_know_the_outermost_lease_alone():
@@ -506,7 +506,7 @@ async def test_a_task_that_may_wait_for_its_ancestor_is_warned_of(caplog):
 
 
 async def test_a_forked_child_is_not_inside(monkeypatch):
-    """It goes on in the parent's task, but the lock is the parent's: it is told so, and leaves the blocks."""
+    """It goes on in the parent's task, but the lock is the parent's: each block ends in an error."""
     async with reentrant() as (w, lock), lock:
         with monkeypatch.context() as child:
             child.setattr("aioredlock_ng._node.fork.generation", -1)

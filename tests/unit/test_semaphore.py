@@ -38,7 +38,7 @@ def free(node, slot):
 
 
 async def permits(manager, number, limit):
-    """Acquire so many permits."""
+    """Acquire a number of permits."""
     return [await manager.semaphore(NAME, permits=limit).acquire() for _ in range(number)]
 
 

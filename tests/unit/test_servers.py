@@ -1,4 +1,4 @@
-"""The arms that give tests real servers behave alike, and say why when they cannot run."""
+"""The arms that give tests real servers behave the same, and say why when they cannot run."""
 
 from __future__ import annotations
 

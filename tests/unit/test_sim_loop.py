@@ -119,7 +119,7 @@ async def test_what_runs_on_real_time_is_refused() -> None:
 
 
 def test_the_running_loop_can_be_asked_for() -> None:
-    """In coroutines and callbacks alike; where none runs, or one on real time, the error says what to do."""
+    """In coroutines and callbacks; where none runs, or one on real time, the error says what to do."""
 
     async def main() -> SimLoop:
         called = SimLoop.running().create_future()

@@ -1,4 +1,4 @@
-"""Managers that are made again and again, and never closed, are told of."""
+"""Managers that are made again and again, and never closed, are reported."""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ async def test_a_lock_of_this_process_is_waited_for():
 
 
 async def test_zero_asks_no_node_while_a_lease_of_this_process_lives():
-    """A single try of a name that this process holds is told at once; after a loss it reaches the nodes."""
+    """A single try of a name that this process holds ends at once; after a loss it reaches the nodes."""
     async with world() as w:
         lease = await w.manager.lock("a").acquire()
         await asyncio.sleep(1)
@@ -337,7 +337,7 @@ async def test_locks_over_several_names_in_opposite_orders():
 @pytest.mark.parametrize("states", ["t--", "ff"])
 @pytest.mark.parametrize("patience", [0, 0.3])
 async def test_the_queue_reports_the_last_verdict_of_its_head(states, patience):
-    """A task that times out behind a contender learns what the nodes told that one: taken, or silent."""
+    """A task that times out behind a contender gets that one's last answer: taken, or silent."""
     async with world() as w:
         if states == "ff":
             prepare(w, states)
@@ -459,7 +459,7 @@ async def test_a_wrong_type_fails_at_once_if_it_costs_the_quorum(wrong, fails):
 @pytest.mark.heavy
 @pytest.mark.parametrize("told", [True, False])
 async def test_waits_are_jittered_and_capped(told, monkeypatch):
-    """Waits grow from nothing to the cap; where releases are told, each is half of the cap or more."""
+    """Waits grow from nothing to the cap; where releases are notified, each is half of the cap or more."""
     if not told:
         monkeypatch.setattr(MAX_CHANNELS, 0)
     both = [Refusals(), Refusals()]

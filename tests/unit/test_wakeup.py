@@ -280,7 +280,7 @@ def test_what_a_hand_off_costs(
 async def gathered(
     processes: int, *, latency: float = LATENCY, seed: int = 0
 ) -> AsyncIterator[tuple[World, list[LockManager]]]:
-    """Open so many processes over three nodes."""
+    """Open a number of processes over three nodes."""
     async with world(3, latency=latency) as w, contextlib.AsyncExitStack() as stack:
         opening = (opened(w.nodes, seed=1000 * seed + number) for number in range(processes))
         yield w, [await stack.enter_async_context(manager) for manager in opening]
@@ -304,7 +304,7 @@ async def test_a_crowd_that_goes_home_is_not_waited_for(seed: int) -> None:
         assert sim().time() - released < 15 * SECTION * 2.2
 
 
-# -- while nothing is told ---------------------------------------------------------------------------
+# -- without notices --------------------------------------------------------------------------------
 
 
 @pytest.mark.heavy
@@ -418,7 +418,7 @@ async def test_a_foreign_holder_is_polled_from_the_first_refusal() -> None:
 
 
 async def test_a_minority_of_foreign_keys_is_not_polled() -> None:
-    """The release of the others is told of."""
+    """The release of the others brings a notice."""
     async with world() as w:
         w.occupy(NAME, 1000.0, value=ANOTHER)
         w.occupy(NAME, 1000.0, 1)

@@ -86,7 +86,7 @@ async def test_what_is_used_in_another_way_says_what_to_write(make: Any, uses: A
     ],
 )
 async def test_the_same_of_what_threads_have(make: Any, uses: Any, words: str) -> None:
-    """An event loop is told what is for it; no thread is started."""
+    """In an event loop the error says what is for it; no thread is started."""
     for use in uses:
         with pytest.raises(TypeError, match=rf"write {words}"):
             await use(make(SyncLockManager([MemoryNode()])))

@@ -92,7 +92,7 @@ def drawn_backoffs(monkeypatch: pytest.MonkeyPatch, policy: RetryPolicy) -> list
 
 
 class Heard(Hooks):
-    """A hook that keeps all that it is told, and when."""
+    """A hook that keeps all events, with their times."""
 
     def __init__(self) -> None:
         self.told: list[tuple[float, Any]] = []

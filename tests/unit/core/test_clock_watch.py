@@ -212,7 +212,7 @@ def test_half_of_the_nodes_alike_is_our_own_step(size: int, needed: int, stepped
 @pytest.mark.parametrize(
     ("size", "sampled", "story"),
     [
-        # Two of five alike are two nodes' steps, though only three have samples.
+        # Two equal steps of five nodes are two nodes' steps, though only three have samples.
         (5, [0, 1, 2], [(0, 1.0, 5.0, None), (1, 1.1, 5.0, None), (2, 1.2, 0.0, (0, 5.0)),
                         (0, 1.3, 5.0, (1, 5.0))]),
         # A node without samples is not waited for: of five, two were never heard.

@@ -15,7 +15,7 @@ SECONDS = 6.0
 
 
 def member(identity: str, there: float, answered: float) -> Member:
-    """Return a server that another client has told of."""
+    """Return a server that another client has reported."""
     return Member(identity.encode(), USED, there, answered, there, 0, b"them")
 
 
@@ -81,7 +81,7 @@ def found(told: list[Member], own: list[tuple[float, float]], places: int = 0) -
 
 
 def test_a_server_that_was_followed_by_another_is_no_stranger() -> None:
-    """They were not there at once, or for a moment only: an old master goes on until it is told."""
+    """They were there together for a moment at most: an old master goes on until it hears of the new one."""
     own = [(0.0, 100.0), (0.0, 100.0), (50.0, 100.0)]
     assert found([member("c", 0, 49.9)], own) == ""
     assert found([member("c", 0, 55.9)], own) == ""

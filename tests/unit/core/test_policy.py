@@ -81,8 +81,8 @@ def test_the_default_policy_is_bounded() -> None:
 @pytest.mark.parametrize("crowd", [0, 1, 2, 1000])
 @pytest.mark.parametrize(("splits", "longest"), [(0, 0.001), (1, 0.002), (3, 0.008), (4, 0.01), (5000, 0.01)])
 def test_waiters_come_apart_by_a_round_trip_or_more(splits: int, longest: float, crowd: int) -> None:
-    """The span doubles with each split up to the base (R13); a waiter that was told alone does not step
-    aside, unless a split says that another asks without being told (R33).
+    """The span doubles with each split up to the base (R13); a waiter that was notified alone does not step
+    aside, unless a split says that another asks without a notice (R33).
     """
     wait = notice_jitter(RetryPolicy(), 0.5, round_trip=0.001, splits=splits, listeners=crowd)
     assert wait == pytest.approx(0 if (crowd, splits) == (1, 0) else longest / 2)

@@ -215,7 +215,7 @@ def test_an_init_ends_what_a_lost_node_has_said(reached: bool, moment: int, ends
 
 
 def told_of(identity: bytes, answered_at: float, *, state: bytes = USED, since: float = -99.0) -> Member:
-    """Return a server that clients have told of, and which has been there since then."""
+    """Return a server that clients have reported, and which has been there since then."""
     return Member(identity, state, since, answered_at, since, 0, b"them")
 
 
@@ -238,7 +238,7 @@ def answers(
 def client_of(
     nodes: bytes, *members: Member, moment: float = 1.0, size: int = 3, **options: Any
 ) -> QuorumView:
-    """Return what a client knows whose nodes have answered, and told it of servers."""
+    """Return the view of a client whose nodes have answered, and reported servers."""
     view = QuorumView(b"{meta}", size, QUARANTINE_MS, **options)
     goes_on(view, nodes, moment, *members)
     return view

@@ -79,7 +79,7 @@ def masks(count: int) -> list[tuple[bool, ...]]:
 async def redlock(
     number: int = 5, *, latency: float | Callable[[], float] = 0.001, **options: Any
 ) -> AsyncIterator[tuple[list[MemoryNode], LockManager]]:
-    """Run so many masters and one client; its leases are released at the end."""
+    """Run masters and one client; its leases are released at the end."""
     nodes = masters(number, latency)
     async with client(nodes, **options) as manager:
         yield nodes, manager

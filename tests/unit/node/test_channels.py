@@ -15,7 +15,7 @@ A, B = b"A", b"B"
 
 
 class Server:
-    """A connection that can be full or away, and the server behind it, which answers when it is told to."""
+    """A connection that can be full or away, and the server behind it, which answers on request."""
 
     def __init__(self) -> None:
         self.channels = Channels(self._send)

@@ -32,7 +32,7 @@ def test_a_process_that_stood_still_says_when_it_last_used_its_servers() -> None
 
 
 def test_a_node_that_says_ever_new_things_does_not_fill_memory(caplog: pytest.LogCaptureFixture) -> None:
-    """Lines are told once, so they are kept: a limited number of them."""
+    """Lines are reported once, so they are kept: a limited number of them."""
     greeting = Greeting("n", QuorumView(b"{meta}", 3, 60_000))
     for number in [*range(2 * MAX_LOGGED_FINDINGS), 0]:
         greeting._log_once(logging.WARNING, f"line {number}")

@@ -32,7 +32,7 @@ NOSCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
 
 
 class Recorder:
-    """A sink that writes down what it is told."""
+    """A sink that writes down the answers that it gets."""
 
     def __init__(self, *, awaited: bool = True) -> None:
         self.awaited = awaited

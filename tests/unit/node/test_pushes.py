@@ -19,7 +19,7 @@ ANYTHING = Command(Purpose.OTHER, owner=b"", fits=lambda _: True, keys=(), verb=
 
 
 class Recorder:
-    """A sink that writes down what it is told."""
+    """A sink that writes down the answers that it gets."""
 
     awaited = True
 
@@ -94,7 +94,7 @@ REPLIES = [b"OK", None, (b"SET", "OOM command not allowed"), Silence("OOM comman
 @pytest.mark.parametrize("place", range(len(STREAM) + 1))
 @pytest.mark.parametrize("number", [1, 3])
 def test_notices_come_before_between_and_behind_replies(place: int, number: int) -> None:
-    """Wherever they are, every command gets its own reply, and each is told once."""
+    """Wherever they are, every command gets its own reply, once."""
     it = Listening()
     put_stream(it)
     parts = list(STREAM)

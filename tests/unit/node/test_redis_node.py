@@ -45,7 +45,7 @@ class Awaited(Recorder):
 
 
 class Door:
-    """An endpoint that notes every attempt to connect, and may be told what to do."""
+    """An endpoint that notes every attempt to connect, and does as a test says."""
 
     clustered, prefix = False, b""
 
@@ -336,7 +336,7 @@ CHECKS: dict[str, Callable[..., bool]] = {
 
 
 async def test_a_plain_vote_needs_room_for_its_look_at_the_incarnation() -> None:
-    """Where only the SET fits, it is sent and undone as ever, but does not count (R12, R15)."""
+    """Where only the SET fits, it is sent and undone as usual, but does not count (R12, R15)."""
     incarnation = b"redlock:{meta}"
     probed = Primitive(MUTEX, ("b",), (b"redlock:b",), incarnation=incarnation)
     async with running(view=QuorumView(incarnation, size=1, quarantine_ms=0)) as (it, server):
