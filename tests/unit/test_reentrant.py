@@ -506,7 +506,7 @@ async def test_a_task_that_may_wait_for_its_ancestor_is_warned_of(caplog):
 
 
 async def test_a_forked_child_is_not_inside(monkeypatch):
-    """It goes on in the parent's task, but the lock is the parent's: each block ends in an error."""
+    """It goes on in the parent's task, but the lock is the parent's: each use is an error."""
     async with reentrant() as (w, lock), lock:
         with monkeypatch.context() as child:
             child.setattr("aioredlock_ng._node.fork.generation", -1)
