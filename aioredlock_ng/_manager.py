@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Iterable
 from random import Random
 from types import TracebackType
-from typing import Any, Final, Generic, Literal, Never, ParamSpec, Self, TypeVar, Unpack, final, overload
+from typing import Any, Final, Never, ParamSpec, Self, TypeVar, Unpack, final
 
 from ._admin import initialise as _initialise
 from ._admin import inspection as _admin
@@ -37,7 +37,6 @@ from ._session.lifecycle import Lifecycle
 from ._session.session import statistics_of
 from ._settings.options import (
     DEFAULT_PREFIX,
-    Fence_co,
     LockOptions,
     ManagerOptions,
     OnLost,
@@ -76,7 +75,7 @@ _NOT_REENTRANT: Final = False
 
 @final
 @instead("`async with LockManager(…) as manager:`; without asyncio use a `SyncLockManager`", *WITH)
-class LockManager(Renamed, Uncopied, Generic[Fence_co]):
+class LockManager(Renamed, Uncopied):
     """A Redlock over N independent Redis or Valkey masters.
 
     It may be made anywhere, also at module level: it binds to the running loop, and connects, at its
@@ -122,30 +121,6 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
         ValueError, TypeError: any other bad value.
     """
 
-    @overload
-    def __init__(
-        self: LockManager[int],
-        nodes: Iterable[NodeSpec],
-        *,
-        fencing: Literal[True] = True,
-        **options: Unpack[ManagerOptions],
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: LockManager[None],
-        nodes: Iterable[NodeSpec],
-        *,
-        fencing: Literal[False],
-        **options: Unpack[ManagerOptions],
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: LockManager[int | None],
-        nodes: Iterable[NodeSpec],
-        *,
-        fencing: bool,
-        **options: Unpack[ManagerOptions],
-    ) -> None: ...
     def __init__(
         self,
         nodes: Iterable[NodeSpec],
@@ -200,19 +175,8 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
         this = weakref.ref(self)  # a hook may live for longer
         listeners.attach(lambda: None if (manager := this()) is None else manager.statistics())
 
-    @overload
     @classmethod
-    def from_env(
-        cls, *, fencing: Literal[True] = True, **options: Unpack[ManagerOptions]
-    ) -> LockManager[int]: ...
-    @overload
-    @classmethod
-    def from_env(cls, *, fencing: Literal[False], **options: Unpack[ManagerOptions]) -> LockManager[None]: ...
-    @overload
-    @classmethod
-    def from_env(cls, *, fencing: bool, **options: Unpack[ManagerOptions]) -> LockManager[int | None]: ...
-    @classmethod
-    def from_env(cls, **options: Any) -> LockManager[Any]:
+    def from_env(cls, **options: Unpack[ManagerOptions]) -> LockManager:
         """Make a manager over the nodes that `REDLOCK_URLS` lists, separated by commas.
 
         Of a Redis Sentinel URL's several hosts the commas belong to it, up to the name of the service.
@@ -318,7 +282,7 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
         reentrant: bool = False,
         fair: bool = False,
         **_unknown: Never,
-    ) -> Lock[Fence_co]:
+    ) -> Lock:
         """Describe a lock over `names`; nothing is sent before it is entered.
 
         Args:
@@ -384,7 +348,7 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
         label: str | None = None,
         reentrant: bool = False,
         **_unknown: Never,
-    ) -> ReadWriteLock[Fence_co]:
+    ) -> ReadWriteLock:
         """Describe a read-write lock over `names`: readers together, a writer alone.
 
         The arguments are those of `lock` but for `at_least`, for readers and writers alike, and so are the
@@ -412,7 +376,7 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
         on_lost: OnLost | None = None,
         label: str | None = None,
         **_unknown: Never,
-    ) -> Lock[Fence_co, int]:
+    ) -> Lock:
         """Describe a counting semaphore: at most so many hold `name` at once, each with a slot of its own.
 
         No two leases have the same `Lease.slot` at once; fences grow for each slot by itself.  A task that
@@ -516,7 +480,7 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
 
         sort = sort_of(mode, permits)
 
-        def make(name: str) -> Lock[Fence_co]:
+        def make(name: str) -> Lock:
             return lock_of(self, name, sort, options)
 
         return locked(template, make)

@@ -406,7 +406,7 @@ class Job:
             "REDLOCK_TTL": f"{self._plan.ttl:.15g}",
             "REDLOCK_FENCE": lease.fence,
             "REDLOCK_MODE": lease.mode,
-            "REDLOCK_SLOT": lease.slot,
+            "REDLOCK_SLOT": lease.slot if self._plan.permits else None,
         }
         # What this lock does not have could be that of a `run` around this one.
         others = {name: value for name, value in own_environment().items() if name not in given}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, cast, get_args
 
 from .._kinds.kind import Mode
-from .._settings.options import Fence_co, LockOptions, ReadWriteLockOptions, SemaphoreOptions
+from .._settings.options import LockOptions, ReadWriteLockOptions, SemaphoreOptions
 from .lock import Lock
 from .rwlock import ReadWriteLock
 from .template import name_filler, sample_name
@@ -17,18 +17,16 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Manager(Protocol[Fence_co]):
+class Manager(Protocol):
     """Describes locks: a `LockManager`."""
 
-    def lock(self, *names: str, **options: Unpack[LockOptions]) -> Lock[Fence_co]:
+    def lock(self, *names: str, **options: Unpack[LockOptions]) -> Lock:
         """Describe a mutex."""
 
-    def rwlock(self, *names: str, **options: Unpack[ReadWriteLockOptions]) -> ReadWriteLock[Fence_co]:
+    def rwlock(self, *names: str, **options: Unpack[ReadWriteLockOptions]) -> ReadWriteLock:
         """Describe a read-write lock."""
 
-    def semaphore(
-        self, name: str, *, permits: int, **options: Unpack[SemaphoreOptions]
-    ) -> Lock[Fence_co, int]:
+    def semaphore(self, name: str, *, permits: int, **options: Unpack[SemaphoreOptions]) -> Lock:
         """Describe a semaphore."""
 
 
@@ -49,7 +47,7 @@ def sort_of(mode: Mode | None, permits: int | None) -> Sort:
     return permits
 
 
-def _permit(manager: Manager[Fence_co], name: str, permits: int, options: LockOptions) -> Lock[Fence_co]:
+def _permit(manager: Manager, name: str, permits: int, options: LockOptions) -> Lock:
     """Describe a semaphore, which has only some of the options."""
     refused = ("at_least", "reentrant", "fair")
     for option in refused:
@@ -59,7 +57,7 @@ def _permit(manager: Manager[Fence_co], name: str, permits: int, options: LockOp
     return manager.semaphore(name, permits=permits, **cast("SemaphoreOptions", left))
 
 
-def lock_of(manager: Manager[Fence_co], name: str, mode: Sort, options: LockOptions) -> Lock[Fence_co]:
+def lock_of(manager: Manager, name: str, mode: Sort, options: LockOptions) -> Lock:
     """Describe the lock that a decorator asks for.
 
     Raises:
@@ -82,7 +80,7 @@ def lock_of(manager: Manager[Fence_co], name: str, mode: Sort, options: LockOpti
 
 
 def locked(
-    template: str, make: Callable[[str], Lock[int | None]]
+    template: str, make: Callable[[str], Lock]
 ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
     """Return a decorator; `make` turns the filled template into a lock."""
     sample = sample_name(template)

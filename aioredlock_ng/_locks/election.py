@@ -450,7 +450,7 @@ class Leadership(Uncopied):
 
     __slots__ = ("_announcement", "_lease")
 
-    def __init__(self, lease: Lease[int], announcement: Announcement) -> None:
+    def __init__(self, lease: Lease, announcement: Announcement) -> None:
         self._lease = lease
         self._announcement = announcement
 
@@ -555,7 +555,7 @@ class Campaign(Uncopied):
 
     __slots__ = ("_begun", "_election", "_leadership", "_lock")
 
-    def __init__(self, election: Election, lock: Lock[int]) -> None:
+    def __init__(self, election: Election, lock: Lock) -> None:
         self._election = election
         self._lock = lock
         self._begun = False
@@ -648,10 +648,10 @@ class Election(Renamed, Uncopied):
         Enter the `Leadership` with ``async with``, or end it by `Leadership.resign`.  Raises as
         `Lock.try_acquire` does.
         """
-        lease: Lease[int] | None = await Lock(self._life, self._primitive, self._request).try_acquire()
+        lease = await Lock(self._life, self._primitive, self._request).try_acquire()
         return None if lease is None else self._inaugurated(lease)
 
-    def _inaugurated(self, lease: Lease[int]) -> Leadership:
+    def _inaugurated(self, lease: Lease) -> Leadership:
         """Have a leader that has won announce it, now and with each extension (R31)."""
         session, holding = lease._session, lease._holding  # noqa: SLF001
         holder = self._request.holder

@@ -16,8 +16,15 @@ from .._lock.holding import Holding, extension_decided
 from .._lock.reentry import View
 from .._round.round import all_answered, majority_answered
 from .._session.session import Session
-from .._settings.options import Fence_co, Generic, Renamed, Seconds, Slot_co
-from ..errors import LockLostError, LossReason, NodeVote, QuorumUnavailableError, printable
+from .._settings.options import Renamed, Seconds
+from ..errors import (
+    ConfigurationError,
+    LockLostError,
+    LossReason,
+    NodeVote,
+    QuorumUnavailableError,
+    printable,
+)
 from . import WITH, instead
 
 
@@ -68,7 +75,7 @@ _OUTCOMES = {
 @final
 @instead("`async with lease:`", "__await__", *WITH)
 @dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
-class Lease(Renamed, Generic[Fence_co, Slot_co]):
+class Lease(Renamed):
     """One holding of a lock, from its win to its release.
 
     Use it as ``async with lease:`` or call `release`.  A lease that is dropped without either stops
@@ -83,7 +90,7 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
         holding = self._holding
         state = "released" if holding.released else holding.loss or ("valid" if self.held else "expired")
         granted = sum(vote.vote is Vote.GRANTED for vote in self.votes)
-        fence = "" if self.fence is None else f" fence={self.fence}"
+        fence = f" fence={holding.fence}" if holding.fence else ""
         return f"<Lease {names}{fence} {state} {self.remaining:.1f}s {granted}/{len(self.votes)}>"
 
     # -- what it is ----------------------------------------------------------------------------
@@ -99,16 +106,23 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
         return self._holding.names
 
     @property
-    def fence(self) -> Fence_co:
+    def fence(self) -> int:
         """The fencing token: unique for the lock's names, and greater than those of all earlier leases (R10).
 
         Hand it to the resource that the lock protects, and let the resource refuse what comes with a smaller
         one than it has seen: that protects it even when this process stood still past its validity.  A lease
         that another task of this process has handed off counts from when the process acquired the lock (R43).
-        The number stays the same for as long as the lease lives; an integer below 2**53.  None with
-        ``fencing=False``: to a type checker this is an `int` unless the manager was made so, and then None.
+        The number stays the same for as long as the lease lives; an integer below 2**53.
+
+        Raises:
+            ConfigurationError: the manager was made with ``fencing=False``.
         """
-        return self._holding.fence or None  # type: ignore[return-value]  # as the manager was made
+        if not self._holding.fence:
+            raise ConfigurationError(
+                f"lock {printable(self.names)}: this lease has no fence, since its manager was made with "
+                "fencing=False: leave that option out"
+            )
+        return self._holding.fence
 
     @property
     def mode(self) -> Mode | None:
@@ -116,15 +130,19 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
         return self._holding.kind.mode
 
     @property
-    def slot(self) -> Slot_co:
-        """The number of this permit of a semaphore, from 0 on; None for any other lock.
-
-        To a type checker it is an `int` for locks of `LockManager.semaphore`.
+    def slot(self) -> int:
+        """The number of this permit of a semaphore, from 0 on.
 
         No two leases have the same number at the same time.  Fences grow for each slot by itself: give a
         resource that all holders use both numbers, and let it compare fences of the same slot only.
+
+        Raises:
+            TypeError: this is no lease of a semaphore.
         """
-        return self._holding.slot  # type: ignore[return-value]  # as its kind has it
+        slot = self._holding.slot
+        if slot is None:
+            raise TypeError(f"only a lease of `LockManager.semaphore` has a slot, got {self!r}")
+        return slot
 
     @property
     def unchanged(self) -> bool | None:

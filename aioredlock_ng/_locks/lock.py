@@ -15,7 +15,7 @@ from .._lock.reentry import outermost, reenter
 from .._lock.runner import act_for
 from .._session import lifecycle
 from .._session.lifecycle import Lifecycle
-from .._settings.options import Fence_co, Generic, Renamed, Request, Slot_co
+from .._settings.options import Renamed, Request
 from ..errors import LockTakenError, QuorumUnavailableError, printable
 from . import WITH, Uncopied, awaited, instead
 from .lease import Lease
@@ -27,7 +27,7 @@ _WRITE: Final = (
 
 @final
 @instead(_WRITE, "__await__", *WITH)
-class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
+class Lock(Renamed, Uncopied):
     """A description of a lock, made by `LockManager.lock` or a `ReadWriteLock`.
 
     Safe to enter from many tasks at once, and again before an earlier block is left.  Where exit stacks, or
@@ -44,9 +44,7 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         self._primitive = primitive
         self._request = request
         self._since = since
-        self._entries: list[
-            tuple[asyncio.Task[object] | None, tuple[int, CodeType] | None, Lease[Fence_co, Slot_co]]
-        ] = []
+        self._entries: list[tuple[asyncio.Task[object] | None, tuple[int, CodeType] | None, Lease]] = []
 
     def __repr__(self) -> str:
         kind = self._primitive.kind
@@ -87,7 +85,7 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         )
 
     @awaited(_WRITE)
-    async def acquire(self) -> Lease[Fence_co, Slot_co]:
+    async def acquire(self) -> Lease:
         """Wait for the lock and return its lease; the caller has to release it.
 
         Raises:
@@ -104,7 +102,7 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         return await self._acquire(enters=False)
 
     @awaited(_WRITE)
-    async def try_acquire(self) -> Lease[Fence_co, Slot_co] | None:
+    async def try_acquire(self) -> Lease | None:
         """Try once, without waiting; None when another client holds the lock.
 
         Raises:
@@ -116,7 +114,7 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         except LockTakenError:
             return None
 
-    async def _acquire(self, *, single_try: bool = False, enters: bool = True) -> Lease[Fence_co, Slot_co]:
+    async def _acquire(self, *, single_try: bool = False, enters: bool = True) -> Lease:
         """Acquire, and run the block of an ``async with`` under the lease; raises as `acquire` does."""
         life, request = self._life, self._request
         generator = _generator(sys._getframe(1)) if enters else None  # noqa: SLF001 (it is documented)
@@ -142,9 +140,7 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
                 raise
         acquisition = Acquisition(session, self._primitive, request, given, began, self._since, place)
         holding = await acquisition.run()
-        lease: Lease[Fence_co, Slot_co] = Lease(
-            session, outermost(holding, session.releases) if request.reentrant else holding
-        )
+        lease = Lease(session, outermost(holding, session.releases) if request.reentrant else holding)
         # Begin the block: no await since the win was judged (R7).
         if enters:
             self._entries.append((lease._bind(), generator, lease))  # noqa: SLF001 (its leases are its subject)
@@ -152,7 +148,7 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
 
     __aenter__ = _acquire
 
-    def _reenter(self) -> Lease[Fence_co, Slot_co] | None:
+    def _reenter(self) -> Lease | None:
         """Return a further lease of the lock that the calling task is inside of already (R27); else None."""
         for session in self._life.sessions_here:
             view = reenter(session, self._primitive, self._request, since=self._since)
@@ -162,7 +158,7 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
 
     async def _acquire_for(
         self, inside: tuple[object, ...], *, block: object | None, single_try: bool
-    ) -> Lease[Fence_co, Slot_co] | None:
+    ) -> Lease | None:
         """Acquire for a thread's code `inside` of these blocks, and for its new `block` (R27): see `sync`."""
         act_for(inside)
         lease = await (self.try_acquire() if single_try else self.acquire())
@@ -180,7 +176,7 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         lease = entries.pop()[2] if len(entries) == 1 else self._pop(sys._getframe(1))  # noqa: SLF001
         await lease.__aexit__(exc_type, exc, tb)
 
-    def _pop(self, frame: FrameType) -> Lease[Fence_co, Slot_co]:
+    def _pop(self, frame: FrameType) -> Lease:
         """Find which block the code of `frame` leaves (R7).
 
         An async generator, which may be left early and in another task, leaves the last one that it has

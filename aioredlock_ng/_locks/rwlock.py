@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Generic, final
+from typing import final
 
 from .._kinds.primitive import Primitive
 from .._session.lifecycle import Lifecycle
 from .._settings.options import (
-    Fence_co,
     Renamed,
     Request,
     Seconds,
@@ -23,7 +22,7 @@ from .lock import Lock
 
 @final
 @instead("`async with manager.rwlock(…).read() as lease:`, or `.write()`", "__await__", *WITH, *ASYNC_WITH)
-class ReadWriteLock(Renamed, Uncopied, Generic[Fence_co]):
+class ReadWriteLock(Renamed, Uncopied):
     """Readers together, or a writer alone; made by `LockManager.rwlock`, reusable and shareable as `Lock` is.
 
     A writer excludes `LockManager.lock` of the same names, too, and readers exclude it.
@@ -51,7 +50,7 @@ class ReadWriteLock(Renamed, Uncopied, Generic[Fence_co]):
         blocking: bool | None = None,
         blocking_timeout: Seconds | None = None,
         quorum_timeout: Seconds | None = None,
-    ) -> Lock[Fence_co]:
+    ) -> Lock:
         """Describe a read lock: many hold it at once, each with a lease and an expiry of its own.
 
         The time limits are those of `LockManager.lock`; by default as `LockManager.rwlock` was given them.
@@ -81,11 +80,11 @@ class ReadWriteLock(Renamed, Uncopied, Generic[Fence_co]):
     def write(
         self,
         *,
-        since: Lease[Fence_co] | None = None,
+        since: Lease | None = None,
         blocking: bool | None = None,
         blocking_timeout: Seconds | None = None,
         quorum_timeout: Seconds | None = None,
-    ) -> Lock[Fence_co]:
+    ) -> Lock:
         """Describe a write lock: one holder alone.
 
         Args:
@@ -107,8 +106,8 @@ class ReadWriteLock(Renamed, Uncopied, Generic[Fence_co]):
             raise TypeError(f"since must be a read lease, got {since!r}")
         if since.mode != "read" or since.names != self.names:
             raise ValueError(f"since must be a read lease of {printable(self.names)}, got {since!r}")
-        if since.fence is None or not self._write.fenced:
+        if not (fence := since._holding.fence) or not self._write.fenced:  # noqa: SLF001 (`fence` raises)
             raise ValueError(
                 f"since needs fences, and this manager has none (fencing=False): got {since!r} for {self!r}"
             )
-        return Lock(self._life, self._write, request, since=since.fence)
+        return Lock(self._life, self._write, request, since=fence)

@@ -67,39 +67,14 @@ def _with_units(text: str) -> float:
     return sum(float(amount) * _UNITS[unit] for amount, unit in parts)
 
 
-if TYPE_CHECKING:
-    from typing import Generic as Generic  # noqa: PLC0414 (it is imported from here)
-
-    from typing_extensions import TypeVar  # type checkers bring it along; the default is all that is new
-
-    Fence_co = TypeVar("Fence_co", bound="int | None", default=int, covariant=True)
-    Slot_co = TypeVar("Slot_co", bound="int | None", default="int | None", covariant=True)
-else:
-    from types import GenericAlias
-    from typing import TypeVar
-
-    class Generic:
-        """Accepts fewer arguments than there are: type checkers know the defaults of the others."""
-
-        __slots__ = ()
-        __class_getitem__ = classmethod(GenericAlias)
-
-    Fence_co = TypeVar("Fence_co", covariant=True)
-    Slot_co = TypeVar("Slot_co", covariant=True)
-"""The types of a lease's slot, an int for a semaphore, and of its fence: an int, or None with
-``fencing=False``.
-
-Only type checkers see a difference: a fence is passed on without a check for None, and the use of a fence
-that is switched off is an error."""
-
-
 class ManagerOptions(TypedDict, total=False):
-    """The options of `LockManager` except `fencing`; `LockManager` describes them."""
+    """The options of `LockManager`, which describes them, for code that passes them on."""
 
     ttl: Seconds
     node_timeout: Seconds
     connect_timeout: Seconds
     prefix: str
+    fencing: bool
     fence_ttl: Seconds
     restart_quarantine: Seconds | None
     retry: RetryPolicy

@@ -56,7 +56,7 @@ async def guarded_set(
     client: _RedisClient,
     key: str | bytes,
     value: str | bytes | float,
-    fence: int | None,
+    fence: int,
     *,
     ttl: float | timedelta | None = None,
 ) -> bool:
@@ -74,7 +74,6 @@ async def guarded_set(
         Whether it was written.  False is the proof that the lock was lost.
 
     Raises:
-        TypeError: `fence` is None, since the manager makes none.
         ValueError: `fence` or `ttl` is out of range.
     """
     if ttl is None:
@@ -85,7 +84,7 @@ async def guarded_set(
     return await _run(client, key, fence, value, int(seconds * 1000))
 
 
-async def claim(client: _RedisClient, key: str | bytes, fence: int | None) -> bool:
+async def claim(client: _RedisClient, key: str | bytes, fence: int) -> bool:
     """Refuse older fences from here on; what is read after that, no earlier holder changes any more.
 
     Args:
@@ -97,15 +96,12 @@ async def claim(client: _RedisClient, key: str | bytes, fence: int | None) -> bo
         Whether it is ours.  False is the proof that the lock was lost.
 
     Raises:
-        TypeError: `fence` is None, since the manager makes none.
         ValueError: `fence` is out of range.
     """
     return await _run(client, key, fence)
 
 
-async def _run(client: _RedisClient, key: str | bytes, fence: int | None, *written: Any) -> bool:
-    if fence is None:
-        raise TypeError("fence is None: the lock's manager was made with fencing=False")
+async def _run(client: _RedisClient, key: str | bytes, fence: int, *written: Any) -> bool:
     if not 0 <= fence < _MAX_FENCE:
         raise ValueError(f"fence must be between 0 and {_MAX_FENCE - 1}, not {fence!r}")
     # EVAL: one round trip also after a restart of the server, for some 500 bytes.

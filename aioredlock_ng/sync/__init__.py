@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, Unpack, final, overload
+from typing import Any, Final, ParamSpec, TypeVar, Unpack, final
 from weakref import WeakSet
 
 from .. import (
@@ -40,7 +40,7 @@ from .. import (
 from .._locks import ASYNC_WITH, Uncopied, instead
 from .._locks.decorator import lock_of, sort_of
 from .._locks.template import name_filler, sample_name
-from .._settings.options import ElectionOptions, Fence_co, ManagerOptions, Renamed
+from .._settings.options import ElectionOptions, ManagerOptions, Renamed
 from .._settings.specs import NodeSpec
 from ..events import Hooks
 from ._courier import Courier
@@ -65,7 +65,7 @@ F = TypeVar("F", bound=Callable[..., object])
 EXIT_LIMIT: Final = 0.5
 """Seconds for which the interpreter's end waits for the nodes' answers to the releases, and for hooks."""
 
-_MANAGERS: Final[WeakSet[SyncLockManager[Any]]] = WeakSet()
+_MANAGERS: Final[WeakSet[SyncLockManager]] = WeakSet()
 
 
 @atexit.register
@@ -114,7 +114,7 @@ def _refuse_cancel(options: Mapping[str, Any]) -> None:
 
 @final
 @instead("`with SyncLockManager(…) as manager:`; in an event loop use a `LockManager`", *ASYNC_WITH)
-class SyncLockManager(Renamed, Uncopied, Generic[Fence_co]):
+class SyncLockManager(Renamed, Uncopied):
     """A `LockManager` for threads, with the same arguments; its thread starts at the first use.
 
     Hooks, and the handlers of its log lines, are called by a further thread, soon after the event.  A call
@@ -126,55 +126,18 @@ class SyncLockManager(Renamed, Uncopied, Generic[Fence_co]):
     `manager` is the one that it runs.
     """
 
-    @overload
-    def __init__(
-        self: SyncLockManager[int],
-        nodes: Iterable[NodeSpec],
-        *,
-        fencing: Literal[True] = True,
-        **options: Unpack[ManagerOptions],
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: SyncLockManager[None],
-        nodes: Iterable[NodeSpec],
-        *,
-        fencing: Literal[False],
-        **options: Unpack[ManagerOptions],
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: SyncLockManager[int | None],
-        nodes: Iterable[NodeSpec],
-        *,
-        fencing: bool,
-        **options: Unpack[ManagerOptions],
-    ) -> None: ...
     @_with_options_of(LockManager.__init__)
-    def __init__(self, nodes: Iterable[NodeSpec], **options: Any) -> None:
+    def __init__(self, nodes: Iterable[NodeSpec], **options: Unpack[ManagerOptions]) -> None:
         self._run_over(functools.partial(LockManager, nodes), options)
 
-    @overload
     @classmethod
-    def from_env(
-        cls, *, fencing: Literal[True] = True, **options: Unpack[ManagerOptions]
-    ) -> SyncLockManager[int]: ...
-    @overload
-    @classmethod
-    def from_env(
-        cls, *, fencing: Literal[False], **options: Unpack[ManagerOptions]
-    ) -> SyncLockManager[None]: ...
-    @overload
-    @classmethod
-    def from_env(cls, *, fencing: bool, **options: Unpack[ManagerOptions]) -> SyncLockManager[int | None]: ...
-    @classmethod
-    def from_env(cls, **options: Any) -> SyncLockManager[Any]:
+    def from_env(cls, **options: Unpack[ManagerOptions]) -> SyncLockManager:
         """Make a manager over the nodes that `REDLOCK_URLS` lists; as `LockManager.from_env`."""
         manager = cls.__new__(cls)
         manager._run_over(LockManager.from_env, options)  # noqa: SLF001 (one of this very class)
         return manager
 
-    def _run_over(self, make: Callable[..., LockManager[Any]], options: dict[str, Any]) -> None:
+    def _run_over(self, make: Callable[..., LockManager], options: ManagerOptions) -> None:
         _refuse_cancel(options)
         options["on_lost"] = "raise"
         hooks = options.pop("hooks", ())
@@ -182,7 +145,7 @@ class SyncLockManager(Renamed, Uncopied, Generic[Fence_co]):
         self._blocks: list[None] = []  # one for each that is entered: a list, since its methods are atomic
         if isinstance(hooks, Iterable) and not isinstance(hooks, Hooks):  # else `make` says what is wrong
             hooks = (self._thread.losses, *hooks)
-        self.manager: LockManager[Fence_co] = make(hooks=hooks, **options)
+        self.manager: LockManager = make(hooks=hooks, **options)
         life, thread = self.manager._life, self._thread  # noqa: SLF001 (it is the manager's only user)
         life.hooks.hand_over(thread.courier.deliver, but=thread.losses)
         thread.node_timeout = life.options.node_timeout
@@ -193,21 +156,19 @@ class SyncLockManager(Renamed, Uncopied, Generic[Fence_co]):
         return f"<Sync{repr(self.manager)[1:]}"
 
     @_with_options_of(LockManager.lock)
-    def lock(self, *names: str, **options: Unpack[LockOptions]) -> SyncLock[Fence_co]:
+    def lock(self, *names: str, **options: Unpack[LockOptions]) -> SyncLock:
         """Describe a lock; the options are those of `LockManager.lock`, but a loss only raises."""
         _refuse_cancel(options)
         return SyncLock(self.manager.lock(*names, **options), self._thread)
 
     @_with_options_of(LockManager.rwlock)
-    def rwlock(self, *names: str, **options: Unpack[ReadWriteLockOptions]) -> SyncReadWriteLock[Fence_co]:
+    def rwlock(self, *names: str, **options: Unpack[ReadWriteLockOptions]) -> SyncReadWriteLock:
         """Describe a read-write lock; the options are those of `LockManager.rwlock`; a loss only raises."""
         _refuse_cancel(options)
         return SyncReadWriteLock(self.manager.rwlock(*names, **options), self._thread)
 
     @_with_options_of(LockManager.semaphore)
-    def semaphore(
-        self, name: str, *, permits: int, **options: Unpack[SemaphoreOptions]
-    ) -> SyncLock[Fence_co, int]:
+    def semaphore(self, name: str, *, permits: int, **options: Unpack[SemaphoreOptions]) -> SyncLock:
         """Describe a counting semaphore; arguments and errors are those of `LockManager.semaphore`."""
         _refuse_cancel(options)
         return SyncLock(self.manager.semaphore(name, permits=permits, **options), self._thread)
@@ -317,7 +278,7 @@ class SyncLockManager(Renamed, Uncopied, Generic[Fence_co]):
             own = self._thread.entries.of_thread(sys._getframe())  # noqa: SLF001
             self._thread.stop(self.manager._aclose_for, own)  # noqa: SLF001
 
-    def __enter__(self) -> SyncLockManager[Fence_co]:
+    def __enter__(self) -> SyncLockManager:
         """Start, as `LockManager.start` does."""
         self._blocks.append(None)
         try:

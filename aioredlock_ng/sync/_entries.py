@@ -20,7 +20,7 @@ import threading
 from collections.abc import Collection, Sequence
 from contextvars import ContextVar
 from types import FrameType
-from typing import Any, Final, final
+from typing import Final, final
 from weakref import ref
 
 from .. import Lease
@@ -58,7 +58,7 @@ class Entry:
 
     __slots__ = ("__weakref__", "caller", "entered_at", "frame", "lease", "mark", "thread")
 
-    lease: Lease[Any]
+    lease: Lease
 
     def __init__(self, frame: FrameType) -> None:
         self.frame, self.caller = frame, _caller(frame)

@@ -24,13 +24,13 @@ from .. import (
     ReleaseReport,
 )
 from .._locks import ASYNC_WITH, WITH, Uncopied, instead
-from .._settings.options import Fence_co, Generic, Renamed, Slot_co, TimeLimits
+from .._settings.options import Renamed, TimeLimits
 from ._entries import Entry, leaving
 from ._thread import LoopThread
 
 
 def release_of(
-    thread: LoopThread, lease: Lease[Any, Any], release: Callable[[], Coroutine[Any, Any, ReleaseReport]]
+    thread: LoopThread, lease: Lease, release: Callable[[], Coroutine[Any, Any, ReleaseReport]]
 ) -> ReleaseReport:
     """Release there; a loop that stands still does so when it goes on, and no node has answered by now."""
     try:
@@ -45,17 +45,17 @@ _WRITE: Final = "`with manager.lock(…) as lease:`, or `lease = manager.lock(�
 
 @final
 @instead(_WRITE, *WITH, *ASYNC_WITH)
-class SyncLease(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
+class SyncLease(Renamed, Uncopied):
     """A `Lease` for threads.  What else can be read from the `Lease` is in `lease`."""
 
-    def __init__(self, lease: Lease[Fence_co, Slot_co], thread: LoopThread) -> None:
+    def __init__(self, lease: Lease, thread: LoopThread) -> None:
         self.lease, self._thread = lease, thread
 
     def __repr__(self) -> str:
         return f"<Sync{repr(self.lease)[1:]}"
 
     @property
-    def fence(self) -> Fence_co:
+    def fence(self) -> int:
         """The fencing token, for the resource to check; as `Lease.fence`."""
         return self.lease.fence
 
@@ -65,8 +65,8 @@ class SyncLease(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         return self.lease.mode
 
     @property
-    def slot(self) -> Slot_co:
-        """Which permit of a semaphore this is, None of any other lock; as `Lease.slot`."""
+    def slot(self) -> int:
+        """Which permit of a semaphore this is; as `Lease.slot`."""
         return self.lease.slot
 
     @property
@@ -118,7 +118,7 @@ class SyncLease(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
 
 @final
 @instead(f"{_WRITE}; in an event loop use a `LockManager`", "__await__", *ASYNC_WITH)
-class SyncLock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
+class SyncLock(Renamed, Uncopied):
     """A `Lock` for threads: reusable, and safe to enter from many threads at once.
 
     A block may be left in another thread than it was entered in, as frameworks do with generators.  Blocks
@@ -126,7 +126,7 @@ class SyncLock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
     need a lock object each.
     """
 
-    def __init__(self, lock: Lock[Fence_co, Slot_co], thread: LoopThread) -> None:
+    def __init__(self, lock: Lock, thread: LoopThread) -> None:
         self._lock, self._thread = lock, thread
         self._entered: dict[Entry, None] = {}
 
@@ -147,19 +147,19 @@ class SyncLock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         """Whether a majority of the nodes has it taken, by whichever client: as `Lock.locked`."""
         return self._thread.call(self._lock.locked)
 
-    def acquire(self) -> SyncLease[Fence_co, Slot_co]:
+    def acquire(self) -> SyncLease:
         """Wait for the lock and return a lease, which must be released; raises as `Lock.acquire` does."""
         lease = self._take(sys._getframe(1))  # noqa: SLF001
         assert lease is not None, "it waits"
         return lease
 
-    def try_acquire(self) -> SyncLease[Fence_co, Slot_co] | None:
+    def try_acquire(self) -> SyncLease | None:
         """Try once, without waiting; None when another client holds the lock."""
         return self._take(sys._getframe(1), single_try=True)  # noqa: SLF001
 
     def _take(
         self, frame: FrameType, *, single_try: bool = False, block: Entry | None = None
-    ) -> SyncLease[Fence_co, Slot_co] | None:
+    ) -> SyncLease | None:
         """Acquire in the loop, for code of `frame`; a lease that an interrupt orphans is given back."""
         for each in list(self._entered):
             if each.was_interrupted(frame):
@@ -179,10 +179,10 @@ class SyncLock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
             call.give_up()
             raise
 
-    def __enter__(self) -> SyncLease[Fence_co, Slot_co]:
+    def __enter__(self) -> SyncLease:
         return self._enter(sys._getframe(1))  # noqa: SLF001
 
-    def _enter(self, frame: FrameType) -> SyncLease[Fence_co, Slot_co]:
+    def _enter(self, frame: FrameType) -> SyncLease:
         block = Entry(frame)
         self._thread.entries.add(block)
         lease = self._take(frame, block=block)
@@ -226,22 +226,20 @@ class SyncLock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
 
 @final
 @instead("`with manager.rwlock(…).read() as lease:`, or `.write()`", *WITH, *ASYNC_WITH)
-class SyncReadWriteLock(Renamed, Uncopied, Generic[Fence_co]):
+class SyncReadWriteLock(Renamed, Uncopied):
     """A `ReadWriteLock` for threads."""
 
-    def __init__(self, lock: ReadWriteLock[Fence_co], thread: LoopThread) -> None:
+    def __init__(self, lock: ReadWriteLock, thread: LoopThread) -> None:
         self._lock, self._thread = lock, thread
 
     def __repr__(self) -> str:
         return f"<Sync{repr(self._lock)[1:]}"
 
-    def read(self, **limits: Unpack[TimeLimits]) -> SyncLock[Fence_co]:
+    def read(self, **limits: Unpack[TimeLimits]) -> SyncLock:
         """Describe a read lock: many threads hold it at once, each with a lease of its own."""
         return SyncLock(self._lock.read(**limits), self._thread)
 
-    def write(
-        self, *, since: SyncLease[Any] | None = None, **limits: Unpack[TimeLimits]
-    ) -> SyncLock[Fence_co]:
+    def write(self, *, since: SyncLease | None = None, **limits: Unpack[TimeLimits]) -> SyncLock:
         """Describe a write lock: one holder alone; options and errors as of `ReadWriteLock.write`."""
         lease = since.lease if isinstance(since, SyncLease) else since
         return SyncLock(self._lock.write(since=lease, **limits), self._thread)

@@ -60,7 +60,7 @@ class Losses(Hooks):
     def __init__(self) -> None:
         self._watched: dict[ref[object], tuple[LossEvent, Callable[[], bool]]] = {}
 
-    def watch(self, held: object, lease: Lease[Any, Any]) -> threading.Event:
+    def watch(self, held: object, lease: Lease) -> threading.Event:
         """Return what is set when `lease` is lost, and now if it was: one event, whichever thread asks."""
         watched, holding = self._watched, lease._holding  # noqa: SLF001
 
@@ -356,7 +356,7 @@ class LoopThread:
             else:
                 return False
 
-    def leave(self, block: Lease[Any, Any] | Leadership, *exc_info: Any) -> None:
+    def leave(self, block: Lease | Leadership, *exc_info: Any) -> None:
         """Leave the block of a lease there; a loop that stands still does so when it goes on."""
         held = block.held
         try:

@@ -12,7 +12,7 @@ FORCIBLE: Final = (LossReason.REFUSED, LossReason.EXPIRED)
 """The losses that come from outside; the other reasons are the holder's own doing."""
 
 
-def lose(manager: LockManager[int | None], name: str, reason: LossReason = LossReason.REFUSED) -> None:
+def lose(manager: LockManager, name: str, reason: LossReason = LossReason.REFUSED) -> None:
     """Take the lock `name` away from `manager` now, as if the nodes or the clock had done it.
 
     The holder sees a real loss: the block under the lock is cancelled, `Lease.lost` is set, hooks are

@@ -20,7 +20,7 @@ from aioredlock_ng import LockLostError, LockManager
 from aioredlock_ng.contrib.prometheus import PrometheusHooks
 
 
-async def work(manager: LockManager[int], number: int) -> None:
+async def work(manager: LockManager, number: int) -> None:
     """Take the lock that all want, then one that is mostly free; for ever."""
     while True:
         async with manager.lock("report", label="report", fair=number % 2 == 0):
@@ -30,7 +30,7 @@ async def work(manager: LockManager[int], number: int) -> None:
             await asyncio.sleep(0.005)
 
 
-async def work_for_long(manager: LockManager[int]) -> None:
+async def work_for_long(manager: LockManager) -> None:
     """Hold a lock for long enough to be extended; when it is lost, begin anew."""
     while True:
         try:

@@ -381,8 +381,11 @@ def test_a_semaphore_and_a_fair_lock(shared_nodes: Nodes, manager: SyncLockManag
     with pool as one, pool as two:
         assert {one.slot, two.slot} == {0, 1}
         assert pool.try_acquire() is None
-    with manager.lock("c") as lease:
-        assert lease.slot is None
+    with (
+        manager.lock("c") as lease,
+        pytest.raises(TypeError, match=r"only a lease of `LockManager\.semaphore`"),
+    ):
+        lease.slot  # noqa: B018
     with SyncLockManager(shared_nodes.urls, holder="next") as other, ThreadPoolExecutor(1) as thread:
         with fair:
             waiting = thread.submit(lambda: other.lock("printer", fair=True).acquire().release())

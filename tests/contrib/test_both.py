@@ -41,7 +41,7 @@ def site(new: Callable[..., Site]) -> Site:
 async def kind(lease: Any, manager: LockManager) -> object:
     """Tell the kind of the handler's lock as the nodes tell it, its mode, and whether it has a slot."""
     lease.check()
-    return [(await manager.inspect(lease.name))[0].kind, lease.mode, lease.slot is not None]
+    return [(await manager.inspect(lease.name))[0].kind, lease.mode, lease._holding.slot is not None]
 
 
 async def done(*_: object) -> str:

@@ -61,7 +61,7 @@ async def test_no_client_gets_a_lock_that_a_node_forgot(
     struck, older = HOLDING[0], tmp_path / "older"
     shutil.copytree(kept(nodes, struck), older)
     async with held_on_three(nodes, ttl=4.0, restart_quarantine=6.0, fencing=fencing) as (by_a, b):
-        assert (by_a.fence is not None) == fencing
+        assert bool(by_a._holding.fence) == fencing
         await lose(nodes, struck, older)
         remembers = bool(ask(nodes.urls[struck], "EXISTS", KEY))
         assert remembers == (lose is restart_as_it_was) or fsync == "everysec"

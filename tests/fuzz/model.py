@@ -81,10 +81,10 @@ class Model:
         self.given += 1
         assert lease.names == call.names, "the lease is of what was asked for"
         assert lease.held, "a lease is held when it is returned"
-        assert (lease.fence is not None) == self.fenced
+        assert bool(lease._holding.fence) == self.fenced
         for name in call.names:
             self._check_exclusion(grant, name)
-            if lease.fence is not None:
+            if self.fenced:
                 self._check_fence(grant, name, lease.fence)
         self.grants.append(grant)
         return grant

@@ -108,14 +108,15 @@ class Worker:
                 self.write("stray", f"{act.__name__}: {error!r}")
 
     @contextlib.contextmanager
-    def claim(self, kind: str, asked: float, lease: Lease[Any, Any]) -> Iterator[None]:
+    def claim(self, kind: str, asked: float, lease: Lease) -> Iterator[None]:
         """Record the block as a claim: it ends with the lease, if that ends earlier."""
         since = self.now()
         try:
             yield
         finally:
             until = min(self.now(), lease.valid_until)
-            self.write("claim", kind, since, until, asked, lease.names, lease.fence, lease.slot, id(lease))
+            slot = lease._holding.slot
+            self.write("claim", kind, since, until, asked, lease.names, lease.fence, slot, id(lease))
 
 
 async def pause(seconds: float) -> None:

@@ -92,7 +92,7 @@ class Bodies:
     def _put_down(self, lease: Lease, task: int) -> None:
         """Show the fence to what compares fences: a writer with what it writes, a reader before it reads."""
         world = self._world
-        for name in _places(lease) if lease.fence is not None else ():
+        for name in _places(lease) if lease._holding.fence else ():
             accepted = world.resources.write(
                 world.now,
                 self._number,
@@ -138,4 +138,4 @@ class Bodies:
 
 def _places(lease: Lease) -> tuple[str, ...]:
     """Return what a lease protects: its names, or of a semaphore what its slot stands for (R25)."""
-    return places(lease.names, lease.slot)
+    return places(lease.names, lease._holding.slot)

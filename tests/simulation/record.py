@@ -89,7 +89,9 @@ class Record:
     def slots(self) -> dict[bytes, int]:
         """Return the slots of a semaphore that tasks have, by the owner values of their leases."""
         leases = [belief.lease for belief in self._beliefs.values()]
-        return {lease._holding.owner: lease.slot for lease in leases if lease.slot is not None}
+        return {
+            lease._holding.owner: lease._holding.slot for lease in leases if lease._holding.slot is not None
+        }
 
     # -- operations ----------------------------------------------------------------------------
 
@@ -154,7 +156,7 @@ class Record:
         unchanged = None
         if since is not None:
             self._world.counts["unchanged since a read lease" if lease.unchanged else "changed"] += 1
-            unchanged = since.fence if lease.unchanged else None
+            unchanged = since._holding.fence or None if lease.unchanged else None
         self._beliefs[asking.task] = Belief(
             asking.task, lease, asked, self._world.now, bound, asking.mode, unchanged
         )
@@ -207,15 +209,15 @@ class Record:
                 task=belief.task,
                 names=lease.names,
                 owner=lease._holding.owner,
-                fence=lease.fence,
+                fence=lease._holding.fence or None,
                 asked=belief.asked,
                 since=belief.since,
                 until=until,
                 stopped=stopped,
                 mode=belief.mode,
                 unchanged_since=belief.unchanged_since,
-                slot=lease.slot,
-                permits=0 if lease.slot is None else self._plan.permits,
+                slot=lease._holding.slot,
+                permits=0 if lease._holding.slot is None else self._plan.permits,
             )
         )
 
@@ -232,4 +234,4 @@ def mode_of(lease: Lease) -> Mode:
     """Return as what a lease has its names."""
     if lease._holding.kind.name == "fair":
         return "fair"
-    return (lease.mode or "lock") if lease.slot is None else "permit"
+    return (lease.mode or "lock") if lease._holding.slot is None else "permit"

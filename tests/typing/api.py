@@ -52,7 +52,7 @@ def make_managers() -> None:
     ng.LockManager(["redis://a"], ttl=timedelta(minutes=1), extension=ng.ExtensionPolicy(max_extensions=None))
     assert_type(ng.LockManager.from_env(), ng.LockManager)
     assert_type(ng.LockManager.from_env(ttl=5.0), ng.LockManager)
-    assert_type(ng.LockManager.from_env(fencing=False, ttl=5.0), ng.LockManager[None])
+    assert_type(ng.LockManager.from_env(fencing=False, ttl=5.0), ng.LockManager)
 
 
 def own_node(node: ng.Node) -> None:
@@ -86,21 +86,10 @@ def own_clock() -> None:
 
 
 async def fences(*, fencing: bool) -> None:
-    """A fence is an int, unless it is switched off; what takes any manager says so."""
-    plain = ng.LockManager(["redis://a"], fencing=False, ttl=5)
-    assert_type(plain, ng.LockManager[None])
-    async with plain.lock("a") as without:
-        assert_type((without, without.fence), tuple[ng.Lease[None], None])
-    assert_type(ng.LockManager(["redis://a"], fencing=True), ng.LockManager[int])
-    assert_type(ng.LockManager(["redis://a"], fencing=fencing), ng.LockManager[int | None])
-    for manager in (plain, ng.LockManager(["redis://a"])):
-        await any_manager(manager)
-
-
-async def any_manager(manager: ng.LockManager[int | None]) -> None:
-    """With or without fences."""
+    """A fence is an int, whatever the manager: without one the access raises."""
+    manager = ng.LockManager(["redis://a"], fencing=fencing)
     if (lease := await manager.lock("a").try_acquire()) is not None:
-        assert_type(lease.fence, int | None)
+        assert_type(lease.fence, int)
 
 
 async def life(manager: ng.LockManager) -> None:
@@ -145,10 +134,10 @@ async def fair_locks(manager: ng.LockManager) -> None:
     assert_type((waiter.ours, waiter.known_to), tuple[bool, int])
 
 
-async def exit_stacks(manager: ng.LockManager, plain: ng.LockManager[None]) -> None:
+async def exit_stacks(manager: ng.LockManager) -> None:
     """Whatever is entered by ``async with`` is one to the standard library, too."""
     async with AsyncExitStack() as stack:
-        assert_type(await stack.enter_async_context(plain), ng.LockManager[None])
+        assert_type(await stack.enter_async_context(ng.LockManager(["redis://a"])), ng.LockManager)
         lease = await stack.enter_async_context(manager.lock("a"))
         assert_type(lease.fence, int)
         slot = await stack.enter_async_context(manager.semaphore("s", permits=2))
@@ -163,21 +152,14 @@ async def exit_stacks(manager: ng.LockManager, plain: ng.LockManager[None]) -> N
     await asyncio.gather(won, *(block.__aenter__() for block in blocks))
 
 
-async def semaphores(
-    manager: ng.LockManager, plain: ng.LockManager[None], **options: Unpack[ng.SemaphoreOptions]
-) -> None:
+async def semaphores(manager: ng.LockManager, **options: Unpack[ng.SemaphoreOptions]) -> None:
     """So many at once."""
     pool = manager.semaphore("gpu", permits=4, ttl=5, blocking_timeout=timedelta(seconds=2), label="gpus")
-    assert_type(pool, ng.Lock[int, int])
+    assert_type(pool, ng.Lock)
     async with pool as lease:
-        assert_type((lease, lease.slot, lease.fence), tuple[ng.Lease[int, int], int, int])
-        either: list[ng.Lease] = [lease]
-        assert_type(either[0].slot, int | None)
+        assert_type((lease, lease.slot, lease.fence), tuple[ng.Lease, int, int])
     # Pyright takes a `TypedDict` for one that may have more keys, and `semaphore` for one that takes no more.
-    assert_type(manager.semaphore("gpu", permits=4, **options), ng.Lock[int, int])  # pyright: ignore[reportArgumentType]
-    assert_type(plain.semaphore("gpu", permits=4), ng.Lock[None, int])
-    async with manager.lock("a") as other:
-        assert_type(other.slot, int | None)
+    assert_type(manager.semaphore("gpu", permits=4, **options), ng.Lock)  # pyright: ignore[reportArgumentType]
     permit = (await manager.inspect("gpu"))[0].permits[0]
     assert_type(permit, ng.PermitInspection)
     assert_type((permit.slot, permit.holder, permit.since), tuple[int, str | None, float | None])
@@ -197,15 +179,11 @@ async def read_write_locks(manager: ng.LockManager) -> None:
         await lease.downgrade()
     async with manager.rwlock("catalogue", reentrant=True).write() as lease, lock.read() as inner:
         assert_type(inner, ng.Lease)
-    plain = ng.LockManager(["redis://a"], fencing=False)
-    assert_type(plain.rwlock("a"), ng.ReadWriteLock[None])
-    async with plain.rwlock("a").write() as without:
-        assert_type(without, ng.Lease[None])
 
 
-def shared(manager: ng.LockManager[int | None], **options: Unpack[ng.ReadWriteLockOptions]) -> None:
-    """Options that are passed on, and any manager."""
-    assert_type(manager.rwlock("a", **options), ng.ReadWriteLock[int | None])  # pyright: ignore[reportArgumentType]
+def shared(manager: ng.LockManager, **options: Unpack[ng.ReadWriteLockOptions]) -> None:
+    """Options that are passed on."""
+    assert_type(manager.rwlock("a", **options), ng.ReadWriteLock)  # pyright: ignore[reportArgumentType]
 
 
 async def elections(manager: ng.LockManager) -> None:

@@ -82,7 +82,7 @@ class Play:
         if lease is not None:
             self.leases[task] = lease
             holding = lease._holding
-            self.seen.append((task, holding.owner, lease.fence, lease.valid_until, lease.votes))
+            self.seen.append((task, holding.owner, holding.fence, lease.valid_until, lease.votes))
 
     async def release(self, task: int, _how: int) -> None:
         """Give it back."""

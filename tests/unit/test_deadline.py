@@ -420,7 +420,7 @@ async def test_generators_leave_the_blocks_of_a_shared_lock_in_any_order():
 class Traced:
     """Enters and leaves a lock for its caller, as code that traces or retries does."""
 
-    def __init__(self, lock: Lock[Any, Any]) -> None:
+    def __init__(self, lock: Lock) -> None:
         self._lock = lock
 
     async def _call(self, function: Callable[..., Awaitable[Any]], *args: object) -> Any:

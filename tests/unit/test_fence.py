@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from aioredlock_ng import Lease, Lock, LockManager, Vote
+from aioredlock_ng import ConfigurationError, Lease, Lock, LockManager, Vote
 from aioredlock_ng.errors import QuorumUnavailableError
 from aioredlock_ng.events import Acquired
 from aioredlock_ng.testing import MemoryNode
@@ -330,3 +330,15 @@ async def test_a_counter_outlives_a_clock_that_was_ahead(number: int) -> None:
             await asyncio.sleep(rest)
         fences.append(await fence_of(w.manager, "a", blocking_timeout=30))
     assert fences == sorted(set(fences))
+
+
+async def test_a_lease_has_only_the_numbers_of_its_kind() -> None:
+    """A fence that the manager does not ask for, and a slot of no permit, are errors that name what to do."""
+    async with world(fencing=False) as w, w.manager.lock("a") as lease:
+        assert "fence" not in repr(lease)
+        with pytest.raises(ConfigurationError, match=r"lock 'a': .* fencing=False: leave that option out"):
+            lease.fence  # noqa: B018
+        with pytest.raises(
+            TypeError, match=r"only a lease of `LockManager\.semaphore` has a slot, got <Lease"
+        ):
+            lease.slot  # noqa: B018

@@ -87,6 +87,11 @@ def owner(lease: Lease) -> bytes:
     return lease._holding.owner
 
 
+def fence_of(lease: Lease) -> int:
+    """Return the lease's fence; 0 where the manager makes none."""
+    return lease._holding.fence
+
+
 def waits(w: World, *names: str, **options: Any) -> asyncio.Task[Lease]:
     """Have a task wait for the lock."""
     return asyncio.create_task(w.manager.lock(*names or (NAME,), **options).acquire())
@@ -152,7 +157,7 @@ async def test_a_lock_is_handed_off_without_a_word_to_the_nodes(fencing: bool) -
         assert (await one.release()).count(ReleaseOutcome.HANDED_OFF) == 5, "whenever it is asked again"
         assert (owner(two), two.valid_until) == (owner(one), one.valid_until)
         assert [vote.vote for vote in two.votes] == [Vote.GRANTED] * 5
-        assert two.fence == (one.fence + 1 if one.fence else None)
+        assert fence_of(two) == (fence_of(one) and fence_of(one) + 1)
         assert (one.held, two.held) == (False, True)
         for use in (one.extend, lambda: asyncio.sleep(0, one.check())):
             with pytest.raises(LockLostError) as caught:
@@ -168,19 +173,19 @@ async def test_each_lease_has_a_fence_of_the_block():
     """One after the other, up to the number at which the nodes' counters stand from the beginning."""
     async with handing() as w:
         lease = await holder(w)
-        fences = [lease.fence]
+        fences = [fence_of(lease)]
         acquires = count(w.nodes[0], "acquire")
-        assert stands(w) == {(lease.fence or 0) + MAX_BLOCK - 1}
+        assert stands(w) == {fence_of(lease) + MAX_BLOCK - 1}
         for _ in range(MAX_BLOCK - 1):
             lease = await next_one(w, lease)
-            fences.append(lease.fence)
+            fences.append(fence_of(lease))
         assert count(w.nodes[0], "acquire") == acquires
-        assert fences == list(range(fences[0] or 0, (fences[0] or 0) + MAX_BLOCK))
+        assert fences == list(range(fences[0], fences[0] + MAX_BLOCK))
         assert stands(w) == {fences[-1]}
         # The block is used up: the nodes are asked for another one.
         after = await next_one(w, lease)
         assert count(w.nodes[0], "acquire") == acquires + 1
-        assert (after.fence or 0) > (fences[-1] or 0)
+        assert fence_of(after) > fences[-1]
         await after.release()
 
 
@@ -218,7 +223,7 @@ async def refuses(w: World, one: Lease, *, before: Callable[[], Any] = lambda: N
     if extending is not None:
         await asyncio.gather(extending, return_exceptions=True)
     assert owner(two) != owner(one)
-    assert (two.fence or 0) > (one.fence or 0) or one.fence is None
+    assert fence_of(two) > fence_of(one) or not fence_of(one)
     assert count(w.nodes[0], "acquire") > acquires
     await two.release()
 
@@ -386,7 +391,7 @@ async def test_an_heir_extends_by_its_own_policy():
         two = await next_one(w, one, extension=ExtensionPolicy(max_extensions=2))
         assert (one.extensions, two.extensions) == (1, 0)
         top = stands(w)
-        w.nodes[2].set(counter(NAME), b"%d" % ((one.fence or 0) - 5), 600.0)
+        w.nodes[2].set(counter(NAME), b"%d" % (fence_of(one) - 5), 600.0)
         await two.extend()
         await asyncio.sleep(ROUND_TRIP)
         assert two.extensions == 1
@@ -452,7 +457,7 @@ async def test_an_heir_that_is_cancelled_passes_it_on(behind: int, fencing: bool
             return
         assert commands(w) == before
         two = await tasks[0]
-        assert two.fence == (one.fence + 2 if one.fence else None)
+        assert fence_of(two) == (fence_of(one) and fence_of(one) + 2)
         assert owner(two) == owner(one)
         await two.release()
         for task in tasks[1:]:
@@ -588,7 +593,7 @@ class Tasks:
                 assert not self._inside & names, "two at once"
                 self._inside |= names
                 try:
-                    self.fences.append(lease.fence or 0)
+                    self.fences.append(fence_of(lease))
                     await self._use(manager, lease)
                 finally:
                     self._inside -= names

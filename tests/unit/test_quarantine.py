@@ -142,8 +142,8 @@ async def test_an_extension_goes_on_with_the_others_and_gives_the_key_back(mode)
         assert lease.votes[2].vote is Vote.SILENT, "it has the key, and no vote"
         assert w.holders("a") == [owner] * 3
         assert w.manager.statistics().topped_up == 1
-        if lease.fence is not None:
-            assert w.nodes[2].get(counter("a")) == b"%d" % lease.fence
+        if fence := lease._holding.fence:
+            assert w.nodes[2].get(counter("a")) == b"%d" % fence
         await asyncio.sleep(3 * TTL)
         assert lease.held
         await lease.release()
