@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 import secrets
 import weakref
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from random import Random
 from types import TracebackType
-from typing import Any, Final, Never, ParamSpec, Self, TypeVar, Unpack, final
+from typing import Any, Final, ParamSpec, Self, TypeVar, Unpack, final
 
 from ._admin import initialise as _initialise
 from ._admin import inspection as _admin
@@ -23,6 +22,7 @@ from ._core.policy import ExtensionPolicy, RetryPolicy
 from ._kinds.fair import FAIR
 from ._kinds.kind import Mode
 from ._kinds.mutex import LEADER, MUTEX
+from ._kinds.primitive import Primitive
 from ._kinds.read_write import READ, WRITE
 from ._kinds.semaphore import semaphore
 from ._lock.hooks import HookList
@@ -37,25 +37,29 @@ from ._session.lifecycle import Lifecycle
 from ._session.session import statistics_of
 from ._settings.options import (
     DEFAULT_PREFIX,
+    ElectionOptions,
     LockOptions,
     ManagerOptions,
     OnLost,
     Options,
+    ReadWriteLockOptions,
     Renamed,
     Request,
     Seconds,
-    checked_blocking,
-    checked_fair,
+    SemaphoreOptions,
+    checked_fence_ttl,
     checked_flag,
     checked_holder,
-    checked_label,
     checked_names,
     checked_on_lost,
-    checked_options,
     checked_permits,
     checked_policy,
-    checked_quorum_timeout,
-    refuse_options,
+    checked_prefix,
+    checked_quarantine,
+    checked_retry,
+    checked_ttl,
+    positive,
+    shows,
 )
 from ._settings.specs import NodeSpec, Primitives, listed, make_nodes, refuse_untagged, split_urls
 from ._statistics import ManagerStatistics
@@ -69,8 +73,6 @@ URLS_VARIABLE: Final = "REDLOCK_URLS"
 
 MAX_REQUESTS: Final = 256
 """Sets of options of `LockManager.lock` that are kept checked: a program has a handful of them."""
-
-_NOT_REENTRANT: Final = False
 
 
 @final
@@ -142,26 +144,26 @@ class LockManager(Renamed, Uncopied):
     ) -> None:
         specs = listed(nodes)
         made = make_nodes(specs)
-        options = checked_options(
-            size=len(made),
-            ttl=ttl,
-            node_timeout=node_timeout,
-            connect_timeout=connect_timeout,
-            prefix=prefix,
-            fencing=fencing,
-            fence_ttl=fence_ttl,
-            restart_quarantine=restart_quarantine,
-            retry=retry,
-            extension=extension,
-            on_lost=on_lost,
-            holder=holder,
+        timeout = positive("node_timeout", node_timeout)
+        default_ttl = checked_ttl(ttl, timeout)
+        options = Options(
+            ttl=default_ttl,
+            node_timeout=timeout,
+            connect_timeout=positive("connect_timeout", connect_timeout),
+            prefix=checked_prefix(prefix),
+            fencing=checked_flag("fencing", fencing),
+            fence_ttl=checked_fence_ttl(fence_ttl),
+            restart_quarantine=checked_quarantine(restart_quarantine, default_ttl, len(made)),
+            retry=checked_retry(retry),
+            extension=checked_policy(extension),
+            on_lost=checked_on_lost(on_lost),
+            holder=None if holder is None else checked_holder(holder),
         )
         refuse_untagged(made, options.prefix)
         self._options = options
         self._primitives = Primitives(options)
-        self._check = functools.partial(_checked_request, options)
         # Of each type apart: True is not 1 here.
-        self._requests = functools.lru_cache(MAX_REQUESTS, typed=True)(self._check)
+        self._requests = functools.lru_cache(MAX_REQUESTS, typed=True)(options.request_of)
         listeners = HookList(hooks)
         self._life = Lifecycle(
             made,
@@ -176,6 +178,7 @@ class LockManager(Renamed, Uncopied):
         listeners.attach(lambda: None if (manager := this()) is None else manager.statistics())
 
     @classmethod
+    @shows(ManagerOptions, __init__)
     def from_env(cls, **options: Unpack[ManagerOptions]) -> LockManager:
         """Make a manager over the nodes that `REDLOCK_URLS` lists, separated by commas.
 
@@ -268,25 +271,14 @@ class LockManager(Renamed, Uncopied):
 
     # -- locks ---------------------------------------------------------------------------------
 
-    def lock(
-        self,
-        *names: str,
-        ttl: Seconds | None = None,
-        blocking: bool = True,
-        blocking_timeout: Seconds | None = None,
-        quorum_timeout: Seconds | None = None,
-        extension: ExtensionPolicy | None = None,
-        on_lost: OnLost | None = None,
-        label: str | None = None,
-        at_least: Seconds | None = None,
-        reentrant: bool = False,
-        fair: bool = False,
-        **_unknown: Never,
-    ) -> Lock:
+    @shows(LockOptions, Options.request)
+    def lock(self, *names: str, **options: Unpack[LockOptions]) -> Lock:
         """Describe a lock over `names`; nothing is sent before it is entered.
 
         Args:
             names: one name, or several that are locked all or nothing.  Each 1 to 1024 bytes of UTF-8.
+
+        Keyword Args:
             ttl: seconds; default the manager's.
             blocking: False is ``blocking_timeout=0``.
             blocking_timeout: seconds to wait for the lock; None waits for ever, 0 tries exactly once.  Where
@@ -318,65 +310,36 @@ class LockManager(Renamed, Uncopied):
         Raises:
             ValueError, TypeError: a bad value, with the value in the message.
         """
-        if _unknown:
-            refuse_options("LockManager.lock", _unknown)
-        label = _label(label, names) if fair else label
-        request = self._request(
-            ttl, blocking, blocking_timeout, quorum_timeout, extension, on_lost, label, at_least, reentrant
-        )
-        kind = FAIR if fair is not False and checked_fair(fair, names, request.at_least) else MUTEX
-        return Lock(self._life, self._primitives.for_names(kind, names), request)
+        kind = FAIR if options.get("fair") else MUTEX
+        primitive = self._primitives.for_names(kind, names)
+        if kind is FAIR:
+            if len(primitive.names) > 1:
+                raise ValueError(f"a fair lock has one name, got {names!r}")
+            _label(options, primitive)
+        return Lock(self._life, primitive, self._request("lock", options))
 
-    def _request(self, *given: Any) -> Request:
-        """Check what a lock is to be asked for with, or return what was found of the same before."""
+    def _request(self, method: str, options: Mapping[str, Any]) -> Request:
+        """Check the options of a method, or return what was found of the same before."""
         request = None
         try:  # noqa: SIM105 (a context manager costs more than the look)
-            request = self._requests(*given)
+            request = self._requests(method, **options)
         except TypeError:  # something that cannot be hashed has not come as far as the check
             pass
-        return request or self._check(*given)
+        return request or self._options.request_of(method, **options)
 
-    def rwlock(
-        self,
-        *names: str,
-        ttl: Seconds | None = None,
-        blocking: bool = True,
-        blocking_timeout: Seconds | None = None,
-        quorum_timeout: Seconds | None = None,
-        extension: ExtensionPolicy | None = None,
-        on_lost: OnLost | None = None,
-        label: str | None = None,
-        reentrant: bool = False,
-        **_unknown: Never,
-    ) -> ReadWriteLock:
+    @shows(ReadWriteLockOptions, Options.request)
+    def rwlock(self, *names: str, **options: Unpack[ReadWriteLockOptions]) -> ReadWriteLock:
         """Describe a read-write lock over `names`: readers together, a writer alone.
 
-        The arguments are those of `lock` but for `at_least`, for readers and writers alike, and so are the
-        errors.  With `reentrant`, a task that is inside a write lock may go into it again to write or to
-        read; inside a read lock, to read.
+        The options are those of `lock` but for `at_least` and `fair`, the same for readers and writers, and
+        so are the errors.  With `reentrant`, a task that is inside a write lock may go into it again to write
+        or to read; inside a read lock, to read.
         """
-        if _unknown:
-            refuse_options("LockManager.rwlock", _unknown)
-        request = self._request(
-            ttl, blocking, blocking_timeout, quorum_timeout, extension, on_lost, label, None, reentrant
-        )
-        for_names = self._primitives.for_names
+        for_names, request = self._primitives.for_names, self._request("rwlock", options)
         return ReadWriteLock(self._life, for_names(READ, names), for_names(WRITE, names), request)
 
-    def semaphore(
-        self,
-        name: str,
-        *,
-        permits: int,
-        ttl: Seconds | None = None,
-        blocking: bool = True,
-        blocking_timeout: Seconds | None = None,
-        quorum_timeout: Seconds | None = None,
-        extension: ExtensionPolicy | None = None,
-        on_lost: OnLost | None = None,
-        label: str | None = None,
-        **_unknown: Never,
-    ) -> Lock:
+    @shows(SemaphoreOptions, Options.request)
+    def semaphore(self, name: str, *, permits: int, **options: Unpack[SemaphoreOptions]) -> Lock:
         """Describe a counting semaphore: at most so many hold `name` at once, each with a slot of its own.
 
         No two leases have the same `Lease.slot` at once; fences grow for each slot by itself.  A task that
@@ -387,44 +350,27 @@ class LockManager(Renamed, Uncopied):
             name: one name, as `lock` takes them.
             permits: how many may hold it, 1 to 256.  Where clients say different numbers, at most as many
                 hold it as the greatest says; a smaller one takes effect as the upper slots' leases end.
-            ttl: this and the others are as of `lock`.
-            blocking: as of `lock`.
-            blocking_timeout: as of `lock`.
-            quorum_timeout: as of `lock`.
-            extension: as of `lock`.
-            on_lost: as of `lock`.
+
+        Keyword Args:
             label: a name of low cardinality for metrics and traces; default `name`.
+
+        The other options are those of `lock` but for `at_least`, `reentrant` and `fair`.
 
         Raises:
             ValueError, TypeError: a bad value, with the value in the message.
         """
-        if _unknown:
-            refuse_options("LockManager.semaphore", _unknown)
-        kind = semaphore(checked_permits(permits))
-        label = _label(label, (name,))
-        request = self._request(
-            ttl, blocking, blocking_timeout, quorum_timeout, extension, on_lost, label, None, _NOT_REENTRANT
-        )
-        return Lock(self._life, self._primitives.for_names(kind, (name,)), request)
+        primitive = self._primitives.for_names(semaphore(checked_permits(permits)), (name,))
+        _label(options, primitive)
+        return Lock(self._life, primitive, self._request("semaphore", options))
 
-    def election(
-        self,
-        name: str,
-        *,
-        ttl: Seconds | None = None,
-        blocking: bool = True,
-        blocking_timeout: Seconds | None = None,
-        quorum_timeout: Seconds | None = None,
-        extension: ExtensionPolicy | None = None,
-        on_lost: OnLost | None = None,
-        label: str | None = None,
-        holder: str | None = None,
-        **_unknown: Never,
-    ) -> Election:
+    @shows(ElectionOptions, Options.request)
+    def election(self, name: str, **options: Unpack[ElectionOptions]) -> Election:
         """Describe the election of a leader; nothing is sent before a candidate campaigns, or one observes.
 
         Args:
             name: the name of the lock that decides it; a lock of that name excludes the leader, too.
+
+        Keyword Args:
             ttl: seconds for which a leader that has died stays the leader; default the manager's.
             blocking: False is ``blocking_timeout=0``.
             blocking_timeout: seconds that a campaign waits while another candidate leads, then it ends in
@@ -440,19 +386,13 @@ class LockManager(Renamed, Uncopied):
             ConfigurationError: the manager was made with ``fencing=False``: a term is a fence.
             ValueError, TypeError: a bad value, with the value in the message.
         """
-        if _unknown:
-            refuse_options("LockManager.election", _unknown)
-        options = self._options
-        policy = unbounded(extension, options.extension)
-        label = _label(label, (name,))
-        request = self._request(
-            ttl, blocking, blocking_timeout, quorum_timeout, policy, on_lost, label, None, _NOT_REENTRANT
-        )
-        if holder is not None:
-            request = dataclasses.replace(request, holder=checked_holder(holder, "holder"))
-        subject = subject_of(name, request.ttl, options)
-        return Election(self._life, self._primitives.for_names(LEADER, (name,)), request, subject)
+        primitive = self._primitives.for_names(LEADER, (name,))
+        _label(options, primitive)
+        options["extension"] = unbounded(options.get("extension"), self._options.extension)
+        request = self._request("election", options)
+        return Election(self._life, primitive, request, subject_of(name, request.ttl, self._options))
 
+    @shows(LockOptions, Options.request)
     def locked(
         self,
         template: str,
@@ -580,36 +520,7 @@ class LockManager(Renamed, Uncopied):
         return statistics_of(self._life.nodes, self._life.counters, self._life.session)
 
 
-def _label(label: str | None, names: tuple[str, ...]) -> str | None:
-    """Return the label of a kind of which there are few: its name, unless it has one."""
-    first = names[0] if names else None
-    return first if label is None and isinstance(first, str) else label
-
-
-def _checked_request(  # noqa: PLR0917 (as `lock` has them, for the cache)
-    options: Options,
-    ttl: Seconds | None,
-    blocking: bool,  # noqa: FBT001
-    blocking_timeout: Seconds | None,
-    quorum_timeout: Seconds | None,
-    extension: ExtensionPolicy | None,
-    on_lost: OnLost | None,
-    label: str | None,
-    at_least: Seconds | None,
-    reentrant: bool,  # noqa: FBT001
-) -> Request:
-    """Check what `LockManager.lock` is given."""
-    if extension is not None:
-        checked_policy(extension)
-    least = options.checked_at_least(at_least)
-    return Request(
-        ttl=max(least, options.ttl if ttl is None else options.checked_ttl(ttl)),
-        at_least=least,
-        blocking_timeout=checked_blocking(blocking, blocking_timeout),
-        quorum_timeout=checked_quorum_timeout(quorum_timeout),
-        extension=options.extension if extension is None else extension,
-        on_lost=options.on_lost if on_lost is None else checked_on_lost(on_lost),
-        label=checked_label(label),
-        node_timeout=options.node_timeout,
-        reentrant=checked_flag("reentrant", reentrant),
-    )
+def _label(options: SemaphoreOptions, primitive: Primitive) -> None:
+    """Give a kind of which there are few its name as its label, unless it has one."""
+    if options.get("label") is None:
+        options["label"] = primitive.names[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Coroutine
-from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, cast, get_args
+from typing import Any, Final, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, get_args
 
 from .._kinds.kind import Mode
 from .._settings.options import LockOptions, ReadWriteLockOptions, SemaphoreOptions
@@ -34,6 +34,10 @@ Sort: TypeAlias = Mode | int | None
 """The sort of lock that a decorator asks for: a mode of a read-write lock, permits, or None for a mutex."""
 
 
+_OF_LOCKS: Final = ("at_least", "reentrant", "fair")
+"""Options that not every kind has, all of them off by default."""
+
+
 def sort_of(mode: Mode | None, permits: int | None) -> Sort:
     """Return the sort of lock that these two options mean.
 
@@ -47,35 +51,22 @@ def sort_of(mode: Mode | None, permits: int | None) -> Sort:
     return permits
 
 
-def _permit(manager: Manager, name: str, permits: int, options: LockOptions) -> Lock:
-    """Describe a semaphore, which has only some of the options."""
-    refused = ("at_least", "reentrant", "fair")
-    for option in refused:
-        if options.get(option):
-            raise ValueError(f"a semaphore has no {option}, got {option}={options.get(option)!r}")
-    left = {name: value for name, value in options.items() if name not in refused}
-    return manager.semaphore(name, permits=permits, **cast("SemaphoreOptions", left))
-
-
 def lock_of(manager: Manager, name: str, mode: Sort, options: LockOptions) -> Lock:
     """Describe the lock that a decorator asks for.
 
     Raises:
-        ValueError: there is no such mode, or it does not go with `at_least` or `fair`.
-        ValueError, TypeError: as `LockManager.lock`, or `LockManager.semaphore`.
+        ValueError: there is no such mode.
+        ValueError, TypeError: as `LockManager.lock`, `LockManager.rwlock` or `LockManager.semaphore`.
     """
     if mode is None:
         return manager.lock(name, **options)
+    # An option that only other kinds have may be there, switched off.
+    left: Any = {name: value for name, value in options.items() if value or name not in _OF_LOCKS}
     if isinstance(mode, int | float):
-        return _permit(manager, name, mode, options)
+        return manager.semaphore(name, permits=mode, **left)
     if mode not in get_args(Mode):
         raise ValueError(f"mode must be 'read', 'write' or None, got {mode!r}")
-    shared = options.copy()
-    if (at_least := shared.pop("at_least", None)) is not None:
-        raise ValueError(f"a read-write lock has no at_least, got at_least={at_least!r} and mode={mode!r}")
-    if shared.pop("fair", False):
-        raise ValueError(f"a read-write lock is not fair, got fair=True and mode={mode!r}")
-    lock = manager.rwlock(name, **cast("ReadWriteLockOptions", shared))
+    lock = manager.rwlock(name, **left)
     return lock.read() if mode == "read" else lock.write()
 
 

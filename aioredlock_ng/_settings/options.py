@@ -1,15 +1,20 @@
-"""The options of users, checked at the call: every error names the parameter and the value."""
+"""The options of users, checked at the call: every error names the parameter and the value.
+
+An option of a lock stands in the `TypedDict` of its kind, which type checkers and editors read, and in
+`Options.request`, which has its default and its check.
+"""
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
-from typing import TYPE_CHECKING, Final, Literal, NoReturn, TypeAlias, TypedDict, final
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias, TypedDict, TypeVar, final
 
 from .._clock import Clock
 from .._core import keyspace
@@ -18,6 +23,8 @@ from .._core.keyspace import RESERVED_NAMES
 from .._core.policy import ExtensionPolicy, RetryPolicy, number
 from .._core.slots import MAX_PERMITS
 from .._core.validity import min_validity, valid_until
+
+F = TypeVar("F", bound=Callable[..., object])
 
 Seconds: TypeAlias = float | timedelta
 """A span of time: seconds, or a `timedelta`."""
@@ -126,6 +133,35 @@ class LockOptions(ReadWriteLockOptions, total=False):
 
     at_least: Seconds | None
     fair: bool
+
+
+OPTIONS_OF: Final[Mapping[str, Any]] = {
+    "lock": LockOptions,
+    "rwlock": ReadWriteLockOptions,
+    "semaphore": SemaphoreOptions,
+    "election": ElectionOptions,
+}
+"""The options that each method of `LockManager` has."""
+
+
+def shows(known: Any, like: Callable[..., object], *left_out: str) -> Callable[[F], F]:
+    """Have `help` show the options of a function that takes them as ``**options: Unpack[known]``.
+
+    Their defaults are those of `like`, which is a function that has all of them.
+    """
+    options = [
+        option
+        for name, option in inspect.signature(like).parameters.items()
+        if name in known.__optional_keys__ and name not in left_out
+    ]
+
+    def show(function: F) -> F:
+        signature = inspect.signature(function)
+        *own, _ = signature.parameters.values()
+        function.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+        return function
+
+    return show
 
 
 DEFAULT_PREFIX: Final = "redlock:"
@@ -272,11 +308,11 @@ def checked_on_lost(value: str) -> OnLost:
     raise ValueError(f"on_lost must be 'cancel' or 'raise', got {value!r}")
 
 
-def checked_holder(value: str, name: str = "holder") -> str:
+def checked_holder(value: str) -> str:
     """Return the holder label as it may stand in a key's value: printable, one line."""
-    _check_type(name, value, str, "a str")
+    _check_type("holder", value, str, "a str")
     if not value.isprintable() or len(value) > MAX_HOLDER_CHARS:
-        raise ValueError(f"{name} must be at most {MAX_HOLDER_CHARS} printable characters, got {value!r}")
+        raise ValueError(f"holder must be at most {MAX_HOLDER_CHARS} printable characters, got {value!r}")
     return value
 
 
@@ -294,18 +330,25 @@ def checked_flag(name: str, value: bool) -> bool:  # noqa: FBT001
     return value
 
 
-def checked_fair(value: bool, names: tuple[str, ...], at_least: float) -> bool:  # noqa: FBT001
-    """Return whether the waiters of a lock over `names` form a queue (R28)."""
-    if checked_flag("fair", value) and len(set(names)) > 1:
-        raise ValueError(f"a fair lock has one name, got {names!r}")
-    if value and at_least:
-        raise ValueError(f"a fair lock has no at_least, got at_least={at_least!r}")
-    return value
-
-
-def checked_policy(extension: object) -> None:
-    """Refuse anything that is not an extension policy."""
+def checked_policy(extension: ExtensionPolicy) -> ExtensionPolicy:
+    """Return an extension policy."""
     _check_type("extension", extension, ExtensionPolicy, "an ExtensionPolicy")
+    return extension
+
+
+def checked_retry(retry: RetryPolicy) -> RetryPolicy:
+    """Return a retry policy."""
+    _check_type("retry", retry, RetryPolicy, "a RetryPolicy")
+    return retry
+
+
+def checked_prefix(prefix: str) -> bytes:
+    """Return the beginning of every key as bytes."""
+    _check_type("prefix", prefix, str, "a str")
+    try:
+        return prefix.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"prefix must be encodable as UTF-8, got {prefix!r}") from None
 
 
 def checked_fence_ttl(value: Seconds) -> float:
@@ -376,19 +419,52 @@ class Options:
         """Return the key of the lock `name`, which is also the channel of its releases (R16)."""
         return keyspace.lock_key(self.prefix, name)
 
+    def request(
+        self,
+        *,
+        ttl: Seconds | None = None,
+        blocking: bool = True,
+        blocking_timeout: Seconds | None = None,
+        quorum_timeout: Seconds | None = None,
+        extension: ExtensionPolicy | None = None,
+        on_lost: OnLost | None = None,
+        label: str | None = None,
+        at_least: Seconds | None = None,
+        reentrant: bool = False,
+        fair: bool = False,
+        holder: str | None = None,
+    ) -> Request:
+        """Check the options of a lock of whichever kind: the one place of their defaults."""
+        least = 0.0 if at_least is None else _up_to_a_day("at_least", at_least)
+        refuse_longer(least, self.restart_quarantine, what="at_least")
+        if checked_flag("fair", fair) and least:
+            raise ValueError(f"a fair lock has no at_least, got at_least={at_least!r}")
+        return Request(
+            ttl=max(least, self.ttl if ttl is None else self.checked_ttl(ttl)),
+            at_least=least,
+            blocking_timeout=checked_blocking(blocking, blocking_timeout),
+            quorum_timeout=checked_quorum_timeout(quorum_timeout),
+            extension=self.extension if extension is None else checked_policy(extension),
+            on_lost=self.on_lost if on_lost is None else checked_on_lost(on_lost),
+            label=checked_label(label),
+            holder=None if holder is None else checked_holder(holder),
+            node_timeout=self.node_timeout,
+            reentrant=checked_flag("reentrant", reentrant),
+        )
+
+    def request_of(self, method: str, **options: Any) -> Request:
+        """Check the options that a method of `LockManager` was given, which has only some of them."""
+        for name in options:
+            if name not in OPTIONS_OF[method].__optional_keys__:
+                said = f": {OPTIONS[name]}" if name in OPTIONS else ""
+                raise TypeError(f"LockManager.{method}() got an unexpected keyword argument {name!r}{said}")
+        return self.request(**options)
+
     def checked_ttl(self, value: Seconds) -> float:
         """Return a ttl in seconds that suits the other settings."""
         ttl = checked_ttl(value, self.node_timeout)
         refuse_longer(ttl, self.restart_quarantine)
         return ttl
-
-    def checked_at_least(self, value: Seconds | None) -> float:
-        """Return the seconds that a name stays taken at least: no longer than nodes remember it (R34)."""
-        if value is None:
-            return 0.0
-        at_least = _up_to_a_day("at_least", value)
-        refuse_longer(at_least, self.restart_quarantine, what="at_least")
-        return at_least
 
 
 def checked_permits(permits: int) -> int:
@@ -398,46 +474,6 @@ def checked_permits(permits: int) -> int:
     if not 1 <= permits <= MAX_PERMITS:
         raise ValueError(f"permits must be 1 to {MAX_PERMITS}, got {permits!r}")
     return permits
-
-
-def checked_options(
-    *,
-    size: int,
-    ttl: Seconds,
-    node_timeout: Seconds,
-    connect_timeout: Seconds,
-    prefix: str,
-    fencing: bool,
-    fence_ttl: Seconds,
-    restart_quarantine: Seconds | None,
-    retry: RetryPolicy,
-    extension: ExtensionPolicy,
-    on_lost: str,
-    holder: str | None,
-) -> Options:
-    """Check the settings of a manager of `size` nodes, or fail with the parameter and the value."""
-    timeout = positive("node_timeout", node_timeout)
-    _check_type("prefix", prefix, str, "a str")
-    try:
-        prefix_bytes = prefix.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"prefix must be encodable as UTF-8, got {prefix!r}") from None
-    _check_type("retry", retry, RetryPolicy, "a RetryPolicy")
-    checked_policy(extension)
-    default_ttl = checked_ttl(ttl, timeout)
-    return Options(
-        ttl=default_ttl,
-        node_timeout=timeout,
-        connect_timeout=positive("connect_timeout", connect_timeout),
-        prefix=prefix_bytes,
-        fencing=checked_flag("fencing", fencing),
-        fence_ttl=checked_fence_ttl(fence_ttl),
-        restart_quarantine=checked_quarantine(restart_quarantine, default_ttl, size),
-        retry=retry,
-        extension=extension,
-        on_lost=checked_on_lost(on_lost),
-        holder=None if holder is None else checked_holder(holder),
-    )
 
 
 # -- names from other lock libraries: the error says what to use here instead --------------------------
@@ -490,13 +526,6 @@ class Renamed:
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute {name!r}{said}", name=name, obj=self
             )
-
-
-def refuse_options(function: str, names: Iterable[str]) -> NoReturn:
-    """Raise for the first of these options, which a function does not have."""
-    name = next(iter(names))
-    said = f": {OPTIONS[name]}" if name in OPTIONS else ""
-    raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{said}")
 
 
 @final

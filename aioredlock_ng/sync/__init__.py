@@ -40,7 +40,7 @@ from .. import (
 from .._locks import ASYNC_WITH, Uncopied, instead
 from .._locks.decorator import lock_of, sort_of
 from .._locks.template import name_filler, sample_name
-from .._settings.options import ElectionOptions, ManagerOptions, Renamed
+from .._settings.options import ElectionOptions, ManagerOptions, Options, Renamed, shows
 from .._settings.specs import NodeSpec
 from ..events import Hooks
 from ._courier import Courier
@@ -60,7 +60,6 @@ __all__ = [
 
 P = ParamSpec("P")
 R = TypeVar("R")
-F = TypeVar("F", bound=Callable[..., object])
 
 EXIT_LIMIT: Final = 0.5
 """Seconds for which the interpreter's end waits for the nodes' answers to the releases, and for hooks."""
@@ -89,21 +88,6 @@ def _end_all() -> None:
         courier.wait(max(0.0, ends - time.monotonic()))
 
 
-def _with_options_of(method: Callable[..., object]) -> Callable[[F], F]:
-    """Have `help` show the names of options that are handed to `method`."""
-
-    def note(function: F) -> F:
-        shown = inspect.signature(method)
-        left_out = ("on_lost", "_unknown")
-        options = [option for option in shown.parameters.values() if option.name not in left_out]
-        returned = inspect.signature(function).return_annotation
-        seen = shown.replace(parameters=options, return_annotation=returned)
-        function.__signature__ = seen  # type: ignore[attr-defined]
-        return function
-
-    return note
-
-
 def _refuse_cancel(options: Mapping[str, Any]) -> None:
     if options.get("on_lost") not in (None, "raise"):
         raise TypeError(
@@ -126,11 +110,12 @@ class SyncLockManager(Renamed, Uncopied):
     `manager` is the one that it runs.
     """
 
-    @_with_options_of(LockManager.__init__)
+    @shows(ManagerOptions, LockManager.__init__, "on_lost")
     def __init__(self, nodes: Iterable[NodeSpec], **options: Unpack[ManagerOptions]) -> None:
         self._run_over(functools.partial(LockManager, nodes), options)
 
     @classmethod
+    @shows(ManagerOptions, LockManager.__init__, "on_lost")
     def from_env(cls, **options: Unpack[ManagerOptions]) -> SyncLockManager:
         """Make a manager over the nodes that `REDLOCK_URLS` lists; as `LockManager.from_env`."""
         manager = cls.__new__(cls)
@@ -155,30 +140,31 @@ class SyncLockManager(Renamed, Uncopied):
     def __repr__(self) -> str:
         return f"<Sync{repr(self.manager)[1:]}"
 
-    @_with_options_of(LockManager.lock)
+    @shows(LockOptions, Options.request, "on_lost")
     def lock(self, *names: str, **options: Unpack[LockOptions]) -> SyncLock:
         """Describe a lock; the options are those of `LockManager.lock`, but a loss only raises."""
         _refuse_cancel(options)
         return SyncLock(self.manager.lock(*names, **options), self._thread)
 
-    @_with_options_of(LockManager.rwlock)
+    @shows(ReadWriteLockOptions, Options.request, "on_lost")
     def rwlock(self, *names: str, **options: Unpack[ReadWriteLockOptions]) -> SyncReadWriteLock:
         """Describe a read-write lock; the options are those of `LockManager.rwlock`; a loss only raises."""
         _refuse_cancel(options)
         return SyncReadWriteLock(self.manager.rwlock(*names, **options), self._thread)
 
-    @_with_options_of(LockManager.semaphore)
+    @shows(SemaphoreOptions, Options.request, "on_lost")
     def semaphore(self, name: str, *, permits: int, **options: Unpack[SemaphoreOptions]) -> SyncLock:
         """Describe a counting semaphore; arguments and errors are those of `LockManager.semaphore`."""
         _refuse_cancel(options)
         return SyncLock(self.manager.semaphore(name, permits=permits, **options), self._thread)
 
-    @_with_options_of(LockManager.election)
+    @shows(ElectionOptions, Options.request, "on_lost")
     def election(self, name: str, **options: Unpack[ElectionOptions]) -> SyncElection:
         """Describe the election of a leader; options and errors are those of `LockManager.election`."""
         _refuse_cancel(options)
         return SyncElection(self.manager.election(name, **options), self._thread)
 
+    @shows(LockOptions, Options.request, "on_lost")
     def locked(
         self,
         template: str,

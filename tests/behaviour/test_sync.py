@@ -559,7 +559,8 @@ def test_where_it_cannot_be_used(manager: SyncLockManager) -> None:
 
 def test_options_are_shown_and_bad_values_refused(manager: SyncLockManager) -> None:
     """`help` names the options; what cannot work is refused where it is written."""
-    for described in (SyncLockManager, manager.lock, manager.rwlock, manager.semaphore):
+    making = (SyncLockManager, SyncLockManager.from_env)
+    for described in (*making, manager.lock, manager.rwlock, manager.semaphore, manager.locked):
         shown = inspect.signature(described).parameters
         assert {"ttl", "extension"} <= set(shown)
         assert "on_lost" not in shown

@@ -158,8 +158,7 @@ async def semaphores(manager: ng.LockManager, **options: Unpack[ng.SemaphoreOpti
     assert_type(pool, ng.Lock)
     async with pool as lease:
         assert_type((lease, lease.slot, lease.fence), tuple[ng.Lease, int, int])
-    # Pyright takes a `TypedDict` for one that may have more keys, and `semaphore` for one that takes no more.
-    assert_type(manager.semaphore("gpu", permits=4, **options), ng.Lock)  # pyright: ignore[reportArgumentType]
+    assert_type(manager.semaphore("gpu", permits=4, **options), ng.Lock)
     permit = (await manager.inspect("gpu"))[0].permits[0]
     assert_type(permit, ng.PermitInspection)
     assert_type((permit.slot, permit.holder, permit.since), tuple[int, str | None, float | None])
@@ -183,7 +182,7 @@ async def read_write_locks(manager: ng.LockManager) -> None:
 
 def shared(manager: ng.LockManager, **options: Unpack[ng.ReadWriteLockOptions]) -> None:
     """Options that are passed on."""
-    assert_type(manager.rwlock("a", **options), ng.ReadWriteLock)  # pyright: ignore[reportArgumentType]
+    assert_type(manager.rwlock("a", **options), ng.ReadWriteLock)
 
 
 async def elections(manager: ng.LockManager) -> None:
