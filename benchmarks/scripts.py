@@ -86,7 +86,7 @@ class Locks:
     """What the package sends for the lock number `i`, and what it could send instead."""
 
     def __init__(self, incarnation: bytes) -> None:
-        self._stamp = (incarnation, incarnation.split(b":")[2], b"")
+        self._stamp = (incarnation, incarnation.split(b":")[2])
 
     def acquire(self, i: int) -> Sequence[Words]:
         """The Redlock page's command."""
@@ -141,7 +141,7 @@ class Batches:
     """What the package sends for `size` locks from number `i` on, in one script."""
 
     def __init__(self, incarnation: bytes, size: int) -> None:
-        self._stamp = (incarnation, incarnation.split(b":")[2], b"")
+        self._stamp = (incarnation, incarnation.split(b":")[2])
         self._size = size
 
     def acquire(self, i: int) -> Sequence[Words]:
@@ -175,7 +175,7 @@ class Sharing:
     """What the package sends for read and write locks; with a `crowd` all are of one name, which it reads."""
 
     def __init__(self, incarnation: bytes, kind: Kind, *, crowd: bool = False) -> None:
-        self._stamp = (incarnation, incarnation.split(b":")[2], b"")
+        self._stamp = (incarnation, incarnation.split(b":")[2])
         self._kind = kind
         self._crowd = crowd
 
@@ -217,7 +217,7 @@ class Permits:
     """What the package sends for the last free permit of `permits`; the others are held."""
 
     def __init__(self, incarnation: bytes, permits: int) -> None:
-        self._stamp = (incarnation, incarnation.split(b":")[2], b"")
+        self._stamp = (incarnation, incarnation.split(b":")[2])
         self._permits = permits
 
     def acquire(self, i: int) -> Sequence[Words]:

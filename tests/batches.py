@@ -9,7 +9,7 @@ from aioredlock_ng import _scripts
 
 Words = tuple[bytes, ...]  # one command, as a node executes it
 
-_STAMP: Final = 3  # arguments of a stamp
+_STAMP: Final = 2  # arguments of a stamp: the record, and the floor in it
 
 _SINGLE: Final = {
     _scripts.ACQUIRE_MANY: _scripts.ACQUIRE,

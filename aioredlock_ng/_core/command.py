@@ -58,8 +58,8 @@ class Proof(Enum):
     """The node reads the incarnation record behind it, in the same write, and compares."""
 
 
-PRECONDITION_SIZE: Final = 3
-"""Arguments of a precondition: the record, the floor in it, and the server's identity or nothing."""
+PRECONDITION_SIZE: Final = 2
+"""Arguments of a precondition: the record, and the floor in it."""
 
 
 @final

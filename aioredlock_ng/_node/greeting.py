@@ -140,7 +140,7 @@ class Greeting:
     def precondition(self) -> tuple[bytes, ...]:
         """Return the precondition of votes; see `PRECONDITION_SIZE`."""
         expected = self.eligibility.expected
-        return expected.incarnation, b"%d" % expected.floor, b""
+        return expected.incarnation, b"%d" % expected.floor
 
     # -- the next greeting ------------------------------------------------------------------
 

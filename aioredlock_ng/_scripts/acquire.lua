@@ -7,15 +7,14 @@
 -- ARGV[5]  how long a counter lives unused, milliseconds
 -- ARGV[6]  the record that the client expects
 -- ARGV[7]  the floor in it
--- ARGV[8]  this server's identity, or empty
--- ARGV[9]  the id of this request, with which the answer begins (R15)
+-- ARGV[8]  the id of this request, with which the answer begins (R15)
 -- returns  {id, 1, fence, µs}: all ours; fence is the last one of the range.  {id, 0, wait, µs}: taken; wait is the
 --          greatest ms left of the keys in the way, -1 if one has no expiry.  {id, -1, 0, µs}: this node has no
 --          vote.  µs is its time of day.
 local call = redis.call
 local us, ms = clock()
-if not incarnation_matches(KEYS[#KEYS], ARGV[6], ARGV[8]) then
-  return {ARGV[9], -1, 0, us}
+if not incarnation_matches(KEYS[#KEYS], ARGV[6]) then
+  return {ARGV[8], -1, 0, us}
 end
 local n, mine = (#KEYS - 1) / 2, 0
 -- A single name that is free, the usual case, is ours with this SET.  Else check each name before any is set.
@@ -37,7 +36,7 @@ if n > 1 or not call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
     end
   end
   if wait ~= 0 then
-    return {ARGV[9], 0, wait, us}
+    return {ARGV[8], 0, wait, us}
   end
 end
 -- All names are free or ours.  One fence for all of them: above each of their counters.
@@ -57,4 +56,4 @@ if mine < n then
     call('SET', KEYS[n + i], stored, 'PX', kept(fence, ms, ARGV[5]))
   end
 end
-return {ARGV[9], 1, fence, us}
+return {ARGV[8], 1, fence, us}

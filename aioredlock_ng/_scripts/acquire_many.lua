@@ -5,8 +5,7 @@
 -- ARGV[3]  size of each lock's fence range
 -- ARGV[4]  how long a counter lives unused, milliseconds
 -- ARGV[5]  the owners, one for each lock
--- behind   the record that the client expects, the floor in it, this server's identity or empty, the id of this
---          request, with which the answer begins (R15)
+-- behind   the record that the client expects, the floor in it, the id of this request, with which the answer begins (R15)
 -- returns  {id, µs, answer for each}, or {id, µs}: this node has no vote.  µs is its time of day.
 --          n > 0: ours; n is the last fence of the range.  n < 0: taken by a key that has -n ms left.
 --          0: taken by a key without expiry.  A text: the error where a key is of another type.
@@ -25,10 +24,10 @@ local call, pcall = redis.call, redis.pcall
 local n, last_arg = (#KEYS - 1) / 2, #ARGV
 local us, ms = clock()
 local answers = {ARGV[last_arg], us}
-if not incarnation_matches(KEYS[#KEYS], ARGV[last_arg - 3], ARGV[last_arg - 1]) then
+if not incarnation_matches(KEYS[#KEYS], ARGV[last_arg - 2]) then
   return answers
 end
-local ttl, ballot, block, floor = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[last_arg - 2])
+local ttl, ballot, block, floor = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[last_arg - 1])
 local first = math.min(ballot, ms * 1024)
 local last = even(first + block - 1)
 -- What the usual counter becomes, once for all locks and as text: writing a double as text takes longer.

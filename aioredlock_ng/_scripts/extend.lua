@@ -7,14 +7,14 @@
 -- ARGV[3]  the lease's fence, 0 without
 -- ARGV[4]  how long a counter lives unused, milliseconds
 -- ARGV[5]  the kind's own argument, if it has one: of readers and writers the mode, read or write; of slots the slot
--- behind   the record that the client expects, the floor in it, this server's identity or empty; all three are left
---          out without a quarantine.  The id of this request, with which the answer begins (R15)
+-- behind   the record that the client expects, the floor in it; both are left out without a quarantine.  The id of
+--          this request, with which the answer begins (R15)
 -- returns  {id, n}.  1: extended.  0: a name is free, the others are ours.  -1: a name is another owner's.
 --          10 more: the same, but this node has no vote (R12).
 local n, owner, ttl, fence, own, vote, floor = #KEYS, ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[5], 0, 0
 local _, ms = clock()
 if #ARGV > OWN + 5 then
-  if incarnation_matches(KEYS[n], ARGV[OWN + 5], ARGV[OWN + 7]) then
+  if incarnation_matches(KEYS[n], ARGV[OWN + 5]) then
     floor = tonumber(ARGV[OWN + 6])
   else
     vote = 10

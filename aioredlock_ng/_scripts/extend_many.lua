@@ -3,15 +3,15 @@
 -- ARGV[1]  ttl, milliseconds, > 0
 -- ARGV[2]  how long a counter lives unused, milliseconds; empty without fences
 -- ARGV[3]  the owner of each, with fences its fence
--- behind   with a quarantine: the record that the client expects, the floor in it, this server's identity or
---          empty; the id of this request, with which the answer begins (R15)
+-- behind   with a quarantine: the record that the client expects, the floor in it; the id of this request, with which
+--          the answer begins (R15)
 -- returns  {id, answer for each}.  1: extended.  0: the lock is free.  -1: it is another owner's.  10 more: the same,
 --          but this node has no vote (R12).  A text: the error where a key is of another type.
 local call, pcall = redis.call, redis.pcall
 local last_key, last_arg, ttl, vote, floor = #KEYS, #ARGV, tonumber(ARGV[1]), 0, 0
 if last_arg - last_key > 3 then
-  if incarnation_matches(KEYS[last_key], ARGV[last_arg - 3], ARGV[last_arg - 1]) then
-    floor = tonumber(ARGV[last_arg - 2])
+  if incarnation_matches(KEYS[last_key], ARGV[last_arg - 2]) then
+    floor = tonumber(ARGV[last_arg - 1])
   else
     vote = 10
   end

@@ -8,9 +8,8 @@
 -- ARGV[6]  the seat of the call; empty: it does not wait
 -- ARGV[7]  the ticket of the seat; 0: it has none so far
 -- ARGV[8]  how long a seat lives at least after its last request, milliseconds
--- ARGV[9]  the record that the client expects; all three are left out where there are none
+-- ARGV[9]  the record that the client expects; both are left out where there are none
 -- ARGV[10] the floor in it
--- ARGV[11] this server's identity, or empty
 -- ARGV[#ARGV]  the id of this request, with which the answer begins (R15)
 -- returns  {id, 1, fence, µs, 0, 0}: ours.  {id, 0, wait, µs, ticket, ahead}: it is taken, or other waiters come first,
 --          for wait ms at most, or -1 for ever; ahead is how many of them there are.  {id, -1, 0, µs, 0, 0}: this node
@@ -19,7 +18,7 @@ local call = redis.call
 local us, ms = clock()
 local n, owner, seat, floor = #KEYS, ARGV[1], ARGV[6], 0
 if #ARGV > 9 then
-  if not incarnation_matches(KEYS[n], ARGV[9], ARGV[11]) then
+  if not incarnation_matches(KEYS[n], ARGV[9]) then
     return {ARGV[#ARGV], -1, 0, us, 0, 0}
   end
   n, floor = n - 1, tonumber(ARGV[10])

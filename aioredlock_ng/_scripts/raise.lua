@@ -5,13 +5,13 @@
 -- ARGV[2]  fence
 -- ARGV[3]  how long a counter lives unused, milliseconds
 -- ARGV[4]  the kind's own argument, if it has one, as in extend.lua
--- behind   the record that the client expects, the floor in it, this server's identity or empty; the id of this
---          request, with which the answer begins (R15)
+-- behind   the record that the client expects, the floor in it; the id of this request, with which the answer begins
+--          (R15)
 -- returns  {id, n}, or the error where a lock's key is of another type.  1: all names are ours, and their counters at
 --          the fence, or above it where other readers have raised a reader's.  0: a name is not ours.  -1: this node has no vote.  -2: the fence is too far ahead of
 --          this node's clock.  -3: a counter is above it.
 local id = ARGV[#ARGV]
-if not incarnation_matches(KEYS[#KEYS], ARGV[OWN + 4], ARGV[OWN + 6]) then
+if not incarnation_matches(KEYS[#KEYS], ARGV[OWN + 4]) then
   return {id, -1}
 end
 local n, owner, fence, own = (#KEYS - 1) / (2 + BESIDE), ARGV[1], tonumber(ARGV[2]), ARGV[4]

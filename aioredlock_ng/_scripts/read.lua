@@ -6,9 +6,8 @@
 -- ARGV[4]  1: readers have no fence ranges
 -- ARGV[5]  how long a counter lives unused, milliseconds
 -- ARGV[6]  the seat of the call, which leaves a waiting flag where it has to wait; empty: it does not wait
--- ARGV[7]  the record that the client expects; all three are left out where there are none
+-- ARGV[7]  the record that the client expects; both are left out where there are none
 -- ARGV[8]  the floor in it
--- ARGV[9]  this server's identity, or empty
 -- ARGV[#ARGV]  the id of this request, with which the answer begins (R15)
 -- returns  {id, 1, fence, µs}: all ours.  {id, 0, wait, µs}: a writer has one of the names, or waits for it; wait is
 --          the greatest ms that one stays, -1 if a key has no expiry.  {id, -1, 0, µs}: this node has no vote.  µs is
@@ -17,7 +16,7 @@ local call = redis.call
 local us, ms = clock()
 local n, owner, ttl, floor = #KEYS, ARGV[1], ARGV[2], 0
 if #ARGV > 7 then
-  if not incarnation_matches(KEYS[n], ARGV[7], ARGV[9]) then
+  if not incarnation_matches(KEYS[n], ARGV[7]) then
     return {ARGV[#ARGV], -1, 0, us}
   end
   n, floor = n - 1, tonumber(ARGV[8])

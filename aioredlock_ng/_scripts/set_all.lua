@@ -3,16 +3,15 @@
 -- ARGV[1]  owner
 -- ARGV[2]  ttl, milliseconds
 -- ARGV[3]  unused without a fence, as are the next two: see acquire.lua
--- ARGV[6]  the record that the client expects; all three are left out where there are none
+-- ARGV[6]  the record that the client expects; both are left out where there are none
 -- ARGV[7]  the floor in it
--- ARGV[8]  this server's identity, or empty
 -- ARGV[#ARGV]  the id of this request, with which the answer begins (R15)
 -- returns  {id, n}.  0: all set.  n > 0: taken; n is the greatest ms left of the keys in the way.
 --          -1: taken by a key without expiry.  -2: this node has no vote (R12).
 local n, wait = #KEYS, 0
 if #ARGV > 6 then
   n = n - 1
-  if not incarnation_matches(KEYS[#KEYS], ARGV[6], ARGV[8]) then
+  if not incarnation_matches(KEYS[#KEYS], ARGV[6]) then
     return {ARGV[#ARGV], -2}
   end
 end

@@ -8,9 +8,8 @@
 -- ARGV[6]  how many slots there are
 -- ARGV[7]  the first slot to try
 -- ARGV[8]  how many slots to try from there on: the first one that is free is taken
--- ARGV[9]  the record that the client expects; all three are left out where there are none
+-- ARGV[9]  the record that the client expects; both are left out where there are none
 -- ARGV[10] the floor in it
--- ARGV[11] this server's identity, or empty
 -- ARGV[#ARGV]  the id of this request, with which the answer begins (R15)
 -- returns  {id, 1, fence, µs, slot}: ours.  {id, 0, wait, µs, -1}: none of the tried slots is free; wait is the
 --          milliseconds until any slot is free, 0: one is now, -1: never, since another program's hash is there.
@@ -18,7 +17,7 @@
 local us, ms = clock()
 local key, owner, ballot, permits, floor = KEYS[1], ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[6]), 0
 if #ARGV > 9 then
-  if not incarnation_matches(KEYS[#KEYS], ARGV[9], ARGV[11]) then
+  if not incarnation_matches(KEYS[#KEYS], ARGV[9]) then
     return {ARGV[#ARGV], -1, 0, us, -1}
   end
   floor = tonumber(ARGV[10])

@@ -8,7 +8,7 @@ local call = redis.call
 local us, ms = clock()
 local n, owner, floor = #KEYS, ARGV[1], 0
 if #ARGV > 7 then
-  if not incarnation_matches(KEYS[n], ARGV[7], ARGV[9]) then
+  if not incarnation_matches(KEYS[n], ARGV[7]) then
     return {ARGV[#ARGV], -1, 0, us, 0}
   end
   n, floor = n - 1, tonumber(ARGV[8])

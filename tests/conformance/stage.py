@@ -27,9 +27,6 @@ TURN_MS: Final = lua_number("parts/queue.lua", "TURN")
 TTL_MS: Final = 60_000
 KEEP_MS: Final = 600_000
 
-Stamp = Sequence[bytes]
-"""The incarnation record and the identity that are asked for; an empty one asks for `EXPECTED`."""
-
 
 def locks(names: str) -> list[bytes]:
     """Return the locks' keys: one per letter."""
@@ -71,16 +68,13 @@ def refused(answer: Any, seconds: float | None) -> bool:
     return bool(answer[0] == 0 and waits(answer[1], seconds))
 
 
-async def without_a_vote(stage: Stage, why: str) -> Stamp:
-    """Make a record unlike the expected one, or return a stamp with another server's identity (R12)."""
-    identity = await stage.identity()
-    if why == "identity":
-        return EXPECTED, identity[:-1]
+def without_a_vote(stage: Stage, why: str) -> bytes:
+    """Make a record unlike the expected one, and return the expected one (R12)."""
     stage.put(SENTINEL, None if why == "missing" else EXPECTED + b"0")
-    return b"" if why == "missing" else EXPECTED, b""
+    return b"" if why == "missing" else EXPECTED
 
 
-each_reason = ("missing", "longer", "identity")
+each_reason = ("missing", "longer")
 """For ``parametrize``: why a node has no vote."""
 
 
@@ -93,13 +87,17 @@ class Stage:
         self.run = node.run
 
     async def voted(
-        self, script: Script, keys: Sequence[bytes], *args: Any, floor: int = 0, stamp: Stamp | None = ()
+        self,
+        script: Script,
+        keys: Sequence[bytes],
+        *args: Any,
+        floor: int = 0,
+        stamp: bytes | None = EXPECTED,
     ) -> Any:
-        """Run a script that asks for the incarnation record; a stamp of None is none."""
+        """Run a script that asks for the incarnation record `stamp`; None: it does not."""
         if stamp is None:
             return await self.run(script, keys, *args)
-        expected, identity = stamp or (EXPECTED, b"")
-        return await self.run(script, [*keys, SENTINEL], *args, expected, floor, identity)
+        return await self.run(script, [*keys, SENTINEL], *args, stamp, floor)
 
     async def now_ms(self) -> int:
         """Return the node's time."""
@@ -194,7 +192,7 @@ class Stage:
         """Run `announce.lua`."""
         return await self.run(_scripts.ANNOUNCE, announcements("a"), term, label, KEEP_MS)
 
-    async def observe(self, *, stamp: Stamp = ()) -> Any:
+    async def observe(self, *, stamp: bytes = EXPECTED) -> Any:
         """Run `observe.lua`."""
         return await self.voted(_scripts.OBSERVE, [*locks("a"), *announcements("a")], stamp=stamp)
 

@@ -109,10 +109,7 @@ def some_batch(random: Random, now_us: int) -> tuple[list[Entry], Batch]:
     entries = [(key, value_under(key), random.choice((*TTLS, None))) for key in KEYS[:-1]]
     incarnation = random.choice((*[EXPECTED] * 12, EXPECTED + b"0", None, WRONG))
     what = random.choice(("acquire", "acquire", "extend", "release"))
-    expected, identity = (
-        random.choice((*[usual] * 12, other)) for usual, other in [(EXPECTED, b""), (b"", b"x")]
-    )
-    stamp = (expected, random.choice((near(), near(), fence + 3)), identity)
+    stamp = (random.choice((*[EXPECTED] * 12, b"")), random.choice((near(), near(), fence + 3)))
     names = "".join(random.choices(NAMES, k=random.randint(1, len(NAMES))))
     batch = Batch(
         what=what,

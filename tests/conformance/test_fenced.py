@@ -96,10 +96,9 @@ async def test_another_type_is_an_error(stage, what, names):
 
 @pytest.mark.parametrize("why", each_reason)
 async def test_nothing_is_granted_without_a_vote(stage, why):
-    """A record that is not exactly the expected one, or another server's identity: nothing changes."""
-    stamp = (EXPECTED, await stage.identity())
-    assert (await stage.acquire("b", stamp=stamp))[0] == 1, "this is what a vote looks like"
-    now, stamp = await stage.fence(0), await without_a_vote(stage, why)
+    """A record that is not exactly the expected one: nothing changes."""
+    assert (await stage.acquire("b"))[0] == 1, "this is what a vote looks like"
+    now, stamp = await stage.fence(0), without_a_vote(stage, why)
     code, nothing, time_us = await stage.acquire(stamp=stamp)
     assert (code, nothing) == (-1, 0)
     assert abs(time_us // 1000 - await stage.now_ms()) < SLACK * 1000
@@ -157,7 +156,7 @@ async def test_what_an_extension_answers(stage, vote):
 
     Only what was extended is changed at all.
     """
-    stamp = (EXPECTED, b"") if vote else (EXPECTED + b"0", b"")
+    stamp = EXPECTED if vote else EXPECTED + b"0"
     more = 0 if vote else 10
     fence = await stage.fence(0)
     stage.hold("a")
@@ -173,14 +172,13 @@ async def test_what_an_extension_answers(stage, vote):
     assert stage.stored() == [OURS, fence]
 
 
-async def test_an_extension_asks_for_the_identity_where_it_is_told_one(stage):
-    """With another server's it has no vote; and without one there is no floor to trust."""
-    identity = await stage.identity()
+async def test_an_extension_without_a_vote_trusts_no_floor(stage):
+    """With a vote it raises the counter to the floor; without one there is none."""
     fence, floor = await stage.fence(0), await stage.fence(5)
     stage.hold("a")
-    assert await stage.extend(fence, floor=floor, stamp=(EXPECTED, b"x" + identity)) == 11
+    assert await stage.extend(fence, floor=floor, stamp=b"x") == 11
     assert stage.counted() == [fence]
-    assert await stage.extend(fence, floor=floor, stamp=(EXPECTED, identity)) == 1
+    assert await stage.extend(fence, floor=floor) == 1
     assert stage.counted() == [floor]
 
 

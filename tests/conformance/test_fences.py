@@ -77,7 +77,7 @@ class Case:
             more = (b"",) if beside else more
         if script in (_scripts.FAIR_ACQUIRE, _scripts.FAIR_RELEASE):
             beside, more = LINE, NO_SEAT
-        stamp = (EXPECTED, self.floor, b"") if voting else ()
+        stamp = (EXPECTED, self.floor) if voting else ()
         keys = [*locks(self.names), *counters(self.names), *beside, *[SENTINEL] * voting]
         return run_at(self.master, self.now_us, script, keys, OURS, *args, *more, *stamp)
 

@@ -26,7 +26,7 @@ end
 """
 """Puts a key of another's where it ends with this very millisecond."""
 
-VOTE: Final = (EXPECTED, b"0", b"")
+VOTE: Final = (EXPECTED, b"0")
 ARGUMENTS: Final = {
     _scripts.ACQUIRE: (OURS, TTL_MS, 1, 1, KEEP_MS, *VOTE),
     _scripts.SET_ALL: (OURS, TTL_MS, 0, 1, 1),

@@ -204,7 +204,7 @@ class Talk:
         self.wire.write = self.sent.extend  # type: ignore[method-assign]
         pipe = self.link.pipe
         pipe.write = self.sent.extend
-        pipe.precondition, pipe.expected = pack_precondition((HERE, b"0", b"")), HERE
+        pipe.precondition, pipe.expected = pack_precondition((HERE, b"0")), HERE
         self._probed, self._stub = probed, Stub()
         self._numbers, self._places = itertools.count(1000), itertools.count(1)
         self.locks: list[Lock] = []

@@ -154,7 +154,7 @@ class ModelNode:
 
     # -- commands ------------------------------------------------------------------------------
 
-    def greet(self, quarantine_ms: int, restart: bytes, restart_floor: int) -> tuple[bytes, int, bytes]:
+    def greet(self, quarantine_ms: int, restart: bytes, restart_floor: int) -> tuple[bytes, int]:
         """Return the incarnation record, the node's time and its identity."""
         words = (b"", self._size, quarantine_ms, restart, restart_floor, bytes(NO_CLAIM), 0, 0, b"", 0, b"")
         _, incarnation, now_us, identity, *_ = self._run(_scripts.GREET, [SENTINEL, MEMBERS], *words)
@@ -325,5 +325,5 @@ def _counter(name: str) -> bytes:
     return b"fence:" + name.encode()
 
 
-def _stamp(expected: ExpectedIncarnation, floor: int) -> tuple[bytes, int, bytes]:
-    return expected.incarnation, floor, b""
+def _stamp(expected: ExpectedIncarnation, floor: int) -> tuple[bytes, int]:
+    return expected.incarnation, floor

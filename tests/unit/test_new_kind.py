@@ -24,7 +24,7 @@ def edited(script: Script, name: str, old: bytes, new: bytes) -> Script:
 
 NOT_TWICE = b"""
 if call('GET', 'last:' .. KEYS[1]) == string.match(ARGV[1], '[^:]*$') then
-  return {ARGV[9], 0, call('PTTL', 'last:' .. KEYS[1]), us}
+  return {ARGV[8], 0, call('PTTL', 'last:' .. KEYS[1]), us}
 end
 local n, mine ="""
 

@@ -1,3 +1,12 @@
+-- This server's process and the origin of its data: run_id and master_replid.  "-" when INFO is denied (R12).
+local function info(section, name)
+  local text = redis.pcall('INFO', section)
+  return type(text) == 'string' and string.match(text, name .. ':([^\r\n]*)')
+end
+local function identity()
+  local run_id = info('server', 'run_id')
+  return run_id and run_id .. (info('replication', 'master_replid') or '') or '-'
+end
 -- The fields of a record of our format: identity, floor, ready, size, quarantine, claim; nil for any other.
 local function fields(record)
   return string.match(record, '^1:([^:]*):(%d+):(%d+):(%d+):(%d+):(%d+:%a+:.*)$')

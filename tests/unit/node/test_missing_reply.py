@@ -65,9 +65,7 @@ class Talk:
         node._server.load_all()
         self.commands = commands
         self.pipe = Pipe(lambda _entry, _message: None, lambda: None, raised)
-        self.pipe.precondition = b"".join(
-            b"$%d\r\n%b\r\n" % (len(part), part) for part in (EXPECTED, b"0", b"")
-        )
+        self.pipe.precondition = b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in (EXPECTED, b"0"))
         self.sinks = [Recorder() for _ in commands]
         for command, sink in zip(commands, self.sinks, strict=True):
             assert self.pipe.put(command, sink, 0)
