@@ -24,7 +24,7 @@ from .._log import one_line
 from ..errors import ConfigurationError
 from .addresses import Addresses, UnreachableError, is_address
 from .failures import withheld
-from .plain import facts_in, text
+from .plain import facts_in
 
 _SECTIONS: Final = (b"server", b"replication", b"memory")
 """The sections of ``INFO`` that identify the server, and show its eviction policy."""
@@ -339,12 +339,11 @@ async def _ask(connection: Connection, *commands: Words) -> list[Any]:
 
 def _identity(answers: Sequence[Any]) -> Identity:
     """Read who the server is; less is known where `INFO` is denied or renamed away."""
-    facts: dict[bytes, bytes] = {}
+    facts: dict[str, str] = {}
     for answer in answers:
         if not isinstance(answer, ResponseError):
             facts |= facts_in(answer)
         elif not withheld(answer, "INFO"):
             raise answer
-    mode = facts.get(b"redis_mode") or facts.get(b"server_mode")
-    run_id, role, eviction = map(text, map(facts.get, (b"run_id", b"role", b"maxmemory_policy")))
-    return Identity(run_id, role, eviction, mode == b"cluster")
+    mode = facts.get("redis_mode") or facts.get("server_mode")
+    return Identity(facts.get("run_id"), facts.get("role"), facts.get("maxmemory_policy"), mode == "cluster")

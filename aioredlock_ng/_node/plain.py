@@ -14,12 +14,7 @@ def plain(reply: Any) -> Any:
     return reply
 
 
-def facts_in(answer: object) -> dict[bytes, bytes]:
+def facts_in(answer: object) -> dict[str, str]:
     """Read an answer to ``INFO``; any other reply has no facts."""
-    lines = answer.splitlines() if isinstance(answer, bytes) else ()
-    return {name: value for name, _, value in (line.partition(b":") for line in lines)}
-
-
-def text(value: bytes | None) -> str | None:
-    """Return a fact as text; None where it is missing."""
-    return None if value is None else value.decode(errors="replace")
+    lines = answer.decode(errors="replace").splitlines() if isinstance(answer, bytes) else ()
+    return {name: value for name, _, value in (line.partition(":") for line in lines)}

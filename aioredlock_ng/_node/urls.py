@@ -30,7 +30,7 @@ DEFAULT_REDIS_SENTINEL_PORT: Final = 26379
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
-_DATABASE: Final = re.compile("[0-9]{0,9}")
+_DATABASE: Final = re.compile("([0-9]{1,9}/?)?")
 """A database's number, or nothing: redis-py reads ``/locks`` as 0, and ``/3/4`` as 34."""
 
 _PORT: Final = re.compile(r"^[^:]*(:[0-9]{1,5})?$|\](:[0-9]{1,5})?$")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from ..._core.command import Reply, Silence
-from ..._node.plain import plain
+from ..._node.plain import facts_in, plain
 from ..._node.redis_node import RedisNode
 from ..look import ask
 from .facts import NO_COMMANDS, NOT_ASKED, ClockReading, Facts, NodeFacts
@@ -71,7 +71,7 @@ async def _gather(session: Session, number: int) -> NodeFacts:
     trial = await try_locking(session, node, timeout, voting=voting)
     deaf = await try_listening(session, node, timeout)
     mute, uncounted = await try_telling(session, node, timeout)
-    facts = info if isinstance(info, Silence) else _info(info)
+    facts = info if isinstance(info, Silence) else facts_in(info)
     run_id = status.run_id or (None if isinstance(facts, Silence) else facts.get("run_id"))
     others = await node.further_run_ids(LOOKS_ELSEWHERE) if isinstance(node, RedisNode) else frozenset[str]()
     gathered = NodeFacts(
@@ -139,12 +139,6 @@ def _is_time(reply: object) -> bool:
 
 def _text(words: object) -> str:
     return words.decode(errors="replace") if isinstance(words, bytes) else ""
-
-
-def _info(reply: Reply) -> Mapping[str, str]:
-    """Read an answer to INFO: ``name:value`` lines under ``# headings``."""
-    lines = [line.partition(":") for line in _text(reply).splitlines()]
-    return {name: value for name, separator, value in lines if separator}
 
 
 def _flags(reply: Reply) -> frozenset[str]:
