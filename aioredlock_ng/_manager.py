@@ -28,7 +28,7 @@ from ._kinds.semaphore import semaphore
 from ._lock.hooks import HookList
 from ._lock.runner import act_for
 from ._locks import WITH, Uncopied, instead
-from ._locks.decorator import lock_of, locked, sort_of
+from ._locks.decorator import lock_maker, locked
 from ._locks.election import Election, subject_of, unbounded
 from ._locks.lock import Lock
 from ._locks.rwlock import ReadWriteLock
@@ -411,19 +411,11 @@ class LockManager(Renamed, Uncopied):
         int, bool, float, Decimal, UUID, dates and times, bytes, Enum, None, and tuples and lists of these.
 
         Raises:
-            ValueError: at decoration, when a field of the template is no parameter of the function, there is
-                no such mode, or it does not go with `at_least` or `fair`.
-            TypeError: at decoration, when the function is not async.
+            ValueError: at decoration, when a field of the template is no parameter of the function, or there
+                is no such mode.
+            TypeError: at decoration, when the function is not async, or the lock has no such option.
         """
-        if options.get("label") is None:
-            options["label"] = template
-
-        sort = sort_of(mode, permits)
-
-        def make(name: str) -> Lock:
-            return lock_of(self, name, sort, options)
-
-        return locked(template, make)
+        return locked(lock_maker(self, template, mode, permits, options))
 
     # -- looking and administering -------------------------------------------------------------
 

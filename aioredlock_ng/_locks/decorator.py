@@ -70,21 +70,39 @@ def lock_of(manager: Manager, name: str, mode: Sort, options: LockOptions) -> Lo
     return lock.read() if mode == "read" else lock.write()
 
 
+def lock_maker(
+    manager: Manager, template: str, mode: Mode | None, permits: int | None, options: LockOptions
+) -> Callable[[Callable[..., object]], Callable[..., Lock]]:
+    """Return a function that returns, for a decorated function, one that describes the lock of a call.
+
+    Raises:
+        ValueError, TypeError: at decoration, too, as `name_filler` and `lock_of`.
+    """
+    sample, sort = sample_name(template), sort_of(mode, permits)
+    if options.get("label") is None:
+        options["label"] = template
+
+    def of(function: Callable[..., object]) -> Callable[..., Lock]:
+        name_of = name_filler(template, function)
+        lock_of(manager, sample, sort, options)  # options that cannot work fail here, too
+        return lambda *args, **kwargs: lock_of(manager, name_of(*args, **kwargs), sort, options)
+
+    return of
+
+
 def locked(
-    template: str, make: Callable[[str], Lock]
+    maker: Callable[[Callable[..., object]], Callable[..., Lock]],
 ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
-    """Return a decorator; `make` turns the filled template into a lock."""
-    sample = sample_name(template)
+    """Return a decorator of async functions; `maker` is a `lock_maker`."""
 
     def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
         if not inspect.iscoroutinefunction(function):
             raise TypeError(f"locked() needs an async function, got {function!r}")
-        name_of = name_filler(template, function)
-        make(sample)  # options that cannot work fail here, too
+        lock_for = maker(function)
 
         @functools.wraps(function)
         async def under_lock(*args: P.args, **kwargs: P.kwargs) -> R:
-            async with make(name_of(*args, **kwargs)):
+            async with lock_for(*args, **kwargs):
                 return await function(*args, **kwargs)
 
         return under_lock

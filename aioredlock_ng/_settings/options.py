@@ -35,8 +35,8 @@ OnLost: TypeAlias = Literal["cancel", "raise"]
 _UNITS: Final = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 """Seconds, the longest first."""
 
-_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[dhms])", re.ASCII)
-"""A number and its unit."""
+_DURATION: Final = re.compile("".join(rf"(?:(\d+(?:\.\d+)?){unit})?" for unit in _UNITS), re.ASCII)
+"""Each unit once at most, the longer ones first: another order is more likely a mistake than meant."""
 
 _SHOWN: Final = 40
 """Characters of a wrong text that a message repeats."""
@@ -64,14 +64,12 @@ def parse_duration(text: str) -> float:
 
 def _with_units(text: str) -> float:
     """Return the sum of the parts; NaN when the text has anything else in it."""
-    if not re.fullmatch(rf"(?:{_PART.pattern})+", text, re.ASCII):
+    parts = _DURATION.fullmatch(text)
+    if not text or parts is None:
         return math.nan
-    parts = _PART.findall(text)
-    # A unit twice, or a shorter one before a longer one: more likely a mistake than meant.
-    order = [list(_UNITS).index(unit) for _, unit in parts]
-    if order != sorted(set(order)):
-        return math.nan
-    return sum(float(amount) * _UNITS[unit] for amount, unit in parts)
+    return sum(
+        float(amount or 0) * unit for amount, unit in zip(parts.groups(), _UNITS.values(), strict=True)
+    )
 
 
 class ManagerOptions(TypedDict, total=False):

@@ -90,11 +90,10 @@ def _make_node(spec: NodeSpec) -> Node:
         return RedisNode(ClientEndpoint(spec))
     if isinstance(spec, RedisCluster):
         return RedisNode(ClusterEndpoint(spec))
-    if isinstance(spec, type):  # it has the methods of a node
-        raise ConfigurationError(_why_no_node(spec))
-    if isinstance(spec, NodeSource):
+    # A class has the methods of a node, too, and is none.
+    if isinstance(spec, NodeSource) and not isinstance(spec, type):
         return spec.link()
-    if isinstance(spec, Node):
+    if isinstance(spec, Node) and not isinstance(spec, type):
         return spec
     raise ConfigurationError(_why_no_node(spec))
 

@@ -38,8 +38,7 @@ from .. import (
     Survey,
 )
 from .._locks import ASYNC_WITH, Uncopied, instead
-from .._locks.decorator import lock_of, sort_of
-from .._locks.template import name_filler, sample_name
+from .._locks.decorator import lock_maker
 from .._settings.options import ElectionOptions, ManagerOptions, Options, Renamed, shows
 from .._settings.specs import NodeSpec
 from ..events import Hooks
@@ -178,25 +177,22 @@ class SyncLockManager(Renamed, Uncopied):
         A loss raises `LockLostError` when the function has returned.
 
         Raises:
-            ValueError: at decoration, when a field of the template is no parameter of the function, there is
-                no such mode, or it does not go with `at_least`.
-            TypeError: at decoration, when the function is async or a generator.
+            ValueError: at decoration, when a field of the template is no parameter of the function, or there
+                is no such mode.
+            TypeError: at decoration, when the function is async or a generator, or the lock has no such
+                option.
         """
         _refuse_cancel(options)
-        sample, sort = sample_name(template), sort_of(mode, permits)
-        if options.get("label") is None:
-            options["label"] = template
+        maker = lock_maker(self.manager, template, mode, permits, options)
 
         def decorate(function: Callable[P, R]) -> Callable[P, R]:
             if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
                 raise TypeError(f"locked() of a SyncLockManager needs an ordinary function, got {function!r}")
-            name_of = name_filler(template, function)
-            lock_of(self.manager, sample, sort, options)  # options that cannot work fail here, too
+            lock_for = maker(function)
 
             @functools.wraps(function)
             def under_lock(*args: P.args, **kwargs: P.kwargs) -> R:
-                lock = lock_of(self.manager, name_of(*args, **kwargs), sort, options)
-                with SyncLock(lock, self._thread):
+                with SyncLock(lock_for(*args, **kwargs), self._thread):
                     return function(*args, **kwargs)
 
             return under_lock
