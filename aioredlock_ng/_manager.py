@@ -340,7 +340,7 @@ class LockManager(Renamed, Uncopied):
 
     @shows(SemaphoreOptions, Options.request)
     def semaphore(self, name: str, *, permits: int, **options: Unpack[SemaphoreOptions]) -> Lock:
-        """Describe a counting semaphore: at most so many hold `name` at once, each with a slot of its own.
+        """Describe a counting semaphore: at most `permits` leases at once, each with its own slot.
 
         No two leases have the same `Lease.slot` at once; fences grow for each slot by itself.  A task that
         acquires twice has two permits.  A name is of one kind: a lock of the same name is in the way, and
@@ -433,7 +433,7 @@ class LockManager(Renamed, Uncopied):
         return await look_at_line(session, self._key(name), name)
 
     async def force_release(self, name: str) -> tuple[NodeInspection, ...]:
-        """Delete the key of `name` on every node, whatever process holds it, and return what was there.
+        """Delete the key of `name` on every node, whichever process holds it; return what was there.
 
         For administrators only: the holder, if alive, works on until its next extension is refused, and may
         hand it off among its tasks for 50 ms (R43).  After `at_least` the process that had it asks again in a

@@ -1,4 +1,4 @@
-"""What users hold: locks, leases, elections, decorators; none of them can be copied."""
+"""Locks, leases, elections and decorators, as users hold them; none of them can be copied."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ class NodeUrl:
             )
         options = dict(parse_url(scheme.replace("valkey", "redis") + url[len(scheme) :]))
         if scheme in TLS_SCHEMES and options.get("ssl_cert_reqs") != "none":
-            options.setdefault("ssl_check_hostname", True)  # redis-py 5 does not unless told
+            options.setdefault("ssl_check_hostname", True)  # redis-py 5 does not by itself
         connection_class: Any = options.get("connection_class", Connection)
         self.connection_class = OURS.get(connection_class, connection_class)
         for option in _POOL_OPTIONS:

@@ -30,7 +30,7 @@ Seconds: TypeAlias = float | timedelta
 """A span of time: seconds, or a `timedelta`."""
 
 OnLost: TypeAlias = Literal["cancel", "raise"]
-"""How the loss of a lease ends the body of its ``async with``: it is cancelled, or only raises at its end."""
+"""The effect of a loss on the body of an ``async with``: it is cancelled, or its end raises an error."""
 
 _UNITS: Final = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 """Seconds, the longest first."""
@@ -546,9 +546,9 @@ class Request:
     node_timeout: float
     reentrant: bool = False
     validity: float = field(init=False)
-    """How long a win is valid, counted from the request (R3)."""
+    """Seconds for which a win is valid, counted from the request (R3)."""
     least_validity: float = field(init=False)
-    """How much validity must be left when a win is judged, or it is no win (R3)."""
+    """Seconds of validity that must be left when a win is judged, or it is no win (R3)."""
     extended_after: float = field(init=False)
     """When the lease is first extended, counted from the request; infinity: never."""
     due_after: float = field(init=False)

@@ -86,7 +86,7 @@ def own_clock() -> None:
 
 
 async def fences(*, fencing: bool) -> None:
-    """A fence is an int, whatever the manager: without one the access raises."""
+    """A fence is an int, with every manager: without one the access raises."""
     manager = ng.LockManager(["redis://a"], fencing=fencing)
     if (lease := await manager.lock("a").try_acquire()) is not None:
         assert_type(lease.fence, int)
@@ -100,7 +100,7 @@ async def life(manager: ng.LockManager) -> None:
 
 
 async def locks(manager: ng.LockManager) -> None:
-    """What a lock can be asked for."""
+    """The options of a lock."""
     lock = manager.lock("a")
     assert_type((lock, lock.names), tuple[ng.Lock, tuple[str, ...]])
     assert_type(await lock.acquire(), ng.Lease)
@@ -219,7 +219,7 @@ async def elections(manager: ng.LockManager) -> None:
 
 
 async def lead(leadership: ng.Leadership) -> str:
-    """What it returns is of no consequence."""
+    """Return anything: it is ignored."""
     return leadership.holder
 
 
@@ -229,7 +229,7 @@ async def always_a_candidate(manager: ng.LockManager) -> None:
 
 
 async def leases(lease: ng.Lease) -> None:
-    """What a lease says and does."""
+    """The attributes and methods of a lease."""
     assert_type((lease.name, lease.names, lease.remaining), tuple[str, tuple[str, ...], float])
     assert_type((lease.valid_until, lease.held, lease.lost), tuple[float, bool, asyncio.Event])
     assert_type((lease.extensions, lease.votes), tuple[int, tuple[ng.NodeVote, ...]])
@@ -284,7 +284,7 @@ class Reports:
 
 
 async def methods() -> None:
-    """`self` is bound as ever."""
+    """`self` is bound as in any method."""
     assert_type(await Reports().make(3), bytes)
 
 
@@ -365,7 +365,7 @@ class Metrics:
     """A hook may have any of the methods."""
 
     def on_acquired(self, event: events.Acquired) -> None:
-        """Look at what it is told."""
+        """Read the event."""
         assert_type((event.names, event.label), tuple[tuple[str, ...], str])
         assert_type((event.waited, event.attempts, event.fence), tuple[float, int, int | None])
         assert_type((event.handed_off, event.kind), tuple[bool, str])
@@ -429,7 +429,7 @@ class OneMethod(events.Hooks):
     """The base class has them all; a subclass needs what it wants."""
 
     def on_lost(self, event: events.Lost) -> None:
-        """Look at what it is told."""
+        """Read the event."""
         super().on_lost(event)
 
 
@@ -439,7 +439,7 @@ def version() -> None:
 
 
 async def fresh_nodes(manager: ng.LockManager) -> None:
-    """What states that no lock can be alive, and what is told of the nodes."""
+    """`init`, and the statistics of the nodes."""
     nodes = await manager.init()
     assert_type(nodes, tuple[ng.NodeInitialisation, ...])
     assert_type((nodes[0].node, nodes[0].done, nodes[0].reason), tuple[str, bool, str])
@@ -458,7 +458,7 @@ async def fresh_nodes(manager: ng.LockManager) -> None:
 
 
 async def testing_kit() -> None:
-    """What users' own tests use."""
+    """The helpers for users' own tests."""
     async with local_nodes(5) as nodes, ng.LockManager(nodes.urls) as manager:
         assert_type(manager, ng.LockManager)
 

@@ -29,7 +29,7 @@ def use() -> None:
 
 
 def fences(some: bool) -> None:
-    """A fence is an int, whatever the manager: without one the access raises."""
+    """A fence is an int, with every manager: without one the access raises."""
     with sync.SyncLockManager.from_env(fencing=some).lock("x") as lease:
         assert_type(lease.fence, int)
 
@@ -90,7 +90,7 @@ def elect(manager: sync.SyncLockManager) -> None:
 
 
 def look(manager: sync.SyncLockManager) -> None:
-    """What a `LockManager` tells and does, without ``await``."""
+    """The methods of a `LockManager` for administrators, without ``await``."""
     assert_type(manager.inspect("a"), tuple[ng.NodeInspection, ...])
     assert_type(manager.force_release("a"), tuple[ng.NodeInspection, ...])
     assert_type(manager.survey("a", "b", limit=10), ng.Survey)

@@ -29,7 +29,7 @@ async def test_forced_losses(lock_manager: LockManager) -> None:
 
 
 async def test_real_nodes(redlock_nodes: LocalNodes) -> None:
-    """What a test does to servers."""
+    """A test of servers that fail."""
     assert_type(redlock_nodes.urls, list[str])
     redlock_nodes.kill(0)
     redlock_nodes.pause(1)

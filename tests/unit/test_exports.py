@@ -21,7 +21,7 @@ from aioredlock_ng import LockLostError, LossReason, NodeVote, Vote
 FILE = Path(aioredlock_ng.__file__)
 TREE = ast.parse(FILE.read_text())
 HEAVY = {"aioredlock_ng._manager", "anyio", "asyncio", "hiredis", "redis"}
-"""What an import of the package, or of the pytest plugin, must not bring with it."""
+"""Modules that an import of the package, or of the pytest plugin, must not bring with it."""
 
 
 def block(test: str) -> list[ast.stmt]:
@@ -103,7 +103,7 @@ ERROR = LockLostError(
     ],
 )  # fmt: skip
 def test_in_a_fresh_interpreter(lines: tuple[str, ...], printed: str) -> None:
-    """The modules and names that an import brings, and that tools see."""
+    """The modules that an import brings, the names after it, and those that tools see."""
     command = [sys.executable, "-W", "error", "-c", "\n".join(("import sys", *lines))]
     environment = {**os.environ, "PYTHONPATH": str(FILE.parent.parent)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
@@ -111,7 +111,7 @@ def test_in_a_fresh_interpreter(lines: tuple[str, ...], printed: str) -> None:
 
 
 def test_a_wrong_name_is_an_attribute_error() -> None:
-    """A missing name fails as in any module, for `hasattr` and for an import."""
+    """As with any module, for `hasattr`, and for an import."""
     with pytest.raises(AttributeError, match=r"^module 'aioredlock_ng' has no attribute 'RedLock'$"):
         aioredlock_ng.RedLock  # noqa: B018
     with pytest.raises(ImportError, match="cannot import name 'RedLock'"):

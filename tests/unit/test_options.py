@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
@@ -14,6 +15,7 @@ import redis
 from redis.asyncio import Redis
 
 from aioredlock_ng import ConfigurationError, ExtensionPolicy, LockManager, RetryPolicy
+from aioredlock_ng._settings.options import OPTIONS_OF, ManagerOptions, Options
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import world
 
@@ -191,6 +193,15 @@ def test_options_that_contradict_are_named(options: dict[str, Any], words: tuple
     """A ttl that is no longer than the manager's node timeout; ``blocking=False`` with a time to wait."""
     fails(lambda: manager(node_timeout=0.1).lock("a", **options), ValueError, *words)
     manager().lock("a", blocking=False, blocking_timeout=0)  # says the same thing twice
+
+
+def test_an_option_is_known_to_type_checkers_and_to_the_check() -> None:
+    """The options in the signatures are those of the `TypedDict`s, and each is in one of them."""
+    known = [set(options.__optional_keys__) for options in OPTIONS_OF.values()]
+    for method, options in zip(OPTIONS_OF, known, strict=True):
+        assert options <= set(inspect.signature(getattr(LockManager, method)).parameters)
+    assert set().union(*known) == set(inspect.signature(Options.request).parameters) - {"self"}
+    assert ManagerOptions.__optional_keys__ == set(inspect.signature(LockManager).parameters) - {"nodes"}
 
 
 WRONG_NAMES: list[tuple[object, type[Exception], str]] = [

@@ -1,4 +1,4 @@
-"""Other libraries' nodes, and things that are none: the error says what to write."""
+"""Nodes as other libraries describe them, and other objects: the error says what to write."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SECRET = "s3cret"
     ],
 )
 def test_what_is_no_node_is_told_what_to_write(node: Any, words: str) -> None:
-    """The URL that it would be, where that is known; never its password."""
+    """The message has the URL that it would be, if there is one; never its password."""
     with pytest.raises(ConfigurationError) as caught:
         LockManager([node])
     assert words in str(caught.value)
@@ -60,7 +60,7 @@ def test_a_cluster_client_that_blocks_is_named() -> None:
 
 
 def test_one_mapping_is_no_list() -> None:
-    """The message has a list of one."""
+    """The message has a list of one URL."""
     with pytest.raises(ConfigurationError, match=r"not a mapping: \['redis://h:6379'\]"):
         LockManager({"host": "h"})  # type: ignore[arg-type]
 

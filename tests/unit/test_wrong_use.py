@@ -1,4 +1,4 @@
-"""Calls in other libraries' style fail with a message that shows how it is written here."""
+"""Calls that users of other libraries write by habit: the error says what to write here."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_what_is_used_in_another_way_says_what_to_write(make: Any, uses: A
     ],
 )
 async def test_the_same_of_what_threads_have(make: Any, uses: Any, words: str) -> None:
-    """In an event loop the error says what is for it; no thread is started."""
+    """In an event loop the error names the asyncio façade; no thread is started."""
     for use in uses:
         with pytest.raises(TypeError, match=rf"write {words}"):
             await use(make(SyncLockManager([MemoryNode()])))

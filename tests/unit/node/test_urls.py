@@ -1,4 +1,4 @@
-"""Parts of URLs beside the address."""
+"""The parts of URLs beside the address: database and options."""
 
 from __future__ import annotations
 
