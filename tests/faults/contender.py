@@ -122,8 +122,8 @@ class Contender:
                         await asyncio.Event().wait()
                     number = await self._work(lease)
                     end = min(time.monotonic(), lease.valid_until - self._clock.ahead)
-                    mode = self._orders.kind if lease.mode else "lock"
-                    claim = Claim(start, end, lease.fence or 0, asked, mode, lease.slot, number)  # type: ignore[arg-type]
+                    mode, holding = self._orders.kind if lease.mode else "lock", lease._holding
+                    claim = Claim(start, end, holding.fence, asked, mode, holding.slot, number)  # type: ignore[arg-type]
                     os.write(self._record, json.dumps([self._orders.number, name, claim]).encode() + b"\n")
             except LockLostError:
                 pass  # it has been counted, and its claim ended in time

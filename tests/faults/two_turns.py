@@ -43,7 +43,7 @@ class Turn:
                     await self._leave.wait()
                 finally:
                     end = min(boot_time(), self.lease.valid_until)
-                    self.claim = Claim(start, end, self.lease.fence or 0, asked)
+                    self.claim = Claim(start, end, self.lease._holding.fence, asked)
         except LockLostError as error:
             self.lost = error
 
