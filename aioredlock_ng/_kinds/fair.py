@@ -15,6 +15,7 @@ from typing import Any, Final, final
 from .. import _scripts
 from .._core.command import Answer, Reply
 from .._core.keyspace import SEATS, TICKETS
+from .._core.rights import LINE_RIGHTS, READER_RIGHTS
 from .._core.seats import Seat
 from . import answers
 from .kind import Kind, Operation
@@ -73,5 +74,6 @@ FAIR: Final = _Fair(
     repair=replace(MUTEX.repair, marks=False),
     release=Operation(script=_scripts.FAIR_RELEASE, fits=answers.fits_release, read=answers.read_release),
     beside=(TICKETS, SEATS),
+    rights=f"{READER_RIGHTS} {LINE_RIGHTS}",
     read_key=MUTEX.read_key,
 )

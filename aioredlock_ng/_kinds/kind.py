@@ -163,6 +163,8 @@ class Kind:
     """The types that a lock's key may have, of this kind or of one that it excludes (R19)."""
     counter_type: bytes = b"string"
     """The type of its counters."""
+    rights: str = ""
+    """The rights that it needs beside a mutex's: a node may lack them, and grant other locks."""
     read_key: ReadKey
 
     def conflicts(self, other: Kind) -> bool:

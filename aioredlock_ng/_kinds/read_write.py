@@ -15,6 +15,7 @@ from .. import _scripts
 from .._core.command import WRITER_WAITS, Answer, Reply
 from .._core.keyspace import QUEUE
 from .._core.quorum import Vote
+from .._core.rights import READER_RIGHTS
 from .._core.seats import SHARED_SEAT, Seat
 from . import answers
 from .kind import Holder, Kind, Mode, Operation
@@ -89,6 +90,7 @@ def _kind(
             script=_scripts.RW_RELEASE, fits=answers.fits_release, read=read_release, args=mode
         ),
         beside=(QUEUE,),
+        rights=READER_RIGHTS,
         **more,
     )
 

@@ -14,6 +14,7 @@ from typing import Any, Final, final
 from .. import _scripts
 from .._core.command import Answer, Reply
 from .._core.keyspace import SLOTS
+from .._core.rights import SLOT_RIGHTS
 from .._core.seats import Seat
 from .._core.slots import MAX_PERMITS, find_slot
 from . import answers
@@ -93,6 +94,7 @@ def semaphore(permits: int) -> Kind:
         counter=SLOTS,
         key_types=frozenset({b"hash"}),
         counter_type=b"hash",
+        rights=SLOT_RIGHTS,
         read_key=_read_key,
     )
 

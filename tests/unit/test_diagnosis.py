@@ -10,12 +10,13 @@ from aioredlock_ng._admin.doctor.facts import (
     RESP2,
     ClockReading,
     Facts,
+    Lacking,
     NodeFacts,
 )
 from aioredlock_ng._admin.doctor.judge import judge
 from aioredlock_ng._core.command import Silence
 from aioredlock_ng._core.quarantine import Incarnation
-from aioredlock_ng._core.rights import ACL_RIGHTS, READER_RIGHTS, acl_line, glob_escaped
+from aioredlock_ng._core.rights import ACL_RIGHTS, acl_line, glob_escaped
 from tests.environments.interpreters import ROOT
 
 PREFIX = b"redlock:"
@@ -174,10 +175,11 @@ def down(finding, reason, advice):
         one("notices warning", "(PUBSUB NUMSUB is refused): all", "+pubsub|numsub", uncounted=True),
         one("notices warning", "(ERR unknown command", "not renamed",
             deaf=Silence("ERR unknown command 'UNSUBSCRIBE'")),
-        one("rights warning", "read-write locks: read lock: NOPERM; other locks do not need this",
-            f"rights {READER_RIGHTS}", lacking=(("read-write locks", "read lock: NOPERM"),)),
-        one("writes error", "read-write locks: write lock: ERR x; other locks do not need this", "log",
-            lacking=(("read-write locks", "write lock: ERR x"),)),
+        one("rights warning", "read lock, write lock: acquire: NOPERM; others do not", "rights +x +y +z,",
+            lacking=(Lacking("read lock", "acquire: NOPERM", "+x +y", "others do not"),
+                     Lacking("write lock", "acquire: NOPERM", "+y +z", "others do not"))),
+        one("writes error", "write lock: acquire: ERR x; others do not", "log",
+            lacking=(Lacking("write lock", "acquire: ERR x", "+y", "others do not"),)),
         failing("rights error", "NOPERM this user has no permissions to run the 'pexpire'", acl_line(PREFIX)),
         failing("writes error", "MISCONF Redis is configured to save RDB snapshots", "snapshots"),
         failing("writes error", "OOM command not allowed when used memory > 'maxmemory'.", "memory"),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from ..._core.command import Silence
 from ..._core.keyspace import hash_tag, no_tag
 from ..._core.rights import COUNT_RIGHT, NOTICE_RIGHTS, channel_rule, denied, unknown
-from .facts import DISPENSABLE, NO_COMMANDS, NOT_ASKED, NodeFacts
+from .facts import NO_COMMANDS, NOT_ASKED, Lacking, NodeFacts
 from .findings import Finding, bad, explained, missing, ok, unchecked
 
 OLDEST: Final = (6, 0)
@@ -27,34 +27,36 @@ CROWDED: Final = 0.9
 
 
 def check_locking(node: NodeFacts, prefix: bytes) -> Iterator[Finding]:
-    """Report what was tried; what one reason explains is one finding."""
-    yield from _check_lacking(node, prefix)
+    """Report the trial; failures that one reason explains are one finding."""
+    by_right = [one for one in node.lacking if denied(one.why) or unknown(one.why)]
+    if by_right:
+        rights = " ".join(dict.fromkeys(" ".join(one.right for one in by_right).split()))
+        advice = f"give its user the rights {rights}, and do not rename these commands"
+        yield bad(node, "rights", "warning", _together(map(_without, by_right)), advice)
+    elif not node.failures:
+        yield ok(node, "rights", "everything that locking needs is allowed")
     if not node.failures:
         what = "repaired" if node.without_vote else "acquired, extended"
         yield ok(node, "writes", f"a lock was {what} and released")
-    found: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for what, reason in node.failures:
-        found.setdefault(explained(reason, "writes", prefix), {}).setdefault(reason, []).append(what)
-    for (check, advice), reasons in found.items():
-        message = "; ".join(f"{', '.join(what)}: {reason}" for reason, what in reasons.items())
-        yield bad(node, check, "error", message, advice)
+    # Allowed, and does not work.
+    broken = [_without(one) for one in node.lacking if one not in by_right]
+    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for what, reason in (*broken, *node.failures):
+        found.setdefault(explained(reason, "writes", prefix), []).append((what, reason))
+    for (check, advice), failures in found.items():
+        yield bad(node, check, "error", _together(failures), advice)
 
 
-def _check_lacking(node: NodeFacts, prefix: bytes) -> Iterator[Finding]:
-    """Report what locks do without: it is not worth a vote."""
-    by_right = {what: why for what, why in node.lacking if denied(why) or unknown(why)}
-    told = "; ".join(f"{what}: {why}; {DISPENSABLE[what].without}" for what, why in by_right.items())
-    if by_right:
-        rights = " ".join(DISPENSABLE[what].right for what in by_right)
-        advice = f"give its user the rights {rights}, and do not rename these commands"
-        yield bad(node, "rights", "warning", told, advice)
-    elif not node.failures:
-        yield ok(node, "rights", "everything that locking needs is allowed")
-    for what, why in node.lacking:
-        if what not in by_right:  # it is allowed, and does not work
-            check, advice = explained(why, "writes", prefix)
-            message = f"{what}: {why}; {DISPENSABLE[what].without}"
-            yield bad(node, check, "error", message, advice)
+def _without(one: Lacking) -> tuple[str, str]:
+    return one.what, f"{one.why}; {one.without}"
+
+
+def _together(failures: Iterable[tuple[str, str]]) -> str:
+    """Name the steps that failed for the same reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for what, reason in failures:
+        by_reason.setdefault(reason, []).append(what)
+    return "; ".join(f"{', '.join(what)}: {reason}" for reason, what in by_reason.items())
 
 
 def check_info(node: NodeFacts, prefix: bytes) -> tuple[Finding, ...]:

@@ -1,4 +1,4 @@
-"""What a diagnosis knows of the nodes; and what locks do without, of all that it tries."""
+"""Facts about the nodes that a diagnosis has gathered."""
 
 from __future__ import annotations
 
@@ -8,33 +8,17 @@ from typing import Final, NamedTuple, final
 
 from ..._core.command import Silence
 from ..._core.quarantine import Incarnation, parse
-from ..._core.rights import LINE_RIGHTS, READER_RIGHTS, SLOT_RIGHTS
 
 
-class Dispensable(NamedTuple):
-    """Something that locks do without."""
+@final
+class Lacking(NamedTuple):
+    """Something that a node refuses, and locks, or those of other kinds, can do without."""
 
+    what: str
+    why: str
     right: str
     without: str
-    """How they do."""
-
-
-PING: Final = "ping"
-TYPE: Final = "type"
-IN_FULL: Final = "send a script again"
-READ_WRITE: Final = "read-write locks"
-SEMAPHORES: Final = "semaphores"
-FAIR: Final = "fair locks"
-
-DISPENSABLE: Final = {
-    PING: Dispensable("+ping", "the refusal itself shows that the node is alive"),
-    IN_FULL: Dispensable("+eval", "after SCRIPT FLUSH it grants nothing until clients reconnect"),
-    TYPE: Dispensable("+type", "errors cannot say what a key holds in place of a lock"),
-    READ_WRITE: Dispensable(READER_RIGHTS, "other locks do not need this"),
-    SEMAPHORES: Dispensable(SLOT_RIGHTS, "other locks do not need this"),
-    FAIR: Dispensable(f"{READER_RIGHTS} {LINE_RIGHTS}", "other locks do not need this"),
-}
-"""What locks can do without, of what a diagnosis tries."""
+    """How locks do without it."""
 
 
 NOT_ASKED: Final = Silence("not asked", sent=False)
@@ -96,8 +80,7 @@ class NodeFacts:
     """Whether it has no vote for now: only what needs none was tried."""
     failures: tuple[tuple[str, str], ...] = ()
     """What of locking did not work when it was tried, and why."""
-    lacking: tuple[tuple[str, str], ...] = ()
-    """What it refuses us and locks can do without, and why."""
+    lacking: tuple[Lacking, ...] = ()
     deaf: Silence | None = NOT_ASKED
     """Why we are not told of releases; None when we are (R13)."""
     mute: bool = False

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import functools
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from ... import _scripts
-from ..._core.command import GRANTED, Answer, Command, Purpose, Reply, Silence, milliseconds
+from ..._core.command import (
+    ABOVE_FENCE,
+    GRANTED,
+    WRONG_TYPE,
+    Answer,
+    Command,
+    Purpose,
+    Reply,
+    Silence,
+    milliseconds,
+)
+from ..._core.keyspace import TICKETS
 from ..._core.quorum import Vote
 from ..._core.rights import denied, unknown
-from ..._kinds import fair
+from ..._core.seats import NO_SEAT
+from ..._kinds import KINDS
 from ..._kinds.kind import Kind
 from ..._kinds.mutex import MUTEX
 from ..._kinds.primitive import Primitive
-from ..._kinds.read_write import READ, WRITE
-from ..._kinds.semaphore import SEMAPHORE
 from ..._node.channels import listening
 from ..._node.link import heartbeat
 from ..._node.pipe import PUSH, without_request_id, words
@@ -27,7 +38,7 @@ from ..._settings.specs import primitive_of
 from ...errors import NodeVote
 from ..look import ask, look_for, read_one
 from ..survey import look_for_line
-from .facts import DISPENSABLE, FAIR, IN_FULL, PING, READ_WRITE, RESP2, SEMAPHORES, TYPE
+from .facts import RESP2, Lacking
 
 if TYPE_CHECKING:
     from ..._node import Node
@@ -43,6 +54,13 @@ TRIAL_TTL_EXTENDED: Final = 5.0
 TRIAL_FENCE: Final = 1
 """Below every counter: what is raised to it stays where it is."""
 
+DISPENSABLE: Final = {
+    "ping": ("+ping", "the refusal itself shows that the node is alive"),
+    "send a script again": ("+eval", "after SCRIPT FLUSH it grants nothing until clients reconnect"),
+    "type": ("+type", "errors cannot say what a key holds in place of a lock"),
+}
+"""Steps that all locks do without, each with the right that it needs, and what they do then."""
+
 
 @final
 class Step(NamedTuple):
@@ -53,8 +71,8 @@ class Step(NamedTuple):
     read: Callable[[Reply], Answer] = keep
     votes: bool = False
     """Whether a node without a vote cannot do it."""
-    part: str = ""
-    """What of `DISPENSABLE` it is a part of."""
+    kind: Kind = MUTEX
+    """The kind whose locks cannot do without it."""
 
 
 def question(verb: bytes, *args: bytes, keys: tuple[bytes, ...] = ()) -> Command:
@@ -62,14 +80,10 @@ def question(verb: bytes, *args: bytes, keys: tuple[bytes, ...] = ()) -> Command
     return Command(Purpose.OTHER, owner=b"", fits=lambda _: True, keys=keys, args=args, verb=verb)
 
 
-def trial(session: Session) -> Sequence[Step]:
-    """Make what is to be tried on one node, in this order."""
-    names = tuple(f"diagnosis:{session.random.getrandbits(128):032x}:{part}" for part in range(3))
-    one, two = _over(MUTEX, session, names[:1]), _over(MUTEX, session, names[1:])
-    ends = session.read_clocks().owner_ends
-    mine, other = session.owners.new() + ends, session.owners.new() + ends
-    fence = TRIAL_FENCE if session.options.fencing else 0
-    look = look_for(session.options.prefix, two.keys[1])
+def trial(session: Session) -> Iterator[Step]:
+    """Make the steps to try on one node, in their order."""
+    key = session.options.key(_name(session))
+    look = look_for(session.options.prefix, key)
     request_id = b"in full"
     in_full = Command(
         Purpose.OTHER,
@@ -79,132 +93,84 @@ def trial(session: Session) -> Sequence[Step]:
         args=(*words(look, in_full=True)[1:], request_id),
         verb=b"EVAL",
     )
-    steps = [
-        Step("acquire", one.acquire(mine, TRIAL_TTL, fence), one.read_acquire, votes=True),
-        Step("acquire two at once", two.acquire(other, TRIAL_TTL, fence), two.read_acquire, votes=True),
-        Step("extend", two.extend(other, TRIAL_TTL_EXTENDED, fence), two.kind.extend.read, votes=True),
-        Step("repair", two.repair(other, TRIAL_TTL_EXTENDED, fence), two.kind.repair.read),
-        Step(PING, heartbeat(names[0].encode())),
-        Step(TYPE, question(b"TYPE", keys=two.keys[:1])),
-        Step("look", look, read_one),
-        Step(IN_FULL, in_full),
-        # Without a vote this one was not acquired, and there is nothing to release.
-        Step("release", one.release(mine, TRIAL_TTL, fence), one.kind.release.read, votes=True),
-        Step("release two at once", two.release(other, TRIAL_TTL_EXTENDED, fence), two.kind.release.read),
-    ]
-    if fence:
-        steps.insert(2, Step("raise", two.raise_(other, fence), votes=True))
-        steps += [_forget(one, mine), _forget(two, other)]
-    return [
-        *steps,
-        *_trial_of_read_write(session, names[0], mine, fence),
-        *_trial_of_permits(session, names[1], mine, fence),
-        *_trial_of_line(session, names[2], mine, fence),
-    ]
+    yield Step("ping", heartbeat(key))
+    yield Step("type", question(b"TYPE", keys=(key,)))
+    yield Step("send a script again", in_full)
+    yield from _trial_of(MUTEX, session, names=2)
+    for kind in KINDS:
+        yield from _trial_of(kind, session)
 
 
-def _trial_of_read_write(session: Session, name: str, owner: bytes, fence: int) -> Iterator[Step]:
-    """Make what read-write locks do, under a name that is free by then: readers together, a writer alone."""
-    part, reads, writes = READ_WRITE, _over(READ, session, (name,)), _over(WRITE, session, (name,))
-    beside, writer = owner + b"2", owner + b"3"
-
-    voted = functools.partial(_voted, part, owner)
-    yield voted("read lock", reads.acquire(owner, TRIAL_TTL, fence), reads.read_acquire)
-    yield voted("read lock beside another", reads.acquire(beside, TRIAL_TTL, fence), reads.read_acquire)
-    yield voted(
-        "refuse a writer beside readers", writes.acquire(writer, TRIAL_TTL, fence), _refusal_by(writes)
+def _trial_of(kind: Kind, session: Session, names: int = 1) -> Iterator[Step]:
+    """Make the steps of a kind: acquire, keep others out, extend and release, for one owner and the next."""
+    name = _name(session)
+    lock, mutex = (
+        # The counters, not needed again, live as long as the keys.
+        primitive_of(
+            each,
+            tuple([f"{name}:{number}" for number in range(names)]),
+            dataclasses.replace(session.options, fence_ttl=TRIAL_TTL_EXTENDED),
+        )
+        for each in (kind, MUTEX)
     )
+    won = lock.at(0) if kind.permits else lock
+    ends = session.read_clocks().owner_ends
+    first, second, third = (session.owners.new() + ends for _ in range(3))
+    fence = TRIAL_FENCE if session.options.fencing else 0
+    seat = kind.seat(session.new_seat, session.owners.new) if kind.seat else NO_SEAT
+    seat = seat._replace(life=milliseconds(TRIAL_TTL))
+    beside = lock.acquire(second, TRIAL_TTL, fence, seat=seat)
+    shares = not kind.permits and not kind.conflicts(kind)
+
+    needs_vote = partial(Step, votes=True, kind=kind)
+    yield needs_vote("acquire", lock.acquire(first, TRIAL_TTL, fence), lock.read_acquire)
+    yield needs_vote("refuse a mutex", mutex.acquire(third, TRIAL_TTL, fence), partial(_refusal, mutex))
+    if shares:
+        yield needs_vote("acquire beside another", beside, lock.read_acquire)
+    else:
+        yield needs_vote("refuse another", beside, partial(_refusal, lock))
     if fence:
-        yield voted("raise the fence of a read lock", reads.raise_(owner, fence), reads.kind.raise_.read)
-    yield voted("extend a read lock", reads.extend(beside, TRIAL_TTL, fence), reads.kind.extend.read)
-    # What needs no vote adds the reader, too: without one it was not acquired.
-    added = reads.repair(owner, TRIAL_TTL_EXTENDED, fence)
-    yield Step("repair a read lock", added, reads.kind.repair.read, part=part)
-    yield Step("inspect a read lock", look_for(session.options.prefix, reads.keys[0]), read_one, part=part)
-    yield voted("release one of two", reads.release(beside, TRIAL_TTL, fence), reads.kind.release.read)
-    released = reads.release(owner, TRIAL_TTL_EXTENDED, fence)
-    yield Step("release a read lock", released, reads.kind.release.read, part=part)
-    # The name is free again; a writer that was let in too early goes now, too.
-    yield voted("write lock", writes.acquire(writer, TRIAL_TTL, fence), writes.read_acquire)
-    yield voted("release a write lock", writes.release(writer, TRIAL_TTL, fence), writes.kind.release.read)
+        yield needs_vote("raise", won.raise_(first, fence), partial(_raised, kind))
+    yield needs_vote("extend", won.extend(first, TRIAL_TTL_EXTENDED, fence), kind.extend.read)
+    # The rest needs no vote.  Without one it was not acquired, and the repair sets it.
+    yield Step("repair", won.repair(first, TRIAL_TTL_EXTENDED, fence), kind.repair.read, kind=kind)
+    yield Step("inspect", look_for(session.options.prefix, lock.keys[0]), read_one, kind=kind)
+    if TICKETS in kind.beside:
+        yield Step("inspect the queue", look_for_line(session.options.prefix, lock.keys[0]), kind=kind)
+    yield Step("release", won.release(first, TRIAL_TTL_EXTENDED, fence), kind.release.read, kind=kind)
+    yield needs_vote("acquire after another", beside, lock.read_acquire)
+    released = won.release(second, TRIAL_TTL, fence, seat=seat)
+    yield needs_vote("release after another", released, kind.release.read)
     if fence:
-        yield _forget(reads, owner)
+        yield Step("delete the counters", question(b"DEL", keys=dict(lock.parts)["counter"]))
 
 
-def _trial_of_permits(session: Session, name: str, owner: bytes, fence: int) -> Iterator[Step]:
-    """Make what needs rights that only semaphores need, under another name: readers may still be there."""
-    part, lock = SEMAPHORES, _over(SEMAPHORE, session, (name,))
-    yield Step("permit", lock.acquire(owner, TRIAL_TTL, fence), lock.read_acquire, votes=True, part=part)
-    added = lock.at(0).repair(owner, TRIAL_TTL_EXTENDED, fence)
-    yield Step("repair a permit", added, lock.kind.repair.read, part=part)
-    yield Step("inspect a permit", look_for(session.options.prefix, lock.keys[0]), read_one, part=part)
-    released = lock.release(owner, TRIAL_TTL_EXTENDED, fence)
-    yield Step("release a permit", released, lock.kind.release.read, part=part)
-    if fence:
-        yield _forget(lock, owner)
+def _name(session: Session) -> str:
+    return f"diagnosis:{session.random.getrandbits(128):032x}"
 
 
-def _trial_of_line(session: Session, name: str, owner: bytes, fence: int) -> Iterator[Step]:
-    """Make what fair locks do, under a third name: a second call stands in line behind the first."""
-    lock, beside = _over(fair.FAIR, session, (name,)), owner + b"2"
-    seat = session.new_seat()._replace(life=milliseconds(TRIAL_TTL))
-    voted = functools.partial(_voted, FAIR, owner)
-    second = lock.acquire(beside, TRIAL_TTL, fence, seat=seat)
-    yield voted("fair lock", lock.acquire(owner, TRIAL_TTL, fence), lock.read_acquire)
-    yield voted("enter the queue", second, _refusal_by(lock))
-    yield voted("inspect the queue", look_for_line(session.options.prefix, lock.keys[0]), keep)
-    yield voted(
-        "hand a fair lock to the next waiter", lock.release(owner, TRIAL_TTL, fence), lock.kind.release.read
-    )
-    yield voted("fair lock of the next waiter", second, lock.read_acquire)
-    yield voted(
-        "release a fair lock", lock.release(beside, TRIAL_TTL, fence, seat=seat), lock.kind.release.read
-    )
-    if fence:
-        yield _forget(lock, owner)
+def _refusal(lock: Primitive, reply: Reply) -> Answer:
+    """Read the answer to an acquire that must not be granted: a key of another type keeps it out (R19)."""
+    answer = lock.read_acquire(reply)
+    if answer.vote is Vote.GRANTED:
+        return Answer(Vote.REFUSED, "it was granted")
+    kept_out = answer.vote is Vote.REFUSED or answer.reason.startswith(WRONG_TYPE)
+    return GRANTED if kept_out else answer
 
 
-def _voted(part: str, owner: bytes, what: str, command: Command, read: Callable[[Reply], Answer]) -> Step:
-    """Make a step that needs a vote, of a part of which all steps come in their order.
-
-    A user's client makes the calls of one owner one after the other.
-    """
-    return Step(what, dataclasses.replace(command, owner=owner), read, votes=True, part=part)
-
-
-def _refusal_by(lock: Primitive) -> Callable[[Reply], Answer]:
-    """Return what reads the answer to one that must not be let in."""
-    return lambda reply: _refusal(lock.read_acquire(reply))
-
-
-def _refusal(answer: Answer) -> Answer:
-    if answer.vote is Vote.SILENT:
-        return answer
-    return GRANTED if answer.vote is Vote.REFUSED else Answer(Vote.REFUSED, "it was granted")
-
-
-def _over(kind: Kind, session: Session, names: tuple[str, ...]) -> Primitive:
-    """Make the primitive that locks use; its counters, not needed again, live as long as its keys."""
-    return primitive_of(kind, names, dataclasses.replace(session.options, fence_ttl=TRIAL_TTL_EXTENDED))
-
-
-def _forget(lock: Primitive, owner: bytes) -> Step:
-    """Delete the counters, behind the release of their owner."""
-    counters = dict(lock.parts)["counter"]
-    command = Command(
-        Purpose.OTHER, owner=owner, fits=lambda reply: isinstance(reply, int), keys=counters, verb=b"DEL"
-    )
-    return Step("delete the counters", command)
+def _raised(kind: Kind, reply: Reply) -> Answer:
+    """Read the answer to a raise: the counter is above it."""
+    answer = kind.raise_.read(reply)
+    return GRANTED if answer is ABOVE_FENCE else answer
 
 
 @final
 class Trial(NamedTuple):
-    """What came of it."""
+    """Result of a trial."""
 
     failures: tuple[tuple[str, str], ...]
-    """What did not work, and why."""
-    lacking: tuple[tuple[str, str], ...]
-    """What of that locks can do without."""
+    """The steps that failed, and why."""
+    lacking: tuple[Lacking, ...]
 
 
 async def try_locking(session: Session, node: Node, timeout: float, *, voting: bool) -> Trial:
@@ -221,42 +187,44 @@ async def try_locking(session: Session, node: Node, timeout: float, *, voting: b
         round_ = Round(session.outbox.for_node(node), step.read)
         round_.ask(step.command, timeout)
         rounds.append((step, round_))
-    failures, parts = [], []
-    lacking: dict[str, str] = {}
+    failures, of_kinds = [], defaultdict(list)
+    lacking: list[Lacking] = []
     for step, round_ in rounds:
         await round_.wait(all_answered)
         (vote,) = round_.votes()
         if vote.vote is Vote.GRANTED:
             continue
-        if step.part:
-            parts.append((step, vote))
+        if step.kind.rights:
+            of_kinds[step.kind].append((step.what, vote))
         elif _dispensable(step.what, vote):
-            lacking[step.what] = vote.reason
+            lacking.append(Lacking(step.what, vote.reason, *DISPENSABLE[step.what]))
         else:
-            failures.append((step, vote))
+            failures.append((step.what, vote))
     if not failures:  # else it follows from what is the matter with all locks
-        lacking |= {step.part: f"{step.what}: {why}" for step, why in reversed(_told(parts))}
-    return Trial(tuple((step.what, why) for step, why in _told(failures)), tuple(lacking.items()))
+        for kind, failed in of_kinds.items():
+            what, why = _telling(failed)[0]
+            lacking.append(Lacking(kind.noun, f"{what}: {why}", kind.rights, "other locks do not need this"))
+    return Trial(tuple(dict.fromkeys(_telling(failures))), tuple(lacking))
 
 
-def _told(failures: Sequence[tuple[Step, NodeVote]]) -> Sequence[tuple[Step, str]]:
+def _telling(failures: Sequence[tuple[str, NodeVote]]) -> Sequence[tuple[str, str]]:
     """Return those that tell something, with the reason: a refusal that follows from a silence does not."""
-    silent = [(step, vote) for step, vote in failures if vote.vote is Vote.SILENT]
-    return [(step, vote.reason or "refused") for step, vote in silent or failures]
+    silent = [(what, vote) for what, vote in failures if vote.vote is Vote.SILENT]
+    return [(what, vote.reason or "refused") for what, vote in silent or failures]
 
 
 def _dispensable(what: str, vote: NodeVote) -> bool:
     """Whether a node refuses a command as such that locks can do without."""
     if what not in DISPENSABLE:
         return False
-    command = DISPENSABLE[what].right.removeprefix("+")
+    command = DISPENSABLE[what][0].removeprefix("+")
     named = re.search(rf"['`]{command}['`]", vote.reason, re.IGNORECASE)
     return named is not None and (denied(vote.reason) or unknown(vote.reason))
 
 
 async def try_telling(session: Session, node: Node, timeout: float) -> tuple[bool, bool]:
     """Do what a release does for listeners; return whether publishing, and counting them, is refused."""
-    channel = _channel(session)
+    channel = session.options.key(_name(session))
     commands = (question(b"PUBLISH", channel, b""), question(b"PUBSUB", b"NUMSUB", channel))
     replies = [await ask(session, node, command, timeout) for command in commands]
     mute, uncounted = (
@@ -265,17 +233,13 @@ async def try_telling(session: Session, node: Node, timeout: float) -> tuple[boo
     return mute, uncounted
 
 
-def _channel(session: Session) -> bytes:
-    return session.options.prefix + b"diagnosis:%032x" % session.random.getrandbits(128)
-
-
 async def try_listening(session: Session, node: Node, timeout: float) -> Silence | None:
     """Listen for a moment, as waiters for a lock do; return why that does not work.
 
     Whether it can be undone is asked first, so that nothing stays subscribed; how that is answered shows
     which protocol is spoken: by RESP2 a subscription would put an end to all other commands.
     """
-    channel = _channel(session)
+    channel = session.options.key(_name(session))
     undone = await ask(session, node, question(b"UNSUBSCRIBE", keys=(channel,)), timeout)
     if isinstance(undone, Silence):
         return undone
