@@ -71,8 +71,8 @@ async def _gather(session: Session, number: int) -> NodeFacts:
     trial = await try_locking(session, node, timeout, voting=voting)
     deaf = await try_listening(session, node, timeout)
     mute, uncounted = await try_telling(session, node, timeout)
-    facts = info if isinstance(info, Silence) else facts_in(info)
-    run_id = status.run_id or (None if isinstance(facts, Silence) else facts.get("run_id"))
+    facts = facts_in(info)
+    run_id = status.run_id or facts.get("run_id")
     others = await node.further_run_ids(LOOKS_ELSEWHERE) if isinstance(node, RedisNode) else frozenset[str]()
     gathered = NodeFacts(
         name=node.name,
@@ -81,7 +81,7 @@ async def _gather(session: Session, number: int) -> NodeFacts:
         run_id=run_id,
         other_run_ids=others - {run_id} if run_id else frozenset(),
         round_trip=statistics.median(round_trips) if round_trips else status.round_trip,
-        info=facts,
+        info=info if isinstance(info, Silence) else facts,
         config=config,
         default_user=default_user if isinstance(default_user, Silence) else _flags(default_user),
         clock=clock,
