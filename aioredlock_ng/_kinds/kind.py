@@ -167,6 +167,13 @@ class Kind:
     """The rights that it needs beside a mutex's: a node may lack them, and grant other locks."""
     read_key: ReadKey
 
+    def granted(self, fence: int, before: int) -> list[object]:
+        """Return the answer to an acquire of a node that grants everything, for tests without nodes.
+
+        `fence` is an even one, `before` the fence of the last holder that was alone (R21).
+        """
+        return [1, fence, 0]
+
     def conflicts(self, other: Kind) -> bool:
         """Whether a request of either kind has to wait while one of the other has the name."""
         # In doubt they do: both kinds must list each other.

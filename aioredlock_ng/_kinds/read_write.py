@@ -55,12 +55,26 @@ def _read_key(found: object, _left_ms: int) -> tuple[Holder, ...] | None:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Read(Kind):
+    """A reader, beside others."""
+
+    def granted(self, fence: int, before: int) -> list[object]:
+        """Grant an odd fence (R21)."""
+        return [1, fence - 1, 0]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Write(Kind):
     """A writer, which also listens for the last reader's release."""
 
     def channels(self, keys: tuple[bytes, ...], beside: tuple[bytes, ...]) -> tuple[bytes, ...]:
         """Return the channels of writers' releases, and those of readers'."""
         return keys + beside
+
+    def granted(self, fence: int, before: int) -> list[object]:
+        """Add where the counter stood before."""
+        return [1, fence, 0, before]
 
 
 def _kind(
@@ -96,7 +110,7 @@ def _kind(
 
 
 READ: Final = _kind(
-    Kind,
+    _Read,
     "read",
     Operation(script=_scripts.READ, fits=answers.fits_grant, read=answers.read_grant),
     _read_release,

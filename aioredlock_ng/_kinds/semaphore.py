@@ -64,6 +64,10 @@ class _Semaphore(Kind):
         """Let tasks ask one after the other, in their order, as long as there are permits (R24)."""
         return not contenders and holders < self.permits
 
+    def granted(self, fence: int, before: int) -> list[object]:
+        """Add the slot."""
+        return [1, fence, 0, 0]
+
     def acquire_words(self, seat: Seat, named: int | None, chance: Callable[[], float]) -> tuple[bytes, ...]:
         """Return the first slot to try, and how many to try from there on."""
         return tuple([b"%d" % number for number in find_slot(self.permits, chance(), named)])

@@ -17,6 +17,7 @@ from .._clock import Clock, wall_of
 from .._core.command import Command, Purpose, Receiver, Reply, Silence
 from .._core.fencing import at, range_end
 from .._core.keyspace import lock_key
+from .._kinds import KINDS
 from .._kinds.kind import Kind
 from .._kinds.mutex import LEADER
 from .._node import Node, NodeState, NodeStatus
@@ -26,22 +27,24 @@ from .._session.session import Session
 from .._statistics import Counters
 from ..errors import LossReason
 
-_REPLIES: Final[dict[Purpose, Reply]] = {
+_KINDS: Final = {kind.acquire.script: kind for kind in KINDS}
+
+_REPLIES: Final[dict[object, Reply]] = {
     Purpose.ACQUIRE: 0,  # of several names, without a fence
     Purpose.RAISE: 1,
     Purpose.EXTEND: 1,
     Purpose.RELEASE: [1, 0, 0],
+    # A look at nodes, or their administration, finds nothing, nor the mark of a call that waited.
+    b"SCAN": [b"0", []],
+    b"DEL": 0,
+    b"TIME": [b"0", b"0"],
+    b"PUBLISH": 0,
+    _scripts.ANNOUNCE: 1,
+    _scripts.OBSERVE: [1, 0, b""],
+    _scripts.INIT: b"1:-:0:0:0:0:0:init:",
+    _scripts.QUEUE: [0, []],
+    **{kind.release.script: [0, 0, 0] for kind in KINDS},
 }
-_LOOKS: Final[dict[bytes, Reply]] = {b"SCAN": [b"0", []], b"DEL": 0, b"TIME": [b"0", b"0"], b"PUBLISH": 0}
-_SCRIPTED_LOOKS: Final[dict[str, Reply]] = {
-    _scripts.ANNOUNCE.name: 1,
-    _scripts.OBSERVE.name: [1, 0, b""],
-    _scripts.INIT.name: b"1:-:0:0:0:0:0:init:",
-    _scripts.RW_RELEASE.name: [0, 0, 0],
-    _scripts.FAIR_RELEASE.name: [0, 0, 0],
-    _scripts.QUEUE.name: [0, []],
-}
-"""What a look at nodes finds, or their administration: nothing; nor is there a mark of a call that waited."""
 
 RETRY_AFTER: Final = 5.0
 """Seconds until the others give back the locks that they seem to hold, when every lock is refused."""
@@ -57,41 +60,53 @@ QUORUM: Final = "quorum"
 """What is refused is every lock, for want of nodes."""
 
 
-def _place(command: Command) -> list[int]:
-    """Return ticket and place of what stands in a line: there is none to stand in."""
-    return [0, 0] if command.script is _scripts.FAIR_ACQUIRE else []
-
-
-class _Willing:
-    """A node that grants everything; a round needs no more of a node than this."""
+@final
+class _Node:
+    """A node that grants everything, or nothing, or does not answer; a round needs no more of a node."""
 
     status = NodeStatus(state=NodeState.UP)
+    can_hear = False
 
-    def __init__(self, name: str, fence: int = 0, before: int = 0) -> None:
+    def __init__(
+        self, name: str, fence: int, before: int, *, silent: bool, taken: frozenset[bytes] | None
+    ) -> None:
         self.name = name
         self._fence = fence  # an even one, for holders that are alone (R21)
         self._before = before
+        self._silent = silent
+        self._taken = taken
+        """The keys that another client holds; None: all."""
 
     def submit(self, command: Command, receiver: Receiver, index: int) -> None:
-        receiver.on_reply(index, self.reply(command))
+        receiver.on_reply(index, self._reply(command))
 
-    def reply(self, command: Command) -> Reply:
-        """Return what a server would answer."""
-        if command.script is _scripts.READ:
-            return [1, self._fence - 1, 0]
-        if command.script is _scripts.SLOTS_ACQUIRE:
-            return [1, self._fence, 0, 0]
-        if command.script in (_scripts.ACQUIRE, _scripts.WRITE, _scripts.FAIR_ACQUIRE):
-            _fences.alone_at(self._fence)
-            before: list[object] = [self._before] if command.script is _scripts.WRITE else []
-            return [1, self._fence, 0, *before, *_place(command)]
+    def _is_taken(self, key: bytes) -> bool:
+        return self._taken is None or key in self._taken
+
+    def _reply(self, command: Command) -> Reply:
+        """Return the answer that a server would give."""
+        if self._silent:
+            return _SILENCE
+        script, purpose = command.script, command.purpose
+        if script is _scripts.INSPECT:
+            found = ([None, -2, None], [b"another client", _LEFT_MS, None])
+            return [each for key in command.keys[::2] for each in found[self._is_taken(key)]]
+        taken = any(map(self._is_taken, command.keys))
+        if (kind := _KINDS.get(script)) is not None:
+            granted = kind.granted(self._fence, self._before)
+            if taken:
+                return [0, _LEFT_MS, *granted[2:]]
+            if not kind.shares_with:
+                _fences.alone_at(self._fence)
+            return granted
         if command.verb == b"SET":
-            return b"OK"
-        if command.purpose is not Purpose.OTHER:
-            return _REPLIES[command.purpose]
-        if command.script is _scripts.INSPECT:
-            return [None, -2, None] * (len(command.keys) // 2)
-        return _LOOKS[command.verb] if command.script is None else _SCRIPTED_LOOKS[command.script.name]
+            return None if taken else b"OK"
+        if purpose is Purpose.OTHER:
+            announced: Reply = _REPLIES[script or command.verb]
+            return [1, 1, b""] if taken and script is _scripts.OBSERVE else announced
+        if taken and purpose is Purpose.ACQUIRE:
+            return _LEFT_MS
+        return [0, _LEFT_MS, 0] if taken and purpose is Purpose.RELEASE else _REPLIES[purpose]
 
     async def greet(self) -> None:
         """Do nothing: there is no incarnation record to look at."""
@@ -105,44 +120,6 @@ class _Willing:
     def is_subscribed(self, channel: bytes) -> bool:
         """Tell nothing."""
         return False
-
-    can_hear = False
-
-
-@final
-class _Unwilling(_Willing):
-    """A node on which another client holds every name, or those of some `keys`; or that does not answer."""
-
-    def __init__(self, name: str, *numbers: int, silent: bool, keys: frozenset[bytes] | None) -> None:
-        super().__init__(name, *numbers)
-        self._silent = silent
-        self._keys = keys
-
-    def _holds(self, key: bytes) -> bool:
-        return self._keys is None or key in self._keys
-
-    def reply(self, command: Command) -> Reply:
-        """Return what a server would answer."""
-        if self._silent:
-            return _SILENCE
-        if not any(map(self._holds, command.keys)):
-            return super().reply(command)
-        if command.script in (_scripts.ACQUIRE, _scripts.READ):
-            return [0, _LEFT_MS, 0]
-        if command.script is _scripts.FAIR_ACQUIRE:
-            return [0, _LEFT_MS, 0, *_place(command)]
-        if command.script in (_scripts.WRITE, _scripts.SLOTS_ACQUIRE):
-            return [0, _LEFT_MS, 0, -1]
-        if command.purpose is Purpose.ACQUIRE:
-            return None if command.script is None else _LEFT_MS
-        if command.purpose is Purpose.RELEASE:
-            return [0, _LEFT_MS, 0]
-        if command.script is _scripts.INSPECT:
-            found = ([b"another client", _LEFT_MS, None], [None, -2, None])
-            return [each for key in command.keys[::2] for each in found[not self._holds(key)]]
-        if command.script is _scripts.OBSERVE:
-            return [1, 1, b""]
-        return super().reply(command)
 
 
 @final
@@ -187,7 +164,7 @@ _fences: Final = _Fences()
 
 @final
 class _Bypassed:
-    """What managers come to inside one block: a session per call, so that no call meets another."""
+    """Hands each call of a manager a session of its own inside one block, so that no call meets another."""
 
     def __init__(self, refuse: Refuse) -> None:
         self._refuse = refuse
@@ -197,25 +174,17 @@ class _Bypassed:
         await asyncio.sleep(0)  # as a real acquire does: a loop of acquires lets other tasks run
         clock = _StandingClock(life.clock)
         numbers = _fences.next(clock)  # for all names of the call, so that each sees its counter grow
-        silent, keys = self._refuse == QUORUM, self._keys(life.options.prefix)
-        nodes = [
-            cast(
-                "Node",
-                _Unwilling(node.name, *numbers, silent=silent, keys=keys)
-                if self._refuse
-                else _Willing(node.name, *numbers),
-            )
-            for node in life.nodes
-        ]
+        silent, taken = self._refuse == QUORUM, self._taken(life.options.prefix)
+        nodes = [cast("Node", _Node(each.name, *numbers, silent=silent, taken=taken)) for each in life.nodes]
         session = Session(nodes, life.options, clock, life.random, life.hooks, counters=Counters())
         life.stood_in.add(session)  # for the lease may outlive the block that it began in
         return session
 
-    def _keys(self, prefix: bytes) -> frozenset[bytes] | None:
-        """Return the keys of the locks that are refused by name; None: all are."""
-        if isinstance(self._refuse, bool) or self._refuse == QUORUM:
+    def _taken(self, prefix: bytes) -> frozenset[bytes] | None:
+        """Return the keys of the locks that are refused; None: all are."""
+        if self._refuse is True or self._refuse == QUORUM:
             return None
-        names = (self._refuse,) if isinstance(self._refuse, str) else self._refuse
+        names = (self._refuse,) if isinstance(self._refuse, str) else self._refuse or ()
         return frozenset(lock_key(prefix, name) for name in names)
 
     def blocking_timeout(self, asked: float | None, kind: Kind) -> float | None:
@@ -252,7 +221,7 @@ class bypass:  # noqa: N801 (a context manager that reads like `contextlib.suppr
     Nothing is sent, no task waits, nothing runs in the background, and no manager is bound to a loop: a
     module-level manager over production nodes needs no server, and no closing.  *No task is excluded*,
     not even by a lock of the same name around this one.  Leases, decorators, hooks, options and
-    `lose` work as ever, and fences grow from one lease to the next; but a bypassed lease does not run
+    `lose` work as without it, and fences grow from one lease to the next; but a bypassed lease does not run
     out, `LockManager.statistics` does not count it, and a look at the nodes finds nothing.  For
     tests only; it can be nested, and the block that was entered last counts.
 
