@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from aioredlock_ng._core.members import NEW, USED, WAITS, Member, read_members
-from tests.conformance.stage import MEMBERS, Stage
+from tests.conformance.stage import MEMBERS, SENTINEL, Stage
 
 TOLERANCE: Final = 0.5
 
@@ -19,11 +19,14 @@ MOST: Final = 32
 def no_members(stage: Stage) -> None:
     """Begin without any."""
     stage.put(MEMBERS, None)
+    stage.put(SENTINEL, None)
 
 
-async def _told(stage: Stage, told: bytes, at: int = 0) -> dict[tuple[bytes, bytes], Member]:
-    """Tell a node of servers; return what it has been told, with moments in seconds before now."""
-    lines = await stage.tell(told, at)
+async def _told(
+    stage: Stage, told: bytes, at: int = 0, label: bytes = b"us"
+) -> dict[tuple[bytes, bytes], Member]:
+    """Tell a node of servers; return the servers that it knows, with moments in seconds before now."""
+    lines = await stage.tell(told, at, label)
     members = read_members(lines, now_ms=await stage.now_ms(), asked_at=0.0, size=3)
     found = {(member.identity, member.state): member for member in members}
     assert len(found) == len(members)
@@ -35,12 +38,12 @@ def _about(seconds: float) -> object:
 
 
 async def test_a_node_keeps_the_first_moment_and_the_last_answer(stage: Stage) -> None:
-    """Whatever the order in which clients tell."""
-    for told in (b"3:a u 7000 3000", b"3:a u 12000 9000", b"3:a u 20000 20000"):
-        a = (await _told(stage, told))[b"a", USED]
-    assert a.there_since == _about(20)
-    assert a.answered_at == _about(3)
-    assert a.told_since == _about(0)
+    """Whatever the order in which clients tell; with the label of the client that has used it last."""
+    for told, label in ((b"20000 20000", b"us"), (b"12000 9000", b"us"), (b"7000 3000", b"them")):
+        a = (await _told(stage, b"3:a u " + told, label=label))[b"a", USED]
+    assert (a.there_since, a.answered_at, a.told_since) == (_about(20), _about(3), _about(0))
+    a = (await _told(stage, b"3:a u 15000 9000"))[b"a", USED]
+    assert (a.there_since, a.answered_at, a.label) == (_about(20), _about(3), b"them")
 
 
 async def test_a_server_that_is_not_used_any_more_has_a_line_of_its_own(stage: Stage) -> None:
@@ -55,6 +58,13 @@ async def test_a_server_that_is_not_used_is_kept_for_a_moment(stage: Stage) -> N
     """One that is used for as long as a lock with its vote can live."""
     await _told(stage, b"3:a w 9000 5100 3:b u 9000 5100 3:c n 9000 4000")
     assert {identity for identity, _ in await _told(stage, b"")} == {b"b", b"c"}
+
+
+async def test_a_server_is_kept_for_the_longest_quarantine(stage: Stage) -> None:
+    """Also where the client that greets has a shorter one, which it then gives up."""
+    await stage.greet(3, 120_000)
+    await _told(stage, b"3:a u 90000 90000")
+    assert set(await _told(stage, b"")) == {(b"a", USED)}
 
 
 async def test_what_a_node_hears_late_is_as_old_as_it_was(stage: Stage) -> None:

@@ -98,6 +98,14 @@ def test_a_node_that_is_not_reached_may_be_each_of_its_servers() -> None:
     assert found([*restarted, member("x", 0, 99)], own, places=1) == "bcdx"
 
 
+def test_a_server_of_which_two_nodes_tell_has_been_there_since_the_first_moment() -> None:
+    """In either order; its label is that of the client that has used it last."""
+    one = member("a", 5, 90)._replace(told_since=7.0, since_ms=7000, label=b"one")
+    other = member("a", 6, 95)._replace(told_since=6.0, since_ms=6000, label=b"other")
+    both = Member(b"a", USED, 5, 95, 6.0, 6000, b"other")
+    assert one.merged(other) == other.merged(one) == both
+
+
 def test_lines_that_are_none_are_left_out() -> None:
     """Another program may have written there; and clients of another size are not of this quorum."""
     lines = b"3:one u 100 500 900 us: a label\nnonsense\n3:two x 3 4 5 them\n5:four u 1 2 3 them\n"
@@ -110,5 +118,5 @@ def test_lines_that_are_none_are_left_out() -> None:
 
 
 def test_an_identity_is_shown_without_control_characters() -> None:
-    """Whoever may write there must not write to a terminal."""
+    """A program that may write there must not write to a terminal."""
     assert server_of(member("\x1b[31m\x07", 0, 1)).startswith(r"the one with run_id \x1b[31m\x07 (")
