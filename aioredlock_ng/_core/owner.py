@@ -4,8 +4,9 @@
     0123456789abcdef0123456789abcdef01234567:1763640000000w:host.example.org:12345
 
 The random part makes it a secret: it is what a release or an extension shows.  The rest is for people that
-look at a lock; no decision rests on it, and the value is compared as a whole.  The letter behind the time, of
-a mutex none, says what kind of lock was asked for, or that its holder has released it (`KEPT`).
+look at a lock, and the value is compared as a whole.  The letter behind the time, of a mutex none, says what
+kind of lock was asked for, or that its holder has released it (`KEPT`): slots of another kind are not shared
+(R19), and no other decision rests on it.
 """
 
 from __future__ import annotations

@@ -140,8 +140,12 @@ def seconds(wait_ms: int) -> float | None:
 def holder_of(
     value: bytes, left_ms: int, *, reads: bool = False, letter: bytes | None = None, slot: int | None = None
 ) -> Holder:
-    """Return one of several holders that a node has under a key, from its value and its milliseconds left."""
+    """Return one of several holders that a node has under a key, from its value and its milliseconds left.
+
+    `letter` is that of its kind, unless its value has another one.
+    """
     owner = parse_owner(value)
+    letter = (owner and owner.letter) or letter
     label, since = (None, None) if owner is None else (owner.label, owner.since)
     ttl = seconds(left_ms)
     return Holder(owner=value, label=label, since=since, ttl=ttl, reads=reads, letter=letter, slot=slot)

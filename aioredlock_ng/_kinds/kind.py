@@ -9,7 +9,9 @@ A new kind is one module beside `mutex`, and:
 
 - its scripts, three at most: an acquire, a release, and a part that answers for `raise.lua`, `extend.lua` and
   `repair.lua`; they belong into `_scripts`, whose `ALL` nodes load in advance;
-- an entry in `KINDS`, so that the value of its keys can be read;
+- an entry in `KINDS`, so that the value of its keys can be read, and the doctor tries it;
+- a letter of its own, which owner values carry.  Where several hold its locks at once, its scripts count only
+  owners of that letter, as ``parts/slots.lua`` does (R19);
 - each mark in `beside` is one of `MARKS` in `_core.keyspace`: otherwise a lock's name could be such a key;
 - a method of `LockManager` for users, which gives the kind to `Primitives.for_names`;
 - a rule in ``RULES.md``, with its tests, and a proof of its fences where several may hold at once.  That of
@@ -95,7 +97,7 @@ class Kind:
     noun: str
     """The word for one of its locks in a sentence: ``"mutex"``, ``"read lock"``."""
     letter: bytes = b""
-    """Its letter in owner values, which tells people the kind: one of a to z, none for a mutex."""
+    """Its letter in owner values, which tells the kind: one of a to z, none for a mutex."""
     mode: Mode | None = None
     """The mode of its leases; None where there is only one way to hold the name."""
     permits: int = 0

@@ -47,7 +47,7 @@ def _read_key(found: object, _left_ms: int) -> tuple[Holder, ...] | None:
         return None
     entries = zip(found[::_ENTRY], found[1::_ENTRY], found[2::_ENTRY], strict=True)
     return tuple(
-        answers.holder_of(value, left_ms, letter=LETTER, slot=slot) for slot, value, left_ms in entries
+        answers.holder_of(value, left_ms, slot=slot, letter=LETTER) for slot, value, left_ms in entries
     )
 
 

@@ -122,6 +122,17 @@ async def test_a_refusal_tells_when_the_first_slot_ends(stage):
     assert (await stage.owners(), stage.counts()) == (before, {})
 
 
+async def test_slots_of_another_kind_are_in_the_way(stage):
+    """Until they have ended: no kind counts the holders of another one, whose owners have another letter."""
+    semaphore, rate = (b"%040x:1763640000000%b:us" % (number, b"sq"[number:][:1]) for number in range(2))
+    await stage.put_slots((0, rate, 30))
+    assert (await stage.ask(owner=semaphore))[0] == 0
+    assert await stage.owners() == {0: rate}
+    await stage.put_slots((0, rate, -5))
+    assert (await stage.ask(owner=semaphore))[0] == 1
+    assert await stage.owners() == {0: semaphore}
+
+
 async def test_an_owner_has_one_slot(stage):
     """A repeated command is told of it, wherever it begins to look, and nothing changes."""
     first = await stage.ask(4, 2, ballot=await stage.fence(-10))

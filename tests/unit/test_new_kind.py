@@ -1,4 +1,4 @@
-"""A new kind is one value and at most three scripts: a relay, a kind of this test, is used like any lock."""
+"""New kinds of locks: a relay, a kind of this test, is used like any lock; rates share no slots of others."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import replace
 from aioredlock_ng import Lock, LockManager, _scripts
 from aioredlock_ng._core.command import Script
 from aioredlock_ng._kinds.answers import fits_grant, fits_release, read_grant, read_release
-from aioredlock_ng._kinds.kind import Operation
+from aioredlock_ng._kinds.kind import Kind, Operation
 from aioredlock_ng._kinds.mutex import MUTEX
+from aioredlock_ng._kinds.semaphore import semaphore
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import TTL, make
 
@@ -56,10 +57,19 @@ RELAY = replace(
 """A mutex that no holder has twice in a row."""
 
 
-def relay(manager: LockManager) -> Lock:
-    """Describe a relay, as a method of `LockManager` would."""
+RATE = replace(semaphore(3), name="rate", letter=b"q", shares_with=frozenset({"rate"}))
+"""A kind with slots of its own."""
+
+
+def of(kind: Kind, manager: LockManager) -> Lock:
+    """Describe a lock of a kind, as a method of `LockManager` would."""
     request = manager.lock("baton", ttl=TTL)._request
-    return Lock(manager._life, manager._primitives.for_names(RELAY, ("baton",)), request)
+    return Lock(manager._life, manager._primitives.for_names(kind, ("baton",)), request)
+
+
+def relay(manager: LockManager) -> Lock:
+    """Describe a relay."""
+    return of(RELAY, manager)
 
 
 async def test_a_new_kind_is_used_like_any_other() -> None:
@@ -74,3 +84,16 @@ async def test_a_new_kind_is_used_like_any_other() -> None:
             assert later.fence > lease.fence
         async with relay(one) as again:
             assert again.fence > later.fence
+
+
+async def test_kinds_with_slots_do_not_share_them() -> None:
+    """A semaphore and another kind exclude each other under one name, though both have room."""
+    nodes = [MemoryNode() for _ in range(3)]
+    async with make(nodes) as one, make(nodes) as other:
+        for first, second in ((RATE, semaphore(3)), (semaphore(3), RATE)):
+            async with of(first, one):
+                assert await of(second, other).try_acquire() is None
+                async with of(first, other):
+                    pass
+            async with of(second, other):
+                pass

@@ -1,11 +1,12 @@
 -- The key of a semaphore holds a hash of slots, from 0 on, each with the moment in ms until which its owner has it, in 13
--- digits, a colon and the owner value (R24).  Returns nil for another program's hash, which has entries of another form.
--- Else returns the ends of the slots that are held, by their numbers; the fields that have ended; and the set of the
--- owner's slots.
+-- digits, a colon and the owner value (R24).  Returns nil for another program's hash, which has entries of another form,
+-- and for slots that are held by another kind of lock, which owner values tell by their letter (R19).  Else returns the
+-- ends of the slots that are held, by their numbers; the fields that have ended; and the set of the owner's slots.
 local function slots_at(key, ms, owner)
   local all = redis.call('HGETALL', key)
   local ends, ended, mine, size = {}, {}, {}, #owner + 14
   local number, byte, sub, find = tonumber, string.byte, string.sub, string.find  -- this is asked for each slot
+  local kind = find(owner, '^%x+:%d+%l:') and byte(owner, 55)
   for i = 1, #all, 2 do
     local slot, value = number(all[i]), all[i + 1]
     local till = byte(value, 14) == 58 and number(sub(value, 1, 13))
@@ -13,6 +14,8 @@ local function slots_at(key, ms, owner)
       return nil
     elseif till < ms then
       ended[#ended + 1] = all[i]
+    elseif kind and byte(value, 69) ~= kind then
+      return nil
     else
       ends[slot] = till
       if #value == size and find(value, owner, 15, true) then  -- no text is cut out for it
