@@ -13,7 +13,8 @@ A new kind is one module beside `mutex`, and:
 - a letter of its own, which owner values carry.  Where several hold its locks at once, its scripts count only
   owners of that letter, as ``parts/slots.lua`` does (R19);
 - each mark in `beside` is one of `MARKS` in `_core.keyspace`: otherwise a lock's name could be such a key;
-- a method of `LockManager` for users, which gives the kind to `Primitives.for_names`;
+- a method of `LockManager` for users, which gives the kind to `Primitives.for_names`, and a way to it in all
+  other places that offer locks: ``tests/unit/test_kinds_offered.py`` lists them, and fails for a missing one;
 - a rule in ``RULES.md``, with its tests, and a proof of its fences where several may hold at once.  That of
   `_core.fencing` needs a single holder, which alone raises the counter, and a majority on which the counter
   *equals* the fence.  With several holders the proof must say again which of them may raise it, how far, and
