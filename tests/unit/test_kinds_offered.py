@@ -80,7 +80,7 @@ def of(manager: Any, kind: str) -> Any:
 
 
 def test_each_kind_has_a_way() -> None:
-    """A new kind is in `KINDS`, with a letter of its own, and the table has each method that describes locks."""
+    """A new kind is in `KINDS`, with its own letter, and the table has each method that describes locks."""
     assert WAYS.keys() == {kind.name for kind in KINDS}
     assert len({kind.letter for kind in KINDS}) == len(KINDS)
     for manager in (LockManager, SyncLockManager):
