@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast, final
+from typing import TYPE_CHECKING, Any, Final, cast, final
 
 from .._core.command import WRONG_TYPE, Command, Purpose
 from .._core.owner import KEPT
@@ -31,7 +31,6 @@ _NAMES: Final[Mapping[bytes | None, str]] = {
 """How kinds are called, by what owner values tell."""
 
 
-@final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderInspection:
     """One reader of a read-write lock, as a node has it, or as several do."""
@@ -41,31 +40,21 @@ class ReaderInspection:
     since: float | None = None
     """When it asked for the lock, in Unix seconds by its own clock; None when unknown."""
     ttl: float | None = None
-    """Seconds until it reads no more unless it is extended: on this node, or on a majority of them; of one
+    """Seconds until it is free again unless it is extended: on this node, or on a majority of them; of one
     that no majority has, on any."""
     ours: bool = False
     """Whether it is a lease of this manager."""
     held_by: int = 1
-    """How many nodes have it."""
+    """The number of nodes that have it."""
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PermitInspection:
+class PermitInspection(ReaderInspection):
     """One permit of a semaphore that is held, as a node has it, or as several do."""
 
     slot: int
-    """Which one, from 0 on: as `Lease.slot`."""
-    holder: str | None
-    """The holder label; None when it is another program's."""
-    since: float | None = None
-    """When it asked for a permit, in Unix seconds by its own clock; None when unknown."""
-    ttl: float | None = None
-    """Seconds until it is free again unless it is extended: as `ReaderInspection.ttl`."""
-    ours: bool = False
-    """Whether it is a lease of this manager."""
-    held_by: int = 1
-    """How many nodes have it."""
+    """Its number, from 0 on: as `Lease.slot`."""
 
 
 @final
@@ -195,31 +184,20 @@ def inspection_of(
     if not holders:
         return NodeInspection(node=node, held=False)
     first, readers = holders[0], [holder for holder in holders if holder.reads]
+
+    def facts(holder: Holder) -> dict[str, Any]:
+        ours = holder.owner in owners
+        return {"holder": holder.label, "since": holder.since, "ttl": holder.ttl, "ours": ours}
+
     return NodeInspection(
         node=node,
         held=True,
-        ours=any(holder.owner in owners for holder in holders),
-        holder=first.label,
-        since=first.since,
-        ttl=first.ttl,
+        **facts(first) | {"ours": any(holder.owner in owners for holder in holders)},
         kind=kind_of(first),
-        readers=tuple(
-            ReaderInspection(
-                holder=reader.label, since=reader.since, ttl=reader.ttl, ours=reader.owner in owners
-            )
-            for reader in readers[:MAX_READERS]
-        ),
+        readers=tuple(ReaderInspection(**facts(reader)) for reader in readers[:MAX_READERS]),
         more_readers=len(readers) > MAX_READERS,
         permits=tuple(
-            PermitInspection(
-                slot=each.slot,
-                holder=each.label,
-                since=each.since,
-                ttl=each.ttl,
-                ours=each.owner in owners,
-            )
-            for each in holders
-            if each.slot is not None
+            PermitInspection(slot=each.slot, **facts(each)) for each in holders if each.slot is not None
         ),
         fence_counter=count_in(told[2]),
     )

@@ -37,10 +37,6 @@ MAX_ANSWER: Final = 16_384
 """Bytes from which on an answer leaves out the other locks of its batch.  Of one lock it may have more to
 tell: 100 readers, or 256 permits, with the longest of labels."""
 
-ASKED_ALONE: Final = 8
-"""Locks that a node is asked for one by one at the same time: each is a command by itself, and locks need the
-node, too."""
-
 _ENTRY: Final = 3
 """What an answer says of each lock: what is under the key, the milliseconds that the key has left, and what
 the counter has, if it was looked at."""
@@ -103,13 +99,9 @@ async def look(session: Session, keys: Sequence[bytes]) -> list[tuple[Told, ...]
 
 async def _one_by_one(session: Session, node: Node, keys: Sequence[bytes]) -> list[Told]:
     """Ask a node for each of `keys` alone: a forbidden one is no reason to tell nothing of the others."""
-    found: list[Told] = []
-    for first in range(0, len(keys), ASKED_ALONE):
-        looks = [look_for(session.options.prefix, key) for key in keys[first : first + ASKED_ALONE]]
-        replies = await asyncio.gather(*(ask(session, node, each, session.node_timeout) for each in looks))
-        for reply in replies:
-            found += told(reply, reply.reason if isinstance(reply, Silence) else "", 1)
-    return found
+    looks = [look_for(session.options.prefix, key) for key in keys]
+    replies = await asyncio.gather(*(ask(session, node, each, session.node_timeout) for each in looks))
+    return [entry for reply in replies for entry in told(reply, getattr(reply, "reason", ""), 1)]
 
 
 def only_records(key: bytes, row: Sequence[Told]) -> bool:

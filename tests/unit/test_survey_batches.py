@@ -247,7 +247,7 @@ async def test_a_forbidden_key_is_no_reason_to_tell_nothing_of_the_others(monkey
         assert "NOPERM" in reasons(survey.locks[7])[0]
         (silent,) = survey.silent
         assert (silent.node, "NOPERM" in silent.reason) == (w.nodes[0].name, True)
-        assert 2 <= most <= look_module.ASKED_ALONE + 1  # and a heartbeat
+        assert 2 <= most <= look_module.MAX_BATCH + 1  # and a heartbeat
 
 
 # -- answers that are none ---------------------------------------------------------------------------

@@ -11,17 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from ... import _scripts
-from ..._core.command import (
-    ABOVE_FENCE,
-    GRANTED,
-    WRONG_TYPE,
-    Answer,
-    Command,
-    Purpose,
-    Reply,
-    Silence,
-    milliseconds,
-)
+from ..._core.command import ABOVE_FENCE, GRANTED, WRONG_TYPE, Answer, Command, Purpose, Reply, Silence
 from ..._core.keyspace import TICKETS
 from ..._core.quorum import Vote
 from ..._core.rights import denied, unknown
@@ -103,22 +93,17 @@ def trial(session: Session) -> Iterator[Step]:
 
 def _trial_of(kind: Kind, session: Session, names: int = 1) -> Iterator[Step]:
     """Make the steps of a kind: acquire, keep others out, extend and release, for one owner and the next."""
-    name = _name(session)
-    lock, mutex = (
-        # The counters, not needed again, live as long as the keys.
-        primitive_of(
-            each,
-            tuple([f"{name}:{number}" for number in range(names)]),
-            dataclasses.replace(session.options, fence_ttl=TRIAL_TTL_EXTENDED),
-        )
-        for each in (kind, MUTEX)
-    )
+    name, prefix = _name(session), session.options.prefix
+    over = tuple([f"{name}:{number}" for number in range(names)])
+    # The counters, not needed again, live as long as the keys.
+    options = dataclasses.replace(session.options, fence_ttl=TRIAL_TTL_EXTENDED)
+    lock, mutex = (primitive_of(each, over, options) for each in (kind, MUTEX))
     won = lock.at(0) if kind.permits else lock
     ends = session.read_clocks().owner_ends
     first, second, third = (session.owners.new() + ends for _ in range(3))
-    fence = TRIAL_FENCE if session.options.fencing else 0
+    fence = TRIAL_FENCE if options.fencing else 0
     seat = kind.seat(session.new_seat, session.owners.new) if kind.seat else NO_SEAT
-    seat = seat._replace(life=milliseconds(TRIAL_TTL))
+    seat = seat._replace(life=round(TRIAL_TTL * 1000))
     beside = lock.acquire(second, TRIAL_TTL, fence, seat=seat)
     shares = not kind.permits and not kind.conflicts(kind)
 
@@ -134,9 +119,9 @@ def _trial_of(kind: Kind, session: Session, names: int = 1) -> Iterator[Step]:
     yield needs_vote("extend", won.extend(first, TRIAL_TTL_EXTENDED, fence), kind.extend.read)
     # The rest needs no vote.  Without one it was not acquired, and the repair sets it.
     yield Step("repair", won.repair(first, TRIAL_TTL_EXTENDED, fence), kind.repair.read, kind=kind)
-    yield Step("inspect", look_for(session.options.prefix, lock.keys[0]), read_one, kind=kind)
+    yield Step("inspect", look_for(prefix, lock.keys[0]), read_one, kind=kind)
     if TICKETS in kind.beside:
-        yield Step("inspect the queue", look_for_line(session.options.prefix, lock.keys[0]), kind=kind)
+        yield Step("inspect the queue", look_for_line(prefix, lock.keys[0]), kind=kind)
     yield Step("release", won.release(first, TRIAL_TTL_EXTENDED, fence), kind.release.read, kind=kind)
     yield needs_vote("acquire after another", beside, lock.read_acquire)
     released = won.release(second, TRIAL_TTL, fence, seat=seat)
