@@ -52,18 +52,16 @@ def fresh():
     return nodes
 
 
-NEEDS_NO_VOTE = {f"{scripts}{what}" for scripts in ("", "rw-", "slots-") for what in ("repair", "release")}
+def scripts_of(*operations):
+    """Return the scripts of all kinds for some of their operations."""
+    return {SCRIPTS[getattr(kind, name).script.digest] for kind in KINDS for name in operations}
 
 
 async def test_a_trial_does_on_each_node_what_locks_do():
     """All that each kind asks, also a kind that is new, by fresh owners; no key is left, not even a counter.
     What masters in memory cannot answer is a warning.
     """
-    asked = {
-        SCRIPTS[operation.script.digest]
-        for kind in KINDS
-        for operation in (kind.acquire, kind.raise_, kind.extend, kind.repair, kind.release)
-    }
+    asked = scripts_of("acquire", "raise_", "extend", "repair", "release")
     async with world(3, restart_quarantine=60) as w:
         assert checks(await w.manager.diagnose()) == {"access"}
         for node in w.nodes:
@@ -95,7 +93,7 @@ async def test_nodes_in_quarantine_are_diagnosed():
         assert checks(findings) == {"quorum", "incarnation", "access"}
         assert "3 more will be able to, at once or after the restart quarantine" in findings[0].message
         for node in nodes:
-            assert kinds(node) == NEEDS_NO_VOTE | {"fair-release", "inspect", "queue"}
+            assert kinds(node) == scripts_of("repair", "release") | {"inspect", "queue"}
             assert locks(node) == ()
 
 
