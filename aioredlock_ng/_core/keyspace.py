@@ -25,22 +25,11 @@ from functools import lru_cache
 from typing import Final
 
 COUNTER: Final = "fence"
-"""The mark of a lock's counter."""
-
 SLOTS: Final = "slots"
-"""The mark of a semaphore's counters, which are of another type."""
-
 QUEUE: Final = "queue"
-"""The mark of the hints of those that wait."""
-
 TICKETS: Final = "tickets"
-"""The mark of the tickets of those that wait in line."""
-
 SEATS: Final = "seats"
-"""The mark of how long they are taken to wait, and of the channels on which they are told of releases."""
-
 LEADER: Final = "leader"
-"""The mark of what the leader of an election has announced."""
 
 MARKS: Final = (COUNTER, SLOTS, QUEUE, TICKETS, SEATS, LEADER)
 """Every mark: what is under it is no lock, so that no name may look like it."""

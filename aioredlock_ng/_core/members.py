@@ -47,18 +47,12 @@ class Member(NamedTuple):
     """A server that some client lists; moments are by the clock of the client that has heard of it."""
 
     identity: bytes
-    state: bytes
-    """`USED`, `WAITS` or `NEW`."""
-    there_since: float
-    """Since when it has been there, at the latest."""
-    answered_at: float
-    """When it answered a client last, at the earliest."""
-    told_since: float
-    """When a node was told of it first."""
-    since_ms: int
-    """The same in Unix milliseconds, by the node's clock."""
-    label: bytes
-    """The holder label of that client."""
+    state: bytes  # `USED`, `WAITS` or `NEW`
+    there_since: float  # since when it has been there, at the latest
+    answered_at: float  # when it answered a client last, at the earliest
+    told_since: float  # when a node was told of it first
+    since_ms: int  # the same in Unix milliseconds, by the node's clock
+    label: bytes  # the holder label of that client
 
     def beside(self, there_since: float, answered_at: float, seconds: float) -> bool:
         """Whether it and another server were there at the same time for so long."""

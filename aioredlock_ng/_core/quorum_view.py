@@ -79,19 +79,14 @@ class _NodeView:
     """One node, as it last answered."""
 
     incarnation: Incarnation | None
-    written: bool
-    """Whether it is of our format, so that it can be compared and replaced."""
+    written: bool  # whether it is of our format, so that it can be compared and replaced
     asked_at: float
     heard_at: float
     time_ms: int
-    remembers_ms: int = 0
-    """For how long a node without a record is known to have forgotten nothing (R12b)."""
-    identity: bytes = b""
-    """Of its server."""
-    master: bool = True
-    """Whether it is no replica."""
-    there_since: float = 0.0
-    """Since when, on the client's clock, the server has been there at least."""
+    remembers_ms: int = 0  # for how long a node without a record is known to have forgotten nothing (R12b)
+    identity: bytes = b""  # of its server
+    master: bool = True  # whether it is no replica
+    there_since: float = 0.0  # since when, on the client's clock, the server has been there at least
     emptied_at: float | None = None
     """Since when, on the client's clock, a node that was another quorum's has no record any more."""
     reached: bool = True

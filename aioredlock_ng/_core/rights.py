@@ -1,4 +1,4 @@
-"""What a client's ACL user must be allowed to do, the line that grants it, and how servers say no."""
+"""The rights of a client's ACL user, the line that grants them, and how servers say no."""
 
 from __future__ import annotations
 
@@ -6,28 +6,26 @@ import re
 from typing import Final
 
 COUNT_RIGHT: Final = "+pubsub|numsub"
-"""What tells how many waiters listen for a release; without it all of them ask at each (R33)."""
+"""Tells how many waiters listen for a release; without it all of them ask at each (R33)."""
 
 NOTICE_RIGHTS: Final = f"+subscribe +unsubscribe +publish {COUNT_RIGHT}"
-"""What release notices need, beside a right on their channels; without the first three waiters poll."""
+"""Of release notices, beside a right on their channels; without the first three waiters poll."""
 
 READER_RIGHTS: Final = "+zadd +zrem +zscore +zrevrange +zremrangebyscore"
-"""What read-write locks need beside; without ``+zscore`` a mutex takes readers for a key of a wrong type."""
+"""Of read-write locks; without ``+zscore`` a mutex takes readers for a key of a wrong type."""
 
-SLOT_RIGHTS: Final = "+hget +hgetall +hset +hdel"
-"""What semaphores need beside."""
+SLOT_RIGHTS: Final = "+hget +hgetall +hset +hdel"  # of semaphores
 
-LINE_RIGHTS: Final = "+zrange +zrank"
-"""What fair locks need beside those of read-write locks."""
+LINE_RIGHTS: Final = "+zrange +zrank"  # of fair locks, beside those of read-write locks
 
 ACL_RIGHTS: Final = (
     "-@all +evalsha +eval +script|exists +script|load +get +set +del +pttl +pexpire +type +time +info +ping"
     f" +hello +auth +client|setname {NOTICE_RIGHTS} {READER_RIGHTS} {SLOT_RIGHTS} {LINE_RIGHTS}"
 )
-"""What locking needs, found by leaving out one command after the other."""
+"""The rights for locking, found by leaving out one command after the other."""
 
 ADMIN_RIGHTS: Final = "+scan +config|get +acl|getuser"
-"""What listing all locks (``+scan``) and the diagnosis (the others) need beside it."""
+"""Further rights for listing all locks (``+scan``) and for the diagnosis (the others)."""
 
 DENIED: Final = re.compile(r"NOPERM|no permissions?|ACL failure|can't run this command", re.IGNORECASE)
 

@@ -47,43 +47,33 @@ from .._core.quarantine import INCARNATION_CHANGED
 from .._core.quorum import Vote
 from .kind import Holder
 
+# Names for both: looking up a member of an enumeration takes longer.
 _GRANT: Final = Vote.GRANTED
 _REFUSAL: Final = Vote.REFUSED
-"""Names for both, since looking up a member of an enumeration takes longer."""
 
-_new: Final = tuple.__new__
-"""Makes an answer from all its fields in their order, which is the fastest way."""
+_new: Final = tuple.__new__  # the fastest way to make an answer from all its fields
 
 RELEASED: Final = Answer(_GRANT, "released", wait=0.0)
-
 HELD_BY_ANOTHER: Final = Answer(_REFUSAL, "the key is held by another client")
+NO_VOTE: Final = Answer(Vote.SILENT, INCARNATION_CHANGED)  # R12
 
-NO_VOTE: Final = Answer(Vote.SILENT, INCARNATION_CHANGED)
-"""The answer of a node whose incarnation record is not the expected one (R12)."""
-
+# A fenced acquire: a smaller number than these is no vote.
 _ACQUIRED: Final = 1
-
 _TAKEN: Final = 0
-"""A fenced acquire: a name is taken.  A smaller number: no vote."""
 
+# An extension; where a name is free, the node may be repaired (R9).  Without a vote, ten more.
 _EXTENDED: Final = 1
-
 _NAME_FREE: Final = 0
-"""An extension: a name is free, so that the node may be repaired (R9)."""
-
 _EXTEND_WITHOUT_VOTE: Final = 10
-"""An extension on a node without a vote: added to its answer."""
 
 _TOPPED_UP: Final = 0
 
-_TRIPLE: Final = 3
-"""Numbers in the answers to a fenced acquire and to a release."""
-
+_TRIPLE: Final = 3  # numbers in the answers to a fenced acquire and to a release
 _LONGEST_RELEASE: Final = _TRIPLE + 2
 
-_RELEASED: Final = 1
-"""A batch of releases: the lock is gone, and no other process listens."""
+_RELEASED: Final = 1  # in a batch: the lock is gone, and no other process listens
 
+# The answers to a raise: only the first one counts for a certificate.
 _RAISED: Final = {
     1: GRANTED,
     0: Answer(_REFUSAL, "the key is not ours any more"),
@@ -91,7 +81,6 @@ _RAISED: Final = {
     -2: Answer(Vote.SILENT, "the fence is too far ahead of the node's clock: see `aioredlock-ng doctor`"),
     -3: ABOVE_FENCE,
 }
-"""The answers to a raise.  Only the first one counts for a certificate."""
 
 
 def fits_int(reply: object) -> bool:

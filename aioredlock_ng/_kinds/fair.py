@@ -9,7 +9,7 @@ order or time, never exclusion.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, final
 
 from .. import _scripts
@@ -36,7 +36,6 @@ _ACQUIRE: Final = Operation(
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Fair(Kind):
     """A mutex whose waiters form a queue: one task of each process, in the process's seat (R30)."""
 

@@ -37,17 +37,13 @@ from .._core.seats import NO_SEAT, Seat
 class Operation:
     """One of a kind's scripts, with its arguments and its answers."""
 
-    script: Script | None
-    """None is the Redlock page's ``SET key owner NX PX ttl``."""
+    script: Script | None  # None: the Redlock page's ``SET key owner NX PX ttl``
     fits: Callable[[object], bool]
     """Whether a reply can be its answer at all; one that cannot shows that replies and requests are out of
     step (R15)."""
-    read: Callable[[Reply], Answer]
-    """Turns an answer that fits, or a silence, into a vote."""
-    args: tuple[bytes, ...] = ()
-    """The kind's own arguments; they stand behind those of every kind's script."""
-    marks: bool = True
-    """Whether it gets the keys that the kind keeps beside the locks."""
+    read: Callable[[Reply], Answer]  # turns an answer that fits, or a silence, into a vote
+    args: tuple[bytes, ...] = ()  # the kind's own arguments; they stand behind those of every kind's script
+    marks: bool = True  # whether it gets the keys that the kind keeps beside the locks
 
 
 @final
@@ -57,18 +53,14 @@ class Holder:
 
     owner: bytes = field(repr=False)
     """The proof that the key is the holder's: a secret, to be compared and never shown."""
-    label: str | None = None
-    """The holder's label; None when the key is another program's."""
+    label: str | None = None  # the holder's label; None when the key is another program's
     since: float | None = None
     """When it asked for the lock, in Unix seconds by its own clock; None when unknown."""
-    ttl: float | None = None
-    """Seconds until its hold ends; None without expiry."""
-    reads: bool = False
-    """Whether others may hold the name beside it."""
+    ttl: float | None = None  # seconds until its hold ends; None without expiry
+    reads: bool = False  # whether others may hold the name beside it
     letter: bytes | None = None
     """The letter of the kind that it asked for (`Kind.letter`); None when that is unknown."""
-    slot: int | None = None
-    """Its slot of a semaphore; None for any other kind."""
+    slot: int | None = None  # its slot of a semaphore; None for any other kind
 
 
 Mode: TypeAlias = Literal["read", "write"]

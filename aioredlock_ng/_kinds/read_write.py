@@ -8,7 +8,6 @@ flags: a writer's keeps new readers out, and a writer that leaves lets the waiti
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, final
 
 from .. import _scripts
@@ -54,7 +53,6 @@ def _read_key(found: object, _left_ms: int) -> tuple[Holder, ...] | None:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Read(Kind):
     """A reader, beside others."""
 
@@ -64,7 +62,6 @@ class _Read(Kind):
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Write(Kind):
     """A writer, which also listens for the last reader's release."""
 

@@ -7,7 +7,6 @@ the owner value.  Each request names the number of slots, so there is a kind for
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, final
 
@@ -52,7 +51,6 @@ def _read_key(found: object, _left_ms: int) -> tuple[Holder, ...] | None:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Semaphore(Kind):
     """A number of slots, each of which one holder has alone."""
 

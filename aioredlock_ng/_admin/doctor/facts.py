@@ -17,12 +17,10 @@ class Lacking(NamedTuple):
     what: str
     why: str
     right: str
-    without: str
-    """How locks do without it."""
+    without: str  # how locks do without it
 
 
-NOT_ASKED: Final = Silence("not asked", sent=False)
-"""Stands for the answer to a question that was not put."""
+NOT_ASKED: Final = Silence("not asked", sent=False)  # for the answer to a question that was not put
 
 RESP2: Final = Silence("the connection speaks RESP2", sent=False)
 """Stands for the answer to a subscription where it would put an end to all other commands."""
@@ -36,10 +34,8 @@ NO_COMMANDS: Final = "nocommands"
 class ClockReading:
     """A node's clock, seen from here; all nodes are read against the same clock."""
 
-    offset: float
-    """Seconds it is ahead of the reader's clock, whose beginning does not matter."""
-    uncertainty: float
-    """Seconds the offset may be wrong, either way."""
+    offset: float  # seconds it is ahead of the reader's clock, whose beginning does not matter
+    uncertainty: float  # seconds the offset may be wrong, either way
 
 
 @final
@@ -48,45 +44,31 @@ class NodeFacts:
     """What could be learnt about one node; a `Silence` where it did not answer, with the reason."""
 
     name: str
-    host: str | None = None
-    """Where it is reached; None when not by a network address."""
-    down: str = ""
-    """Why it cannot be asked anything; empty when it can."""
+    host: str | None = None  # where it is reached; None when not by a network address
+    down: str = ""  # why it cannot be asked anything; empty when it can
     unverified: str | None = None
     """What TLS does not verify of the server; empty: nothing, None: there is no TLS."""
     run_id: str | None = None
     other_run_ids: frozenset[str] = frozenset()
     """What servers called themselves on further connections, where that was not `run_id`."""
-    round_trip: float | None = None
-    """Seconds."""
-    info: Mapping[str, str] | Silence = NOT_ASKED
-    """Its ``INFO``."""
-    config: Mapping[str, str] | Silence = NOT_ASKED
-    """Some of its configuration."""
+    round_trip: float | None = None  # seconds
+    info: Mapping[str, str] | Silence = NOT_ASKED  # its ``INFO``
+    config: Mapping[str, str] | Silence = NOT_ASKED  # some of its configuration
     default_user: frozenset[str] | Silence = NOT_ASKED
     """The flags of the user that a connection without a login has."""
     clock: ClockReading | Silence = NOT_ASKED
-    distrusted: bool = False
-    """Whether its clock is suspected to have jumped (R14)."""
-    incarnation: bytes | Silence | None = NOT_ASKED
-    """Its incarnation record (R12); None when it has none."""
-    votes_in: float | None = None
-    """Seconds until its restart quarantine ends; None when there is none."""
+    distrusted: bool = False  # whether its clock is suspected to have jumped (R14)
+    incarnation: bytes | Silence | None = NOT_ASKED  # its incarnation record (R12); None when it has none
+    votes_in: float | None = None  # seconds until its restart quarantine ends; None when there is none
     belongs_elsewhere: bool = False
     """Whether it or another node is another quorum's, or was a moment ago, or lists disagree (R12a, R12c)."""
-    replaces: bool = False
-    """Whether other clients use another server in its place, or did so lately (R12c)."""
-    without_vote: bool = False
-    """Whether it has no vote for now: only what needs none was tried."""
-    failures: tuple[tuple[str, str], ...] = ()
-    """What of locking did not work when it was tried, and why."""
+    replaces: bool = False  # whether other clients use another server in its place, or did so lately (R12c)
+    without_vote: bool = False  # whether it has no vote for now: only what needs none was tried
+    failures: tuple[tuple[str, str], ...] = ()  # the steps of the trial that failed, and why
     lacking: tuple[Lacking, ...] = ()
-    deaf: Silence | None = NOT_ASKED
-    """Why we are not told of releases; None when we are (R13)."""
-    mute: bool = False
-    """Whether it refuses to publish our releases to others."""
-    uncounted: bool = False
-    """Whether it refuses to say how many waiters listen (R33)."""
+    deaf: Silence | None = NOT_ASKED  # why we are not told of releases; None when we are (R13)
+    mute: bool = False  # whether it refuses to publish our releases to others
+    uncounted: bool = False  # whether it refuses to say how many waiters listen (R33)
 
     @property
     def readable_incarnation(self) -> Incarnation | None:
@@ -127,11 +109,8 @@ class Facts:
 
     nodes: tuple[NodeFacts, ...]
     prefix: bytes
-    node_timeout: float
-    """Seconds."""
-    fencing: bool = True
-    """Whether locks have fences."""
+    node_timeout: float  # seconds
+    fencing: bool = True  # whether locks have fences
     quarantine: float | None = None
     """The restart quarantine that this client asks for, in seconds; None when that was not looked at."""
-    strangers: tuple[str, ...] = ()
-    """The servers that clients use and this list lacks, in words (R12c)."""
+    strangers: tuple[str, ...] = ()  # the servers that clients use and this list lacks, in words (R12c)

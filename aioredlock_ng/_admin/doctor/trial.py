@@ -59,10 +59,8 @@ class Step(NamedTuple):
     what: str
     command: Command
     read: Callable[[Reply], Answer] = keep
-    votes: bool = False
-    """Whether a node without a vote cannot do it."""
-    kind: Kind = MUTEX
-    """The kind whose locks cannot do without it."""
+    votes: bool = False  # whether a node without a vote cannot do it
+    kind: Kind = MUTEX  # the kind whose locks cannot do without it
 
 
 def question(verb: bytes, *args: bytes, keys: tuple[bytes, ...] = ()) -> Command:
@@ -153,8 +151,7 @@ def _raised(kind: Kind, reply: Reply) -> Answer:
 class Trial(NamedTuple):
     """Result of a trial."""
 
-    failures: tuple[tuple[str, str], ...]
-    """The steps that failed, and why."""
+    failures: tuple[tuple[str, str], ...]  # the steps that failed, and why
     lacking: tuple[Lacking, ...]
 
 
