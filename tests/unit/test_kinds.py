@@ -1,4 +1,4 @@
-"""Kinds as values: which commands the mutex builds, how it reads every answer, and what all kinds share."""
+"""Kinds as values: the answers to the mutex's commands, and the rules for all kinds."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from dataclasses import replace
 import hiredis
 import pytest
 
-from aioredlock_ng import _scripts
 from aioredlock_ng._admin.inspection import holders_in
-from aioredlock_ng._core.command import Proof
 from aioredlock_ng._core.keyspace import RESERVED_NAMES, lock_key, locks_among, mark_key
 from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._kinds import KINDS
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._node.pipe import words
 
 GRANTED, REFUSED, SILENT = Vote.GRANTED, Vote.REFUSED, Vote.SILENT
 OWNER = b"0123456789abcdef0123456789abcdef01234567:1763640000000:me"
@@ -28,30 +25,9 @@ FENCED_ONE, FENCED_TWO = (
     for n, one in ((1, ONE), (2, TWO))
 )
 MUTEXES = {"one name": ONE, "two names": TWO, "one fenced": FENCED_ONE, "two fenced": FENCED_TWO}
-every_mutex = pytest.mark.parametrize("mutex", MUTEXES.values(), ids=MUTEXES)
 
 
-# -- the mutex's commands ----------------------------------------------------------------------------
-
-
-def test_an_acquire_without_fences_is_the_pages_set():
-    """``SET key owner NX PX ttl``; several names are taken by one script, all or nothing."""
-    command = ONE.acquire(OWNER, 10.0)
-    assert words(command) == words(command, in_full=True) == (b"SET", b"p:a", OWNER, b"NX", b"PX", b"10000")
-    command = TWO.acquire(OWNER, 10.0)
-    assert words(command)[:2] == (b"EVALSHA", _scripts.SET_ALL.digest)
-    assert words(command)[2:] == (b"2", *KEYS, OWNER, b"10000", b"0", b"1", b"1")
-
-
-def test_a_plain_vote_is_proven_only_where_there_is_an_incarnation():
-    """The plain SET stays as it is; with a quarantine the node looks at the record behind it (R12)."""
-    watched = Primitive(MUTEX, ONE.names, ONE.keys, incarnation=SENTINEL)
-    assert words(watched.acquire(OWNER, 10.0)) == words(ONE.acquire(OWNER, 10.0))
-    proofs = [one.acquire(OWNER, 1.0).proof for one in (ONE, TWO, watched)]
-    assert proofs == [Proof.NONE, Proof.NONE, Proof.PROBED]
-
-
-@every_mutex
+@pytest.mark.parametrize("mutex", MUTEXES.values(), ids=MUTEXES)
 def test_a_release_of_what_stays_says_for_how_long_and_is_quiet(mutex):
     """Milliseconds, rounded up, behind all the rest; what is not free then is not published (R34), nor is
     what is to be quiet.
@@ -62,8 +38,6 @@ def test_a_release_of_what_stays_says_for_how_long_and_is_quiet(mutex):
         stays = mutex.release(OWNER, 7.5, quiet=quiet, stays=0.0011)
         assert (stays.keys, stays.args) == (plain.keys, (*plain.args[:-1], b"", b"2"))
 
-
-# -- which answers can be answers at all -------------------------------------------------------------
 
 SHAPES = [None, b"OK", b"QUEUED", b"", 0, 1, -1, 500, [1, 0], [], [1], [1, 2, 3], [1, 0, True],
           [1, 2, b"3"], [0, -1, 0, 0], [0, 5, 0, 2], [0, 5, 0, b"x"], [0, 5, 0, 1, b"x"],
@@ -95,9 +69,6 @@ def test_an_answer_of_another_shape_does_not_fit(command, fitting):
         assert not command.fits(reader.gets())
 
 
-# -- readings ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("mutex", "reply", "vote", "wait", "fence"),
     [
@@ -122,9 +93,6 @@ def test_an_acquire_is_read(mutex, reply, vote, wait, fence):
     assert answer.time == (8.0 if fence else 0.0)
     assert bool(answer.reason) is (vote is SILENT)
     assert answer.sent
-
-
-# -- all kinds ---------------------------------------------------------------------------------------
 
 
 def test_only_readers_and_permits_share():
