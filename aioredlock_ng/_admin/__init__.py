@@ -1,1 +1,1 @@
-"""What administrators do: look at locks, take them away, find faults, initialise nodes."""
+"""The work of administrators: look at locks, delete them, find faults, initialise nodes."""

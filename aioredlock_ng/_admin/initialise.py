@@ -132,7 +132,7 @@ def _unseen(session: Session, found: Survey) -> Sequence[str]:
     reached = [node for node in session.nodes if node.status.state.reached]
     unseen = [f"{node.name}: {silent[node.name]}" for node in reached if node.name in silent]
     remember = sum(node.status.state.votes for node in reached)
-    # Every majority has one of so many nodes; where none remembers, nothing was ever locked, or all is lost.
+    # Every majority has one of these; where none remembers, nothing was ever locked, or all is lost.
     needed = len(session.nodes) - majority(len(session.nodes)) + 1
     if 0 < remember < needed:
         unseen.append(

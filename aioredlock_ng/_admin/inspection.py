@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from .._session.session import Session
 
 MAX_READERS: Final = 100
-"""Readers of one lock that a node is asked for, those that stay longest; of more it is only told that there
-are more."""
+"""Readers of one lock that a node is asked for, those that stay longest; of more it only says that there are
+more."""
 
 
 _NAMES: Final[Mapping[bytes | None, str]] = {
     **{kind.letter: kind.name for kind in KINDS},
     KEPT: "kept",
 }
-"""How kinds are called, by what owner values tell."""
+"""The names of kinds, by the letters in owner values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class PermitInspection(ReaderInspection):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeInspection:
-    """What one node holds under a lock's name."""
+    """The holders under a lock's name on one node."""
 
     node: str
     held: bool | None
@@ -77,7 +77,7 @@ class NodeInspection:
     reason: str = ""
     """Why the node did not answer."""
     kind: str | None = None
-    """What sort of lock that is by what the holder wrote: ``"mutex"``, ``"fair"``, ``"write"``, ``"leader"``;
+    """The sort of lock by what the holder wrote: ``"mutex"``, ``"fair"``, ``"write"``, ``"leader"``;
     ``"read"`` where readers are, ``"semaphore"`` where permits are held; ``"kept"`` when the holder has
     released it, and it stays taken for the rest of its `at_least`.  None when the key is free or another
     program's."""
@@ -178,7 +178,7 @@ def kind_of(holder: Holder) -> str | None:
 def inspection_of(
     node: str, told: Told, holders: tuple[Holder, ...] | None, owners: set[bytes]
 ) -> NodeInspection:
-    """Say what a node has that told of these holders; their owner values are secrets that stay here."""
+    """Say what a node has, of these holders; their owner values are secrets that stay here."""
     if isinstance(told, str) or holders is None:
         return NodeInspection(node=node, held=None, reason=str(told))
     if not holders:

@@ -38,15 +38,15 @@ MAX_ANSWER: Final = 16_384
 tell: 100 readers, or 256 permits, with the longest of labels."""
 
 _ENTRY: Final = 3
-"""What an answer says of each lock: what is under the key, the milliseconds that the key has left, and what
-the counter has, if it was looked at."""
+"""The parts of an answer for each lock: the value under the key, the milliseconds that the key has left, and
+the value of the counter, if it was read."""
 
 _OF_ONE_KEY: Final = "CROSSSLOT"
-"""How a reason begins, beside those for want of a right, that concerns several keys together: the keys are in
-different slots of a Redis Cluster."""
+"""The beginning of a reason that concerns several keys together, as those for want of a right do: the keys
+are in different slots of a Redis Cluster."""
 
 Told: TypeAlias = "tuple[object, int, bytes | None] | str"
-"""What a node told of a key: what an answer says of it; or why it told nothing."""
+"""One node's answer for a key; or the reason why there is none."""
 
 
 async def ask_all(session: Session, command: Command) -> list[Answer]:
@@ -82,7 +82,7 @@ def look_for(prefix: bytes, *keys: bytes) -> Command:
 
 
 async def look(session: Session, keys: Sequence[bytes]) -> list[tuple[Told, ...]]:
-    """Ask every node for the first of `keys`, for one at least; return what was told of each, node by node.
+    """Ask every node for the first of `keys`, for one at least; return the answers for each, node by node.
 
     They are as many as one script tells of, on every node that answers.
     """
@@ -94,7 +94,7 @@ async def look(session: Session, keys: Sequence[bytes]) -> list[tuple[Told, ...]
         for number, answer in enumerate(answers):
             if answer.vote is Vote.SILENT and _may_be_of_one_key(answer.reason):
                 columns[number] = await _one_by_one(session, session.nodes[number], batch[:count])
-    return list(zip(*columns, strict=False))  # of some locks only some nodes have told yet
+    return list(zip(*columns, strict=False))  # for some locks only some nodes have answered
 
 
 async def _one_by_one(session: Session, node: Node, keys: Sequence[bytes]) -> list[Told]:
@@ -139,7 +139,7 @@ def _error_in(value: object) -> str:
 
 
 def fits_look(count: int, reply: object) -> bool:
-    """Whether it is an answer to `look_for` so many keys: it may leave out some, but not the first."""
+    """Whether it is an answer to `look_for` this number of keys: it may leave out some, but not the first."""
     if not isinstance(reply, list) or len(reply) % _ENTRY or not 0 < len(reply) <= _ENTRY * count:
         return False
     values = reply[::_ENTRY]
@@ -170,7 +170,7 @@ SCAN_TIME: Final = 5.0
 @final
 @dataclass(slots=True)
 class Search:
-    """What a search for locks has found so far, on all nodes together."""
+    """A search for locks, on all nodes together."""
 
     prefix: bytes
     limit: int

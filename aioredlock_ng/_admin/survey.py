@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockInspection:
-    """What all nodes hold under one lock's name."""
+    """The holders under one lock's name on all nodes."""
 
     name: str
     """Bytes of a key that are not UTF-8 stand in it as lone surrogates (PEP 383)."""
@@ -62,17 +62,17 @@ class LockInspection:
 
     @property
     def kind(self) -> str | None:
-        """What sort of lock it is: as `NodeInspection.kind`."""
+        """The sort of lock: as `NodeInspection.kind`."""
         return READ.name if self.shared else self.agreed[0].kind if self.agreed else None
 
     @property
     def held_by(self) -> int:
-        """How many nodes agree on one holder; of readers or permits, on the one that most nodes have."""
+        """The number of nodes that agree on one holder; of readers or permits, on the most frequent one."""
         return len(self.agreed)
 
     @property
     def state(self) -> Literal["held", "partial", "unknown", "free"]:
-        """What they come to.
+        """The state that follows from all nodes.
 
         ``held``: a majority agrees, on at least one where there are readers, or permits.  ``partial``: none
         does or could: what a holder left on some nodes, a try under way, or a key that is no lock.
@@ -89,7 +89,7 @@ class LockInspection:
 
     @property
     def holder(self) -> str | None:
-        """What the holder, or one of the readers, calls itself; None: it is free, or another program's."""
+        """The label of the holder, or of one of the readers; None: it is free, or another program's."""
         return self.agreed[0].holder if self.agreed else None
 
     @property
@@ -149,7 +149,7 @@ class Survey:
     none is held for longer than its `ttl` from then on, unless it is extended."""
 
     def __len__(self) -> int:
-        """How many are in `locks`."""
+        """Return the number of `locks`."""
         return len(self.locks)
 
     def __iter__(self) -> Iterator[LockInspection]:
@@ -201,7 +201,7 @@ class _Reader:
         self._owners = owners
 
     def lock(self, name: str, row: tuple[Told, ...]) -> LockInspection:
-        """Say what all nodes have of a lock, each having told its part of the `row`."""
+        """Say what all nodes have of a lock, by their answers in the `row`."""
         values = [told[0] for told in row if not isinstance(told, str)]
         if values and type(values[0]) is bytes and values.count(values[0]) == len(values):
             return self._alike(name, row, values[0])
@@ -307,7 +307,7 @@ def votes_of(session: Session, found: Survey) -> tuple[NodeVote, ...]:
 
 
 MAX_WAITING: Final = 100
-"""Waiters of one line that a node is asked for, the first ones; of more it is only told that there are
+"""Waiters of one line that a node is asked for, the first ones; of more it only says that there are
 more."""
 
 _LAST: Final = at(2**43)
@@ -318,7 +318,7 @@ _SHOWN_BYTES: Final = 1024
 
 _SEAT: Final = re.compile(rb"[0-9a-f]{40}:(?P<label>.*?)\}?", re.DOTALL)
 """A seat's name behind its mark; of a long one the end is missing.  The digits are a secret: on the channel
-of that name a process is told of releases."""
+of that name a process is notified of releases."""
 
 
 @final
@@ -335,7 +335,7 @@ class WaiterInspection:
     ours: bool
     """Whether it is this manager."""
     known_to: int
-    """How many nodes have it in their line."""
+    """The number of nodes that have it in their line."""
 
 
 @final
@@ -352,7 +352,7 @@ class QueueInspection:
     """The nodes that did not answer, and why; what only they know of is missing."""
 
     def __len__(self) -> int:
-        """How many are in `waiters`."""
+        """Return the number of `waiters`."""
         return len(self.waiters)
 
     def __iter__(self) -> Iterator[WaiterInspection]:

@@ -1,4 +1,4 @@
-"""What stands under a prefix, and how keys are made of names (R16).
+"""The keys under a prefix, and how they are made of names (R16).
 
     prefix + name                     a lock, and the channel of its releases
     prefix + "fence:{" + key + "}"    the counter of the lock under that key
@@ -42,13 +42,13 @@ MAX_BEGINNINGS: Final = 64
 """Beginnings of marks that are kept: a program has a handful of prefixes."""
 
 RESERVED_NAMES: Final = (*(f"{mark}:{{" for mark in MARKS), _INCARNATION, _MEMBERS)
-"""How this package's own keys begin behind the prefix, and no name of a lock may."""
+"""The beginnings of this package's own keys behind the prefix: no name of a lock may begin so."""
 
 _BESIDE: Final = re.compile(rb"(.*)(?:%b):\{\1.*\}" % "|".join(MARKS).encode(), re.DOTALL)
 """The whole form of `mark_key`, under whatever prefix."""
 
 _RECORD: Final = re.compile(rb"\d{1,17}:|\Z")
-"""How the value of a record begins, and no owner value."""
+"""The beginning of a record's value, and of no owner value."""
 
 
 def lock_key(prefix: bytes, name: str) -> bytes:

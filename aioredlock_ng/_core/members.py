@@ -31,10 +31,10 @@ COMPARE: Final = (
     "give all clients the same nodes: compare their lists "
     "(docs/operate/operating.md#changing-the-list-of-nodes says how to change them)"
 )
-"""What to do about lists that disagree."""
+"""The advice on lists that disagree."""
 
 COMPARE_FIRST: Final = f"if no server was replaced, {COMPARE}"
-"""What to do where clients use another server in a node's place: `init` would give both a vote."""
+"""The advice where clients use another server in a node's place: `init` would give both a vote."""
 
 _RUN_ID: Final = 40
 """Characters at the beginning of an identity that are the server's ``run_id``."""
@@ -60,14 +60,14 @@ class Member(NamedTuple):
         return both > seconds
 
     def merged(self, other: Member) -> Member:
-        """Return what two nodes have told of it, or one node twice."""
+        """Merge the lines of two nodes about it, or two lines of one node."""
         last = max(self, other, key=lambda one: one.answered_at)
         there, told = min(self.there_since, other.there_since), min(self.told_since, other.told_since)
         return last._replace(there_since=there, told_since=told, since_ms=min(self.since_ms, other.since_ms))
 
 
 def read_members(lines: bytes, *, now_ms: int, asked_at: float, size: int) -> tuple[Member, ...]:
-    """Read what a node has answered, as far as it is of clients with so many nodes.
+    """Read a node's answer, as far as it is of clients with `size` nodes.
 
     The node's time was `now_ms` when it answered, and not before `asked_at`.
     """
@@ -106,7 +106,7 @@ class Membership:
 
     @property
     def gist(self) -> tuple[object, ...]:
-        """What of it concerns other nodes when it changes."""
+        """The part of it that concerns other nodes when it changes."""
         return self.others.keys(), self.disputed, {one.identity for one in self.strangers}
 
     def reason(self, server: bytes) -> str:

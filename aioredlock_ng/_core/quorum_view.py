@@ -1,4 +1,4 @@
-"""What one client knows of its quorum from all its nodes together, and what it may do there (R12, R12a).
+"""One client's knowledge of its quorum, from all its nodes together, and what it may do there (R12, R12a).
 
 **Look first, write after.**  A client greets its nodes read-only until a majority of them has answered and
 none belongs to a quorum of another size.  Only then does it write: a record where there is none, with the
@@ -70,7 +70,7 @@ ONE_SERVER_EACH: Final = (
     "give each node the address of one server (in Kubernetes that of its pod, not of the service), "
     "without a load balancer in front of several servers"
 )
-"""What to do about it."""
+"""The advice on it."""
 
 
 @final
@@ -102,7 +102,7 @@ class QuorumView:
     """The quorum as one client sees it: may the client write, whose the nodes are, how long a quarantine is.
 
     `key` is where the record lives.  The quarantine only grows: another client's longer one wins, since
-    its locks may live longer.  Nodes are told apart by any object that stands for them.
+    its locks may live longer.  Any object that stands for a node tells it apart from the others.
     """
 
     def __init__(
@@ -400,14 +400,14 @@ class QuorumView:
 
     @property
     def _needed(self) -> int:
-        """How many nodes have to be read before a record is written."""
+        """The number of nodes that have to be read before a record is written."""
         # No node has a record so far: perhaps the first use of all, which need not wait then (R12b).
         may_date_back = self.quarantine_ms and all(view.remembers_ms for view in self._reached())
         return self.size if self._claim is None and self.starting and may_date_back else majority(self.size)
 
     @property
     def reached(self) -> int:
-        """How many nodes have answered on their present connections."""
+        """The number of nodes that have answered on their present connections."""
         return sum(1 for _ in self._reached())
 
     def _reached(self) -> Iterator[_NodeView]:

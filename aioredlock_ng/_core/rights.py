@@ -36,7 +36,7 @@ UNKNOWN: Final = re.compile(
     r"|command is not available",
     re.IGNORECASE,
 )
-"""How servers say that they do not know a command, and proxies that they do not pass it on."""
+"""The words of servers that do not know a command, and of proxies that do not pass it on."""
 
 
 def denied(reason: str) -> bool:

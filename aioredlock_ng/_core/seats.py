@@ -13,7 +13,7 @@ MOST_AHEAD: Final = 1000
 """Seats ahead of one that make its reminders rarer, at most: they come every 20 s then at the latest."""
 
 _REMINDERS: Final = 3
-"""How many reminders a seat outlives of which none arrives."""
+"""Lost reminders in a row that a seat outlives."""
 
 _SPARE: Final = 0.5
 """Seconds that it lives beyond them."""
@@ -21,7 +21,7 @@ _SPARE: Final = 0.5
 
 @final
 class Seat(NamedTuple):
-    """What marks a call at the nodes while it waits."""
+    """The mark of a call at the nodes while it waits."""
 
     name: bytes = b""
     """Empty: it does not wait."""

@@ -94,7 +94,7 @@ class Kind:
     mode: Mode | None = None
     """The mode of its leases; None where there is only one way to hold the name."""
     permits: int = 0
-    """How many may hold a name at once, each a slot of its own (R24); 0 for kinds without slots."""
+    """The number of holders that a name may have at once, each with a slot (R24); 0: without slots."""
     weaker: Kind | None = None
     """The kind that a lock of it can become, without a release in between (R23)."""
 

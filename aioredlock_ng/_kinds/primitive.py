@@ -35,7 +35,7 @@ from .._core.seats import NO_SEAT, Seat
 from .kind import Kind, Operation
 
 MAX_TIMES: Final = 256
-"""How many different ttls are kept as text: a manager has a handful of them."""
+"""Different ttls that are kept as text: a manager has a handful of them."""
 
 
 @lru_cache(MAX_TIMES)
@@ -122,7 +122,7 @@ class Primitive:
         self.heritable = len(names) == 1 and kind.passes_on
         """Whether a lock may be handed off between tasks without the nodes: it has a single name (R43)."""
         self.block = MAX_BLOCK if counters and self.heritable else 1
-        """How many fences an acquire asks for: a range of them where its lock may be handed off."""
+        """The number of fences that an acquire asks for: several where its lock may be handed off."""
         self._counters = counters
         self._marks = beside
         self._incarnation = () if incarnation is None else (incarnation,)

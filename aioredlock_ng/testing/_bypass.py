@@ -54,10 +54,10 @@ _LEFT_MS: Final = int(RETRY_AFTER * 1000)
 _SILENCE: Final = Silence("no node answers: all locks are bypassed, and refused for lack of a quorum")
 
 Refuse: TypeAlias = bool | str | Collection[str]
-"""What happens to locks: granted, taken, or not to be had because no node answers; or which are taken."""
+"""The fate of locks: granted, taken, or not to be had since no node answers; or the names that are taken."""
 
 QUORUM: Final = "quorum"
-"""What is refused is every lock, for want of nodes."""
+"""Every lock is refused, for want of nodes."""
 
 
 @final

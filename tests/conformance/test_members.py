@@ -1,4 +1,4 @@
-"""What a node keeps of the servers that clients use, on every kind of master (R12c)."""
+"""The servers that clients use, as a node keeps them, on every kind of master (R12c)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_what_a_node_hears_late_is_as_old_as_it_was(stage: Stage) -> None:
 
 
 async def test_a_clock_that_went_back_proves_nothing(stage: Stage) -> None:
-    """What lies in the future begins now: it could make a server that is gone one that is there."""
+    """A moment in the future becomes now: it could make a server that is gone one that is there."""
     future = await stage.now_ms() + 60_000
     stage.put(MEMBERS, b"3:a u 5 5 %d them\n" % future)
     a = (await _told(stage, b""))[b"a", USED]

@@ -25,7 +25,7 @@ MODES = {
     "anyio": (ANYIO, "@pytest.mark.anyio"),
     "both plugins": ((*ANYIO, *AUTO), ""),
 }
-"""What may run a user's async tests: the options, and the mark that each of the tests needs."""
+"""The plugins that may run a user's async tests: the options, and the mark that each of the tests needs."""
 
 TIMEOUT = 60.0
 """Seconds for one run; one takes about one."""
@@ -33,7 +33,7 @@ TIMEOUT = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How a run ended."""
+    """The end of a run."""
 
     outcomes: dict[str, int]
     """The numbers of pytest's last line: passed, failed, skipped, errors, warnings."""

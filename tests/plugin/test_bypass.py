@@ -277,7 +277,7 @@ async def test_a_lease_can_be_lost() -> None:
 
 
 def test_a_lease_of_another_loop_is_not_there() -> None:
-    """What an earlier test dropped, with its loop and all, is neither found nor touched."""
+    """A lease that an earlier test dropped, with its loop and all, is neither found nor touched."""
     manager, dropped = make(), []
 
     async def drop() -> None:
@@ -435,7 +435,7 @@ async def test_a_manager_that_runs_is_left_alone() -> None:
 
 @virtual
 async def test_a_lease_may_outlive_the_block() -> None:
-    """What was granted inside ends outside like any lease; dropped, it warns like any lease."""
+    """A lease from inside ends outside like any lease; dropped, it warns like any lease."""
     with bypass():
         lease = await make().lock("job").acquire()
         dropped = [await make().lock("dropped").acquire()]

@@ -68,7 +68,7 @@ async def test_each_test_has_a_manager_of_its_own(lock_manager):
 def test_a_manager_that_is_not_used_needs_no_loop(lock_manager):
     pass
 """
-"""What users write; each async test is marked as its plugin demands."""
+"""Tests as users write them; each async test is marked as its plugin demands."""
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -1,4 +1,4 @@
-"""What a diagnosis concludes from facts, also of records, quarantines and clocks: tables, no nodes."""
+"""The findings of a diagnosis from facts, also of records, quarantines and clocks: tables, no nodes."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def test_what_is_missing_for_notices_is_told_at_once(facts, level, words, advice
     ],
 )
 def test_notices_are_no_second_finding_of_one_fault(deaf, said):
-    """Where locking fails, that is told; of notices only what has nothing to do with it."""
+    """Where locking fails, that is the finding; one about notices has to have another reason."""
     findings = judged(healthy(1, deaf=deaf, failures=(("acquire", "no answer within 1 s"),)))
     assert [one.level for one in findings if (one.node, one.check) == ("node 1", "notices")] == said
 
@@ -368,7 +368,7 @@ def test_a_command_that_the_server_does_not_have_is_checked_by_hand():
     ],
 )
 def test_the_acl_line_fits_the_prefix(prefix, pattern):
-    """What is special in a pattern is escaped, so that the user gets these keys and no others."""
+    """All that is special in a pattern is escaped, so that the user gets these keys and no others."""
     assert pattern in acl_line(prefix)
     assert pattern.replace("~", " resetchannels &", 1) in acl_line(prefix)
     assert acl_line(prefix).endswith(ACL_RIGHTS)

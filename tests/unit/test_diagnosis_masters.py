@@ -1,4 +1,4 @@
-"""What a diagnosis gathers from masters in memory, what it does there, and that it leaves nothing."""
+"""A diagnosis of masters in memory: the facts, the trial, and that it leaves nothing."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def test_nodes_of_no_quorum_or_of_another():
 
 
 async def test_a_node_whose_clock_has_jumped():
-    """While that is not settled it is told so; then it is in quarantine."""
+    """While that is not settled there is a warning; then it is in quarantine."""
     async with world(3, restart_quarantine=60) as w:
         await asyncio.sleep(3)
         for node in w.nodes[1:]:
@@ -129,7 +129,7 @@ async def test_a_node_whose_clock_has_jumped():
 
 
 @pytest.mark.parametrize(
-    ("script", "call", "reply", "told"),
+    ("script", "call", "reply", "message"),
     [
         ("read", 1, "*4\r\n+tag\r\n:0\r\n:5\r\n:1\r\n", "read lock: acquire beside another: refused"),
         ("read", 0, "-ERR Error running script\r\n", "read lock: acquire: ERR Error running script"),
@@ -141,7 +141,7 @@ async def test_a_node_whose_clock_has_jumped():
     ],
     ids=["no second reader", "a script error", "a second writer", "no writer", "not in"],
 )  # fmt: skip
-async def test_a_read_write_lock_is_tried(script, call, reply, told, monkeypatch):
+async def test_a_read_write_lock_is_tried(script, call, reply, message, monkeypatch):
     """Readers together, a writer alone, all released: what one node does otherwise is its own error."""
     async with world(3) as w:
         calls, execute = itertools.count(), w.nodes[0].execute
@@ -155,11 +155,11 @@ async def test_a_read_write_lock_is_tried(script, call, reply, told, monkeypatch
         monkeypatch.setattr(w.nodes[0], "execute", answer)
         (found,) = [one for one in await w.manager.diagnose() if one.level == "error"]
         assert (found.node, found.check) == (w.nodes[0].name, "writes")
-        assert found.message.startswith(f"{told}; other locks do not need this")
+        assert found.message.startswith(f"{message}; other locks do not need this")
 
 
 async def test_locks_are_not_disturbed():
-    """No counter moves and no event is told; scripts that were flushed are no fault, as locks send them."""
+    """No counter moves and no hook is called; scripts that were flushed are no fault, as locks send them."""
 
     class Hearer:
         def on_node_changed(self, event):

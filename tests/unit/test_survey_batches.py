@@ -26,7 +26,7 @@ def owner(number, label=b"x"):
 
 
 def put(w, number, value=ANOTHER):
-    """Have so many locks on all nodes; return their keys, in their order."""
+    """Have this number of locks on all nodes; return their keys, in their order."""
     keys = [PREFIX + b"%05d" % each for each in range(number)]
     for node in w.nodes:
         for key in keys:
@@ -106,9 +106,9 @@ async def test_a_lock_is_told_as_if_it_were_asked_for_alone(room, monkeypatch):
     async with world(3, latency=0.0) as w:
         names = [f"{number:05}" for number in range(100)]
         for name in names:
-            alike, seed = random.random() < 0.5, random.random()
+            same, seed = random.random() < 0.5, random.random()
             for node in w.nodes:
-                put_anything(Random(seed) if alike else random, node, PREFIX + name.encode())
+                put_anything(Random(seed) if same else random, node, PREFIX + name.encode())
         began = sim().time()
         survey = await w.manager.survey(*names)
         alone = [lock for name in names for lock in (await w.manager.survey(name)).locks]
@@ -121,7 +121,7 @@ async def test_a_lock_is_told_as_if_it_were_asked_for_alone(room, monkeypatch):
 
 
 async def test_a_key_of_another_type_is_the_answer_of_its_lock_alone():
-    """On the nodes that have it, with the server's words; all others are told as without it."""
+    """On the nodes that have it, with the server's words; nothing changes for the others."""
     async with world(3) as w:
         keys = put(w, 3)
         w.nodes[1]._server.data[keys[1]] = [b"a list"], None
@@ -171,7 +171,7 @@ async def test_many_locks_are_told_by_few_scripts():
 
 
 async def test_what_an_answer_leaves_out_is_asked_for_again(monkeypatch):
-    """Of all nodes alike, from the first lock on that one of them has left out; each tells of one."""
+    """Of all nodes, from the first lock on that one of them has left out; each answers for one at least."""
     monkeypatch.setattr(look_module, "MAX_ANSWER", 1000)
     async with world(3) as w:
         keys = put(w, 10, owner(7))

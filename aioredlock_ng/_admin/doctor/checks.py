@@ -1,4 +1,4 @@
-"""What is wrong with one node by itself: what was tried, how its server is set up, how it is reached."""
+"""Checks of one node by itself: the trial, the set-up of its server, and the way to it."""
 
 from __future__ import annotations
 

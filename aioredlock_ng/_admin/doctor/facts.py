@@ -41,16 +41,16 @@ class ClockReading:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """What could be learnt about one node; a `Silence` where it did not answer, with the reason."""
+    """The facts about one node; a `Silence` where it did not answer, with the reason."""
 
     name: str
     host: str | None = None  # where it is reached; None when not by a network address
     down: str = ""  # why it cannot be asked anything; empty when it can
     unverified: str | None = None
-    """What TLS does not verify of the server; empty: nothing, None: there is no TLS."""
+    """The part of the server's identity that TLS does not verify; empty: none, None: there is no TLS."""
     run_id: str | None = None
     other_run_ids: frozenset[str] = frozenset()
-    """What servers called themselves on further connections, where that was not `run_id`."""
+    """The run ids on further connections, where these were not `run_id`."""
     round_trip: float | None = None  # seconds
     info: Mapping[str, str] | Silence = NOT_ASKED  # its ``INFO``
     config: Mapping[str, str] | Silence = NOT_ASKED  # some of its configuration
@@ -66,7 +66,7 @@ class NodeFacts:
     without_vote: bool = False  # whether it has no vote for now: only what needs none was tried
     failures: tuple[tuple[str, str], ...] = ()  # the steps of the trial that failed, and why
     lacking: tuple[Lacking, ...] = ()
-    deaf: Silence | None = NOT_ASKED  # why we are not told of releases; None when we are (R13)
+    deaf: Silence | None = NOT_ASKED  # why it does not notify us of releases; None when it does (R13)
     mute: bool = False  # whether it refuses to publish our releases to others
     uncounted: bool = False  # whether it refuses to say how many waiters listen (R33)
 
@@ -105,7 +105,7 @@ class NodeFacts:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is known of all nodes of a manager."""
+    """The facts about all nodes of a manager."""
 
     nodes: tuple[NodeFacts, ...]
     prefix: bytes

@@ -1,4 +1,4 @@
-"""What a diagnosis says: one finding, and the advice that fits what a server has said."""
+"""Findings of a diagnosis, and the advice that fits a server's error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BY_HAND: Final = "check it by hand, or ask the server's operators"
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one check came to."""
+    """The result of one check."""
 
     node: str | None
     """None when it concerns all of them together."""
@@ -31,7 +31,7 @@ class Finding:
     level: Level
     message: str
     advice: str = ""
-    """What to do about it; empty when it is ok."""
+    """The remedy; empty when it is ok."""
 
 
 Said: TypeAlias = tuple[Level, str, str]

@@ -32,7 +32,7 @@ SAMPLES: Final = 5
 """Times that a node's clock is read: the quickest answer tells the time best."""
 
 CONFIGURATION: Final = (b"appendfsync", b"bind", b"maxclients", b"protected-mode")
-"""What is read of a node's configuration; what INFO tells as well needs no further right."""
+"""The part of a node's configuration that is read; INFO needs no further right."""
 
 PORTS: Final = 65536
 """Port numbers: what is greater, behind a name, is the identity of an object."""

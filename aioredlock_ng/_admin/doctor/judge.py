@@ -152,7 +152,7 @@ def _strays(facts: Facts) -> bool:
 
 
 def _incarnation(node: NodeFacts, facts: Facts) -> Said | None:
-    """Look at what the node knows of itself; None where nothing rests on that, or is told elsewhere."""
+    """Look at what the node knows of itself; None where nothing rests on that, or another finding says it."""
     if isinstance(node.incarnation, Silence):
         untold = node.incarnation is not NOT_ASKED and not node.failures
         return unchecked(node.incarnation, "+get") if untold else None

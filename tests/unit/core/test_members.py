@@ -91,7 +91,7 @@ def test_a_server_that_was_followed_by_another_is_no_stranger() -> None:
 
 
 def test_a_node_that_is_not_reached_may_be_each_of_its_servers() -> None:
-    """Whatever became of it; but not two servers that were there at once."""
+    """Whatever happened to it; but not two servers that were there at once."""
     own = [(0.0, 100.0), (0.0, 100.0)]
     restarted = [member("b", 0, 30), member("c", 31, 60), member("d", 61, 99)]
     assert found(restarted, own, places=1) == ""
