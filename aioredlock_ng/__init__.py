@@ -9,9 +9,7 @@ _manager     the manager
 _locks/      what it makes: locks, leases, elections, decorators
 _admin/      what administrators do: inspect, survey, diagnose
 _session/    what a manager lives in, from its start in a loop to its end
-_lock/    the story of one call of acquire
-_lock/       a lock that was won: its validity, extensions, loss and release
-_lock/      what the tasks of one process settle among themselves
+_lock/       one process's side of a lock: a call, its queue and attempts, the lock that it won
 _round/      one question to all nodes
 _settings/   what users give, checked: options, nodes, durations
 _node/       how commands reach the masters

@@ -25,8 +25,9 @@ from ._kinds.mutex import LEADER, MUTEX
 from ._kinds.primitive import Primitive
 from ._kinds.read_write import READ, WRITE
 from ._kinds.semaphore import semaphore
+from ._lock.body import act_for
 from ._lock.hooks import HookList
-from ._lock.runner import act_for
+from ._lock.session import statistics_of
 from ._locks import WITH, Uncopied, instead
 from ._locks.decorator import lock_maker, locked
 from ._locks.election import Election, subject_of, unbounded
@@ -34,7 +35,6 @@ from ._locks.lock import Lock
 from ._locks.rwlock import ReadWriteLock
 from ._session import lifecycle
 from ._session.lifecycle import Lifecycle
-from ._session.session import statistics_of
 from ._settings.options import (
     DEFAULT_PREFIX,
     ElectionOptions,

@@ -20,7 +20,7 @@ from .look import ask_all
 from .survey import Survey, survey, votes_of
 
 if TYPE_CHECKING:
-    from .._session.session import Session
+    from .._lock.session import Session
 
 LOOKED_AT: Final = 1000
 """Keys under the prefix that are looked at; where there are more, it is not certain what they are."""

@@ -17,7 +17,7 @@ from ..errors import ConfigurationError
 from .look import Told, ask_all, look, only_records
 
 if TYPE_CHECKING:
-    from .._session.session import Session
+    from .._lock.session import Session
 
 MAX_READERS: Final = 100
 """Readers of one lock that a node is asked for, those that stay longest; of more it only says that there are
@@ -141,7 +141,7 @@ async def force_release(session: Session, key: bytes) -> tuple[NodeInspection, .
 
 def owners_of(session: Session) -> set[bytes]:
     """Return the owner values of this manager's leases."""
-    return {holding.owner for holding in session.holdings.all}
+    return {holding.owner for holding in session.watchdog.leases}
 
 
 def _fits_deletion(reply: object) -> bool:

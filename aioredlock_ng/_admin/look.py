@@ -26,8 +26,8 @@ from .._round.deadlines import move_on_after
 from .._round.round import Round, all_answered, keep
 
 if TYPE_CHECKING:
+    from .._lock.session import Session
     from .._node import Node
-    from .._session.session import Session
 
 
 MAX_BATCH: Final = 128

@@ -33,8 +33,8 @@ from .inspection import (
 from .look import Search, Told, ask_all, look, only_records
 
 if TYPE_CHECKING:
+    from .._lock.session import Session
     from .._node import Node
-    from .._session.session import Session
 
 
 @final

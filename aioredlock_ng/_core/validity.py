@@ -30,11 +30,6 @@ def valid_until(asked_at: float, ttl: float) -> float:
     return asked_at + ttl - drift(ttl)
 
 
-def asked_at(valid_until: float, ttl: float) -> float:
-    """Return when a round was asked that guarantees the lock until then."""
-    return valid_until - ttl + drift(ttl)
-
-
 def min_validity(ttl: float, node_timeout: float, grace: float) -> float:
     """Return the least validity, in seconds, with which a win is worth having (R3).
 

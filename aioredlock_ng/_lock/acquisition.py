@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from typing import final
 from weakref import ref
 
 from .._core.quorum import PENDING
 from .._core.seats import NO_SEAT, SHARED_SEAT
+from .._kinds.kind import Kind
 from .._kinds.primitive import Primitive
-from .._lock.holding import Holding, Won
+from .._lock.handoff import Grant
+from .._lock.holding import Holding
 from .._lock.hooks import About
 from .._lock.local_queue import MAX_WAITERS, Contender, NameQueue
-from .._lock.patience import LETS_IN, Patience, PatienceInLine
-from .._lock.succession import Grant
 from .._log import debugging
 from .._round.round import SlotRound, verdict_known
 from .._settings.options import Request
@@ -22,29 +23,31 @@ from ..errors import (
     LockNotAcquiredError,
     LockTakenError,
     QuorumUnavailableError,
+    WouldDeadlockError,
     printable,
 )
-from ..events import Acquired, GaveUp, Refused
-from ..events import Waiting as WaitingEvent
+from ..events import Acquired, GaveUp, Refused, Waiting
 from .attempt import Attempt
-from .deadline import Deadline
+from .body import current_runners
 from .long_waits import ACQUIRED, REMEMBERED, Locks
 from .refusals import not_asked, other_kind, report_key_without_expiry
-from .waiting import AcquireSession, Waiting
+from .session import Session
+from .waiting import LETS_IN, Deadline, Patience, PatienceInLine, Retries
 
 
 @final
-class Acquisition(Deadline):
-    """One call of `acquire`, from the local queue to the win or the error, within its time."""
+class Acquisition:
+    """One call of `acquire`, from the local queue to the win or the error, within its `Deadline`."""
 
     # Defaults on the class: most calls never set these, which saves their memory and time.
     _patience: Patience | None = None  # from the first refusal on, if the call keeps others out
     _attempts = 0
     _ahead = 0  # calls of other processes before it in the queue, by the last attempt's answers (R28)
     _seen = 0  # the greatest counter that a node has reported: the next ballot is above it
-    _waiting: Waiting | None = None  # from the first refusal on
-    _waiting_emitted = False
-    _acquired: Locks = ()  # in its context, when it began to wait
+    _retries: Retries | None = None  # from the first refusal on
+    _long_wait: asyncio.TimerHandle | None = None  # since it began to wait: until the log says so
+    acquired: Locks = ()
+    """The locks acquired in its context before it began to wait."""
     _behind: NameQueue | None = None  # the local queue in which it waits
     _refusal: LockNotAcquiredError | None = None  # of the last attempt
     _asking: Attempt | None = None  # the attempt that waits for its verdict
@@ -52,7 +55,7 @@ class Acquisition(Deadline):
 
     def __init__(  # noqa: PLR0917 (see `AcquireRound`)
         self,
-        session: AcquireSession,
+        session: Session,
         primitive: Primitive,
         request: Request,
         given: float | None,
@@ -60,10 +63,7 @@ class Acquisition(Deadline):
         since: int | None = None,
         place: bool | None = None,  # noqa: FBT001
     ) -> None:
-        self.clock, self.node_timeout = session.clock, session.node_timeout
-        self.given, self.for_quorum = given, request.quorum_timeout
-        self.began = self.answered_at = began
-        self.single_try = given == 0
+        self._deadline = Deadline(session.clock, session.node_timeout, given, request.quorum_timeout, began)
         self._session = session
         self._primitive = primitive
         self._request = request
@@ -74,7 +74,7 @@ class Acquisition(Deadline):
         self._contender = contender = Contender(session.queue, primitive)
         # What marks the call at the nodes while it waits, if its kind uses marks (R22).  A non-blocking call
         # does not wait, and leaves none.
-        if (seat_of := primitive.kind.seat) is not None and not self.single_try:
+        if (seat_of := primitive.kind.seat) is not None and given != 0:
             self._seat = seat = seat_of(lambda: session.seat, session.owners.new)
             # `SHARED_SEAT` only says that the call may wait: there is no mark of its own to take away.
             if seat is not SHARED_SEAT:
@@ -110,7 +110,7 @@ class Acquisition(Deadline):
                     won = await attempt.certify()
                 self._asking = None
                 attempt.end()
-                if won and (holding := self._hold(attempt, attempt)) is not None:
+                if won and (holding := self._hold(attempt.grant(), attempt)) is not None:
                     break
                 # 2. The attempt has failed: undo it everywhere, and learn from the replies why, and how long
                 #    the lock will stay taken.  Give up if a key has another type, or the time is up.
@@ -124,10 +124,11 @@ class Acquisition(Deadline):
             if self._has_place:
                 self._leave_place()
             # It knows this call: without the circle, no work for the garbage collector.
-            if self._waiting is not None:
-                self._waiting.stop()
-                self._waiting = None
-            if self._waiting_emitted:
+            if self._retries is not None:
+                self._retries.stop()
+                self._retries = None
+            if self._long_wait is not None:
+                self._long_wait.cancel()
                 session.long_waits.drop(self)
         if Acquired in session.hooks.wanted or debugging():
             self._emit_acquired(holding)
@@ -158,16 +159,16 @@ class Acquisition(Deadline):
     async def _wait_for_next_try(self, attempt: Attempt) -> None:
         """Undo an attempt that did not win, and wait until the next one may win; raise if none may."""
         session, contender = self._session, self._contender
-        error, waiting = await self._undo(attempt)
-        contender.refused(error, self.answered_at)
-        left = self.left()
+        error, retries = await self._undo(attempt)
+        contender.refused(error, self._deadline.answered_at)
+        left = self._deadline.left()
         if left is not None and left <= 0:
             raise error
         self._emit_waiting(error)
         # This call waits at the nodes on behalf of its process: for a release, the expiry of the keys, or a
         # back-off.
-        if waiting is not None:
-            await waiting.for_next_try(error)
+        if retries is not None:
+            await retries.for_next_try(error)
         # Another task of this process, which shares the name and was refused before, does so: wait behind it
         # in the local queue.  If that task has given up meanwhile, ask again at once.
         elif not contender.represents_process():
@@ -175,7 +176,7 @@ class Acquisition(Deadline):
             await self._queue_locally()
         await self._let_others_in(error)
         # The event loop stood still until after the end of the time: hardly an answer could be in time.
-        if self.for_answers() < session.node_timeout / 2:
+        if self._deadline.for_answers() < session.node_timeout / 2:
             raise error
 
     # -- behind other tasks of this process ----------------------------------------------------
@@ -214,16 +215,16 @@ class Acquisition(Deadline):
         session = self._session
         # This task may wait for its own release even where others could share the lock with it: it holds a
         # read lock, a writer is queued, and it wants to read once more (R20).
-        if not (self.single_try or session.queue.entries.keys().isdisjoint(self.names)):
-            session.local.check_deadlock(self._primitive, reentrant=self._request.reentrant)
+        if not (self._deadline.single_try or session.queue.entries.keys().isdisjoint(self.names)):
+            self._check_deadlock()
         # One contender per name and process: the other tasks wait here, in the order of their calls.
         await self._queue_locally()
 
     async def _queue_locally(self) -> None:
         """Wait until no task of this process is in the way, and let other processes ask first if due."""
-        session, contender, single_try = self._session, self._contender, self.single_try
+        session, contender = self._session, self._contender
         # A name stays taken after its release by this process: a non-blocking call need not ask the nodes.
-        if single_try and (error := session.local.cooling(self.names)) is not None:
+        if self._deadline.single_try and (error := self._cooling()) is not None:
             raise self._refused_here(error)
         for name in self.names:
             # Another task of this process has the name, or is queued for it.
@@ -263,49 +264,49 @@ class Acquisition(Deadline):
 
     async def _queue_for(self, name: str) -> None:
         """Wait in the queue of one name until the contender is let in; raise if the time is up before."""
-        session, single_try = self._session, self.single_try
+        session, deadline, single_try = self._session, self._deadline, self._deadline.single_try
         # A non-blocking call cannot wait for itself.  The other check includes that of the kind.
         if single_try:
-            session.local.check_kind(self._primitive, name)
+            self._check_kind(name)
         else:
-            session.local.check_deadlock(self._primitive, reentrant=self._request.reentrant)
+            self._check_deadlock()
         entry = session.queue.entries[name]
         # A non-blocking call: the answer is known already, from a holder or from a refusal.
         if single_try and (entry.held or entry.refusal):
-            raise self._refused_here(session.local.in_the_way(self.names, entry))
+            raise self._refused_here(self._in_the_way(entry))
         if len(entry.queue or ()) >= MAX_WAITERS:
             msg = f"more than {MAX_WAITERS} tasks of this process wait for {printable((name,))}"
             raise self._refused_here(LockTakenError(msg, names=self.names))
-        place = session.queue.line_up(name, self._contender, single_try=single_try, wanted=self._request)
-        self.watch_quorum(entry, place)
+        wanted = None if single_try else self._request
+        waiter = session.queue.line_up(name, self._contender, wanted)
+        deadline.watch_quorum(entry, waiter)
         patience = self._patience_of_claim()
-        claim = None if patience is None else PatienceInLine(patience, name, place)
+        claim = None if patience is None else PatienceInLine(patience, name, waiter)
         try:
             self._behind = entry
             # Runs users' hooks, which may let the lease in the way end: so the entry is in the queue before.
             if not single_try:
                 self._emit_waiting(None)
             # A non-blocking call that finds a contender without a verdict waits for that verdict, no longer.
-            limit = self.for_answers() if single_try else self.room()
-            if await session.sleeps.wait(place.future, limit):
-                self.goes_on_from(entry.refusal, entry.answered_at)
+            limit = deadline.for_answers() if single_try else deadline.room()
+            if await session.sleeps.wait(waiter.future, limit):
+                deadline.goes_on_from(entry.refusal, entry.answered_at)
                 return
         except BaseException:
-            session.queue.step_out(name, place)
+            session.queue.step_out(name, waiter)
             raise
         finally:
             self._behind = None
-            self.watch_no_more()
+            deadline.watch_no_more()
             if claim is not None:
                 claim.cancel()
         # Not let in: the time is up, or a verdict has ended the wait.
-        session.queue.step_out(name, place)
-        raise self._refused_here(session.local.in_the_way(self.names, entry, place.verdict))
+        session.queue.step_out(name, waiter)
+        raise self._refused_here(self._in_the_way(entry, waiter.verdict))
 
     async def _cool_down(self) -> None:
         """Wait while a name that this process has released stays taken; no node need be asked (R34)."""
-        local = self._session.local
-        if (error := local.cooling(self.names)) is not None:
+        if (error := self._cooling()) is not None:
             self._emit_waiting(error)
             self._leave_place()
             # Others may have the names that do not stay taken meanwhile.
@@ -313,7 +314,7 @@ class Acquisition(Deadline):
                 self._contender.leave()
             await self._begin_to_wait().cool_down(self.names)
             # The caller's time was up first.
-            if (error := local.cooling(self.names)) is not None:
+            if (error := self._cooling()) is not None:
                 raise self._refused_here(error)
             if len(self.names) > 1:
                 await self._queue_locally()
@@ -335,14 +336,14 @@ class Acquisition(Deadline):
         # It keeps no call out; or not for long enough to give way.
         if patience is None or not patience.is_over(session.clock.now(), taken=taken):
             return
-        if self._waiting is not None:
-            self._waiting.stop()
+        if self._retries is not None:
+            self._retries.stop()
         # A writer is queued first again: only readers are to pass it, no other writer.
         contender.returns = bool(contender.seat.name)
         contender.leave()
         if contender.seat.name:
             session.releases.leave_queue(self._primitive, contender.seat)
-        await session.sleeps.sleep(self.within(LETS_IN))
+        await session.sleeps.sleep(self._deadline.within(LETS_IN))
         await self._queue_locally()
 
     def _refused_here(self, error: LockNotAcquiredError) -> LockNotAcquiredError:
@@ -350,11 +351,11 @@ class Acquisition(Deadline):
         self._session.counters.refused += 1
         return error
 
-    def _begin_to_wait(self) -> Waiting:
+    def _begin_to_wait(self) -> Retries:
         """Return the state of this call's waits, made when it first has to wait."""
-        if self._waiting is None:
-            self._waiting = Waiting(self._session, self._contender, self)
-        return self._waiting
+        if self._retries is None:
+            self._retries = Retries(self._session, self._contender, self._deadline)
+        return self._retries
 
     # -- a place among the attempts in flight --------------------------------------------------
 
@@ -366,13 +367,13 @@ class Acquisition(Deadline):
     async def _queue_for_place(self) -> None:
         """Wait for a place among the attempts in flight, in the caller's time.
 
-        A non-blocking call waits in a queue of its own.
+        A non-blocking call waits for a `node_timeout` at most.
         """
-        session = self._session
+        session, deadline = self._session, self._deadline
         began = session.clock.now()
-        limit = None if self.single_try else self.room()
-        self._has_place = await session.attempt_limiter.wait(limit, single_try=self.single_try)
-        self.stood_in_line(session.clock.now() - began)
+        limit = session.node_timeout if deadline.single_try else deadline.room()
+        self._has_place = await session.attempt_limiter.wait(limit)
+        deadline.stood_in_line(session.clock.now() - began)
         self._check_place()
 
     def _check_place(self) -> None:
@@ -406,42 +407,41 @@ class Acquisition(Deadline):
         if contender.notice_pending:
             block = self._primitive.block
         self._attempts += 1
-        timeout = self.node_timeout
+        timeout, deadline = session.node_timeout, self._deadline
         # Less for a call that waits with a limit.  If that was used up before the first attempt, it is made
         # all the same, with a `node_timeout`.
-        if self.given is not None or self._quorum_missing:
-            timeout = self.for_answers() or timeout
+        if deadline.given is not None or deadline.quorum_missing:
+            timeout = deadline.for_answers() or timeout
         attempt = Attempt(session, self._primitive, self._request, timeout, self._seen, block, self._seat)
         contender.acquire_round = attempt.round
-        if self._waiting is not None:
-            attempt.slot = self._waiting.asks()
+        if self._retries is not None:
+            attempt.slot = self._retries.asks()
         # From here on the place is the attempt's.
         self._asking, self._has_place, contender.notice_pending = attempt, False, False
         attempt.ask()
         return attempt
 
-    def _hold(self, won: Won, attempt: Attempt | None = None) -> Holding | None:
+    def _hold(self, grant: Grant, attempt: Attempt | None = None) -> Holding | None:
         """Return the lock that an attempt has won or another task has handed off; None if it is too late."""
         session, request, contender = self._session, self._request, self._contender
         # Judged when this task runs again, not when the tally was won (R3).
-        too_late = won.valid_until - session.clock.now() <= request.least_validity
+        too_late = grant.valid_until - session.clock.now() <= request.least_validity
         if too_late or session.availability.conflict is not None:
             return None
-        holding = Holding(session, won, request, contender)
+        holding = Holding(session, grant, request, contender)
         # The caller has given the fence of an earlier lease: did another writer hold the lock since?
         if attempt is not None and self._since is not None:
             holding.unchanged = attempt.unchanged_since(self._since)
         # Some nodes may have granted another slot of the semaphore: release it there.
         if attempt is not None and isinstance(attempt.round, SlotRound):
             attempt.round.settle(holding.give)
-        contender.now_held(holding, lambda: session.local.held_here(self.names, holding))
+        contender.now_held(holding, lambda: self._held_here(holding))
         session.counters.acquired += 1
         return holding
 
     def _adopt(self, grant: Grant) -> Holding | None:
         """Return the lock that was handed to this task (R43); None if too little of its validity is left."""
         session = self._session
-        session.succession.take(grant)
         holding = self._hold(grant)
         # Too late: release it, and let this task ask the nodes.
         if holding is None:
@@ -451,29 +451,29 @@ class Acquisition(Deadline):
             session.counters.handed_off += 1
         return holding
 
-    async def _undo(self, attempt: Attempt) -> tuple[LockNotAcquiredError, Waiting | None]:
+    async def _undo(self, attempt: Attempt) -> tuple[LockNotAcquiredError, Retries | None]:
         """Undo an attempt that did not win; return the reason, and how to wait for the next one.
 
         Raises if another attempt is pointless.  The second value is None for a call that does not wait at the
         nodes itself.
         """
-        session = self._session
+        session, deadline = self._session, self._deadline
         session.counters.refused += 1
         self._seen = max(self._seen, attempt.seen)
-        waiting = None
+        retries = None
         # This call waits at the nodes on behalf of its process.  It subscribes to releases before those of
         # the attempt are queued.
-        if not self.single_try and self._contender.represents_process():
-            waiting = self._begin_to_wait()
-            waiting.lost(attempt)
+        if not deadline.single_try and self._contender.represents_process():
+            retries = self._begin_to_wait()
+            retries.lost(attempt)
         # Another task of the process does, and keeps the subscription.
-        elif self._waiting is not None:
-            self._waiting.stop()
+        elif self._retries is not None:
+            self._retries.stop()
         self._seat = attempt.seat
-        error = await attempt.undo_and_explain(self.for_answers())
-        misuse = await other_kind(session.outbox, self._primitive, error, self.for_answers())
-        if waiting is not None:
-            waiting.undone(attempt)
+        error = await attempt.undo_and_explain(deadline.for_answers())
+        misuse = await other_kind(session.outbox, self._primitive, error, deadline.for_answers())
+        if retries is not None:
+            retries.undone(attempt)
         if session.availability.closing:
             raise session.availability.closed_error()
         if (node := attempt.no_expiry) is not None:
@@ -483,53 +483,139 @@ class Acquisition(Deadline):
         session.hooks.emit(Refused, self, taken=taken, votes=votes, ahead=self._ahead)
         for name in self._contender.names:
             session.queue.handoff.end(name)
-        self.heard(error)
+        deadline.heard(error)
         if misuse is not None:
             raise misuse from error
-        return error, waiting
+        return error, retries
+
+    # -- kept from the lock by this process: no node is asked ------------------------------------
+
+    def _check_deadlock(self) -> None:
+        """Raise an error if this task, or thread, would wait for a lock that its own block holds.
+
+        Names that this process uses for another kind are refused first (`_check_kind`).
+
+        A reentrant call comes here if no lease of its own task covers what it wants (R27).
+        """
+        for name in self.names:
+            # No task of this process has to do with the name.
+            if (entry := self._session.queue.entries.get(name)) is None:
+                continue
+            # First: a lock of another kind will never be free for this one, not even after its release.
+            self._check_kind(name)
+            held, runners = [contender.held for contender in entry.inside], current_runners()
+            mine = sum(each is not None and each.task in runners for each in held)
+            kind = self._primitive.kind
+            # Of three permits this task holds two: the third may become free, and it may wait.  If all three
+            # are its own, it would wait for itself.
+            if mine and kind.full(mine):
+                why = "requested without reentrant=True"
+                # It holds "a", and wants "a" and "b"; or it reads "a", and wants to write it.
+                if self._request.reentrant:
+                    wanted = f"{printable(self.names)} as a {kind.noun}"
+                    why = f"reentrant, but none of its leases covers all of {wanted}"
+                if kind.permits:
+                    why = f"it holds {kind.permits} of {kind.permits} permits itself"
+                runner = "task" if isinstance(runners[0], asyncio.Task) else "thread"
+                msg = f"this {runner} holds {printable((name,))} and would wait for itself ({why})"
+                raise WouldDeadlockError(msg, names=self.names)
+
+    def _check_kind(self, name: str) -> None:
+        """Raise an error if this process uses the name for a kind that cannot exist beside this one (R19)."""
+        kind = self._primitive.kind
+        for contender in self._session.queue.entries[name].inside:
+            other = contender.primitive.kind
+            # A mutex and a semaphore, say: their keys have different types, and nodes would refuse for ever.
+            if other.key_types.isdisjoint(kind.key_types):
+                raise ConfigurationError(
+                    f"lock {printable((name,))} is requested as a {kind.noun}, but this process already uses "
+                    f"this name for a {other.noun}: give each its own name"
+                )
+
+    def _cooling(self) -> LockTakenError | None:
+        """Return the error for names that stay taken after their release by this process, or None (R34)."""
+        session, names = self._session, self.names
+        cooldowns = session.queue.cooldowns
+        # No name does: the usual case; or none of these.
+        if not cooldowns.until or not (left := cooldowns.left(names, session.clock.now())):
+            return None
+        msg = f"lock {printable(names)} was released but stays taken for another {left:.3f} s (at_least)"
+        return LockTakenError(msg, names=names, retry_after=left, holder=session.holder)
+
+    def _held_here(self, held: Holding | Grant) -> LockTakenError:
+        """Return the error for a lock that this process holds."""
+        return LockTakenError(
+            f"lock {printable(self.names)} is held by this process",
+            names=self.names,
+            retry_after=max(0.0, held.valid_until - self._session.clock.now()),
+            holder=self._session.holder,
+        )
+
+    def _in_the_way(
+        self, entry: NameQueue, verdict: LockNotAcquiredError | None = None
+    ) -> LockNotAcquiredError:
+        """Return the error for a call in the queue of a name: what keeps the contender inside, too (R13)."""
+        names = self.names
+        # A task of this process holds the lock.
+        if (held := entry.held) is not None:
+            return self._held_here(held)
+        # One has released it, but it stays taken.
+        if (error := self._cooling()) is not None:
+            return error
+        # One asks the nodes, and was refused: by a holder, or for want of a quorum.  The error is made again,
+        # with the names of this call.
+        last = verdict or entry.refusal
+        if isinstance(last, LockTakenError):
+            return LockTakenError(
+                last.args[0], names=names, votes=last.votes, retry_after=last.retry_after, holder=last.holder
+            )
+        if last is not None:
+            return QuorumUnavailableError(last.args[0], names=names, votes=last.votes)
+        # One asks the nodes, and no attempt has ended: it may still win.  Unless all nodes have answered or
+        # are silent and there is no quorum among them: that is known although its task has not run since.
+        acquire_round = entry.acquire_round
+        if acquire_round is None or acquire_round.pending or acquire_round.answered >= acquire_round.quorum:
+            msg = f"another task of this process is acquiring {printable(names)}"
+            return LockTakenError(msg, names=names)
+        msg = f"lock {printable(names)}: too few nodes have answered so far"
+        return QuorumUnavailableError(msg, names=names, votes=acquire_round.votes())
 
     # -- events and the log --------------------------------------------------------------------
 
     @property
-    def kind(self) -> str:
-        """The name of the lock's kind."""
-        return self._primitive.kind.name
+    def kind(self) -> Kind:
+        """The lock's kind."""
+        return self._primitive.kind
 
     @property
     def about(self) -> About:
         """The names, label and kind of the lock, for hooks and the log."""
-        return About(self.names, self._request.label, self.kind)
+        return About(self.names, self._request.label, self.kind.name)
 
     def why(self) -> LockNotAcquiredError | None:
         """Return what keeps this call from the lock now."""
         # In the local queue: a task of this process.  Otherwise the nodes' answers to the last attempt.
         behind = self._behind
-        return self._refusal if behind is None else self._session.local.in_the_way(self.names, behind)
-
-    def waits_long(self) -> None:
-        """Warn if this call may wait for a lock that its own task holds."""
-        if self._acquired:
-            self._session.ancestors.check(self._primitive, self._acquired)
+        return self._refusal if behind is None else self._in_the_way(behind)
 
     def _emit_waiting(self, error: LockNotAcquiredError | None) -> None:
         """Emit, once for a call, that it begins to wait: for the nodes, or without an error in the queue."""
         self._refusal = error
         # It waits already: only the reason may have changed.
-        if self._waiting_emitted:
-            self._session.long_waits.reconsider(self)
+        session = self._session
+        if self._long_wait is not None:
+            session.long_waits.reconsider(self)
         else:
-            self._waiting_emitted = True
-            session = self._session
-            session.long_waits.add(self)
+            self._long_wait = session.long_waits.begin(self)
+            self.acquired = ACQUIRED.get()
             session.hooks.emit(
-                WaitingEvent,
+                Waiting,
                 self,
-                waited=self.used,
+                waited=self._deadline.used,
                 taken=error is None or isinstance(error, LockTakenError),
                 votes=() if error is None else error.votes,
                 ahead=self._ahead,
             )
-            self._acquired = ACQUIRED.get()
 
     def _emit_acquired(self, holding: Holding) -> None:
         hooks, attempts = self._session.hooks, self._attempts
@@ -537,7 +623,7 @@ class Acquisition(Deadline):
             hooks.emit(
                 Acquired,
                 holding,
-                waited=self.used,
+                waited=self._deadline.used,
                 attempts=attempts,
                 fence=holding.fence or None,
                 votes=holding.votes if hooks.votes else (),
@@ -564,7 +650,7 @@ class Acquisition(Deadline):
             GaveUp,
             self,
             error=error,
-            waited=self.used,
+            waited=self._deadline.used,
             attempts=self._attempts,
             taken=None if refusal is None else isinstance(refusal, LockTakenError),
             votes=() if refusal is None else refusal.votes,

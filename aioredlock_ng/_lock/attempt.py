@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from operator import attrgetter
 from random import Random
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from .._core.command import ABOVE_FENCE, GRANTED, Answer
-from .._core.fencing import agreeable, ballot, certified, unchanged
-from .._core.keyspace import SEATS, mark_key
+from .._core.fencing import agreeable, certified, unchanged
 from .._core.owner import signed
 from .._core.quorum import WON, Vote
-from .._core.seats import NO_SEAT, Seat, seat_life
+from .._core.seats import NO_SEAT, Seat
 from .._kinds.primitive import Primitive
-from .._lock.holding import HoldSession
-from .._lock.local_queue import AttemptLimiter
 from .._round.batch import AcquireRound
-from .._round.outbox import TickContext
 from .._round.round import GrantRound, Round, all_answered, grant_round, verdict_known
-from .._settings.options import Options, Request
+from .._settings.options import Request
 from ..errors import LockNotAcquiredError
+from .handoff import Grant
 from .refusals import knows_why, refusal_by_nodes, without_fence
+
+if TYPE_CHECKING:
+    from .session import Session
 
 SLOWER_NODES_GET: Final = 0.01
 """Seconds that slower nodes get to answer after a round is decided: how long their key will stay, or at which
@@ -57,48 +56,6 @@ class Owners:
         return self._digits[used:ends]
 
 
-class TrySession(HoldSession):
-    """What attempts use of their session."""
-
-    __slots__ = ("_seat",)
-
-    options: Options
-    wall: Callable[[], float]
-    owners: Owners
-    holder: str
-    """The holder's label in owner values."""
-    attempt_limiter: AttemptLimiter
-    in_flight: set[Attempt]
-    """The attempts that wait for their verdict."""
-    _seat: Seat | None
-
-    @property
-    def seat(self) -> Seat:
-        """This process's id in the queues of fair locks: one task waits there on behalf of all (R30)."""
-        # Made when the first fair lock is wanted: most processes never need it.
-        if self._seat is None:
-            self._seat = self.new_seat()
-        return self._seat
-
-    def new_seat(self) -> Seat:
-        """Make a new id; it is also the channel on which the process is notified (R30)."""
-        name = b"%b:%b" % (self.owners.new(), self.holder.encode())
-        return Seat(mark_key(self.options.prefix, SEATS, name), life=seat_life(self.options.retry.cap))
-
-    def read_clocks(self) -> TickContext:
-        """Read the values shared by the attempts of one turn of the event loop, before any byte (R3)."""
-        asked_at, wall, ahead = self.clock.now(), self.wall(), self.clocks.median_ahead
-        # The nodes' time, if samples of it exist; otherwise that of the wall clock.  It is only a hint: a
-        # ballot that is too low makes the nodes answer with greater fences.
-        time = wall if ahead is None else asked_at + ahead
-        # An owner value is a random part, then the moment of the question in Unix milliseconds, a letter if
-        # the kind has one (`signed`), and the holder's label.  All but the random part is for people that
-        # inspect a lock: no decision depends on it, and values are compared as a whole.
-        ends = b":%013d:%b" % (wall * 1000, self.holder.encode())
-        # As `TickContext(…)`, without a call.
-        return tuple.__new__(TickContext, (asked_at, ballot(0, int(time * 1000)), ends))
-
-
 @final
 class Attempt:
     """An attempt to acquire `primitive` with a fence range of length `block` (R43), as `request` says.
@@ -112,13 +69,11 @@ class Attempt:
     _raising: Round | None = None
     fence = 0
     """The fence, once it has a certificate (R10); the last one of a fence range; 0 without fencing."""
-    unsent: Sequence[int] = ()
-    """The nodes that were never sent it, as its verdict was known."""
     slot: int | None = None  # for a semaphore, after a lost attempt: the slot said to be free, or `ANY`
 
     def __init__(  # noqa: PLR0917 (see `AcquireRound`)
         self,
-        session: TrySession,
+        session: Session,
         primitive: Primitive,
         request: Request,
         timeout: float,
@@ -127,7 +82,7 @@ class Attempt:
         seat: Seat = NO_SEAT,
     ) -> None:
         self._session = session
-        self.primitive = primitive  # after a win: of a semaphore, with the slot that was won
+        self.primitive = primitive
         self._request = request
         self._timeout = timeout
         self._seat = seat
@@ -139,7 +94,7 @@ class Attempt:
         if (tick := outbox.tick) is None:
             tick = session.read_clocks()
         self._tick = tick
-        self.asked_at = self.since = asked_at = tick.asked_at
+        self.asked_at = asked_at = tick.asked_at
         """When the lock was asked for."""
         self.valid_until = asked_at + request.validity
         """The end of the validity, if it is won (R3)."""
@@ -257,17 +212,17 @@ class Attempt:
 
         Example: three nodes have granted with the fences 6, 8 and 10.  Raised to 10, all three agree.
         """
-        session, tally, grants = self._session, self.round, self._grants()
+        session, asked, grants = self._session, self.round, self._grants()
         left = self.asked_at + self._timeout - session.clock.now()
         # Pointless: even all missing answers would make no majority of grants that count, or time is up.
-        if len(grants) + tally.pending < tally.quorum or not grants or left <= 0:
+        if len(grants) + asked.pending < asked.quorum or not grants or left <= 0:
             return False
         fence = agreeable([(answer.fence, int(answer.time * 1000)) for answer in grants.values()])
         self.seen = max(self.seen, fence)
         # A node in here counts without being asked; every other one is asked: it granted below the fence, or
         # has not answered so far.
         known: dict[int, Answer] = {}
-        for node, answer in enumerate(self.round.answers):
+        for node, answer in enumerate(asked.answers):
             if node in grants:
                 # At the fence already: it counts.  Above it: no node's counter is ever lowered.  Below it:
                 # the node is asked.
@@ -280,7 +235,7 @@ class Attempt:
             elif (unheard := self.primitive.kind.unheard) is not None:
                 known[node] = unheard
             # No answer so far otherwise: it may still grant, and its raise is queued behind the acquire.
-        won = tally.won(self.primitive)
+        won = asked.won(self.primitive)
         round_ = self._raising = Round(session.outbox, won.kind.raise_.read)
         round_.ask(won.raise_(self.owner, fence), left, known=known)
         await round_.wait(verdict_known)
@@ -296,17 +251,32 @@ class Attempt:
 
     def end(self) -> None:
         """Give its place back: it has its verdict, or was abandoned."""
-        session, round_ = self._session, self.round
+        session = self._session
         session.in_flight.discard(self)
         # As `AttemptLimiter.leave`, where a place is free beside this one.
         limiter = session.attempt_limiter
         if limiter.in_flight < limiter.most:
             limiter.in_flight -= 1
         else:
-            limiter.leave(round_)
-        self.unsent = round_.unsent
+            limiter.leave()
+
+    def grant(self) -> Grant:
+        """Return the lock that it has won."""
+        primitive, request, round_ = self.primitive, self._request, self.round
         if self._single is not None:
-            self._single.fence, self.primitive = self.fence, self._single.won(self.primitive)
+            self._single.fence, primitive = self.fence, self._single.won(primitive)
+        return Grant(
+            primitive,
+            self.owner,
+            request.ttl,
+            request.holder,
+            self.fence,
+            self.fences_left,
+            round_,
+            self.asked_at,
+            self.valid_until,
+            round_.unsent,
+        )
 
     # -- undone --------------------------------------------------------------------------------
 

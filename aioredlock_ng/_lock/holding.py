@@ -14,39 +14,32 @@ import asyncio
 import itertools
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from random import Random
-from typing import ClassVar, Final, Protocol, final
-from weakref import WeakSet
+from typing import TYPE_CHECKING, ClassVar, Final, final
 
-from .._clock import Clock
-from .._core.clock_watch import ClockWatch
 from .._core.command import Answer, Reply
 from .._core.policy import EXTENSION_RETRY
 from .._core.quorum import Extension, Tally, Vote, extension_verdict, majority
 from .._core.seats import NO_SEAT
-from .._core.validity import asked_at, valid_until
+from .._core.validity import valid_until
 from .._kinds.kind import Kind
-from .._kinds.primitive import Primitive
+from .._lock.body import runner_of
 from .._lock.handoff import HandoffWindow
-from .._lock.local_queue import Contender, LocalQueue
-from .._lock.runner import runner_of
+from .._lock.local_queue import Contender
 from .._log import debugging, report
-from .._round.availability import Availability
 from .._round.batch import ExtendRound
-from .._round.outbox import Outbox
-from .._round.releases import Releases
 from .._round.round import Round
 from .._settings.options import Request
-from .._statistics import Counters
 from ..errors import LockLostError, LossReason, NodeVote, printable
 from ..events import Downgraded, Extended, ExtensionsLow, Lost, NotExtended, Released
 from .body import Body
-from .hooks import About, HookList
-from .succession import Grant, Succession
-from .watchdog import Watchdog
+from .handoff import Grant
+from .hooks import About
+
+if TYPE_CHECKING:
+    from .session import Session
 
 _WHY: Final = {
     LossReason.RELEASED: "was released",
@@ -132,84 +125,6 @@ def extension_decided(tally: Tally) -> bool:
     return extension_verdict(tally) is not Extension.PENDING
 
 
-@final
-class Holdings:
-    """The leases of one manager that are not released."""
-
-    __slots__ = ("all", "lost")
-
-    def __init__(self) -> None:
-        self.all: dict[Holding, None] = {}
-        """In the order of their wins."""
-        self.lost: WeakSet[Holding] = WeakSet()
-        """The lost ones, including those that were released since."""
-
-    @property
-    def held(self) -> int:
-        """How many are held, as far as is known and by the clock; callable from any thread."""
-        return sum(holding.held for holding in tuple(self.all))
-
-
-class HoldSession:
-    """The part of the session that leases and their rounds use."""
-
-    __slots__ = ()
-
-    clock: Clock
-    random: Random
-    clocks: ClockWatch
-    """The nodes'."""
-    outbox: Outbox
-    releases: Releases
-    availability: Availability
-    queue: LocalQueue
-    succession: Succession
-    watchdog: Watchdog
-    holdings: Holdings
-    hooks: HookList
-    counters: Counters
-
-
-class Won(Protocol):
-    """A lock that was won, as a lease begins with it: an attempt, or the grant of another task."""
-
-    @property
-    def primitive(self) -> Primitive:
-        """With the slot that was won, if its kind has slots."""
-
-    @property
-    def owner(self) -> bytes:
-        """The value under the keys."""
-
-    @property
-    def fence(self) -> int:
-        """As in `Grant`."""
-
-    @property
-    def fences_left(self) -> int:
-        """As in `Grant`."""
-
-    @property
-    def round(self) -> Round:
-        """The last round that was won."""
-
-    @property
-    def asked_at(self) -> float:
-        """When the nodes were asked."""
-
-    @property
-    def since(self) -> float:
-        """As in `Grant`."""
-
-    @property
-    def valid_until(self) -> float:
-        """The end of the validity."""
-
-    @property
-    def unsent(self) -> Sequence[int]:
-        """As in `Grant`."""
-
-
 _NUMBERS: Final = itertools.count(1)
 
 
@@ -251,58 +166,55 @@ class Holding:
     still_held: ClassVar[bool] = False
     """Whether the lock stays held after this lease is released: only a `View` is one of several (R27)."""
 
-    def __init__(
-        self,
-        session: HoldSession,
-        won: Won,
-        request: Request,
-        contender: Contender,
-    ) -> None:
+    def __init__(self, session: Session, grant: Grant, request: Request, contender: Contender) -> None:
         self._session = session
-        self._primitive = won.primitive
+        self._grant = grant  # as the lock was won, or extended since
         self._request = request
         self._contender = contender
-        self.owner = won.owner
-        # The last fence of the range, which is what nodes store, and how many of the range are left for
-        # other tasks: the fence of this lease comes before those.
-        self._top, self._left = won.fence, won.fences_left
-        self.fence = won.fence - won.fences_left  # 0: without
-        # `_ttl` is the longest ttl that was won; the grace is a share of it.  `wanted` is the longest that
-        # was asked for: a key may live as long, and the watchdog extends by it.
-        self._ttl = self.wanted = request.ttl
+        # The fence of this lease comes before those of the range that are left for other tasks.
+        self.fence = grant.fence - grant.fences_left
+        self.wanted = request.ttl
+        """The longest ttl that was asked for: a key may live as long, and the watchdog extends by it."""
         self.cancels = request.on_lost == "cancel"
         """Whether its loss cancels the body."""
-        self._since = won.since
-        self.taken_until = won.asked_at + request.at_least
+        self.taken_until = grant.since + request.at_least
         """Until when the names stay taken, released or not (R34)."""
-        self._round = won.round  # the last round that was won, for `votes`
-        self._unsent = won.unsent
-        self._extend_at = won.asked_at + request.extended_after
-        self.valid_until = won.valid_until
-        session.holdings.all[self] = None
+        # When it was asked for, or was extended before it was handed off to this task.
+        began = grant.valid_until - request.validity
+        self._extend_at = began + request.extended_after
         # Most leases are released before the watchdog checks any: they enter its heap only if they last.
         watchdog = session.watchdog
-        watchdog.fresh[self] = None
+        watchdog.leases[self] = watchdog.fresh[self] = None
         # A lease so short that the watchdog would wake too late for it.
-        if won.asked_at + request.due_after < watchdog.wakes_at:
+        if began + request.due_after < watchdog.wakes_at:
             watchdog.wake()
 
     # -- what it is ----------------------------------------------------------------------------
 
     @property
+    def owner(self) -> bytes:
+        """The value under its keys."""
+        return self._grant.owner
+
+    @property
+    def valid_until(self) -> float:
+        """The end of its validity."""
+        return self._grant.valid_until
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names of the lock."""
-        return self._primitive.names
+        return self._grant.primitive.names
 
     @property
     def kind(self) -> Kind:
         """What it is a lock of."""
-        return self._primitive.kind
+        return self._grant.primitive.kind
 
     @property
     def slot(self) -> int | None:
         """Its slot of a semaphore; None for any other kind."""
-        return self._primitive.slot
+        return self._grant.primitive.slot
 
     @property
     def label(self) -> str:
@@ -340,17 +252,17 @@ class Holding:
         # Released; or a majority said that it is not ours, and the validity that is left means nothing.
         if self._release is not None or self.loss is LossReason.REFUSED:
             return False
-        return self._session.clock.now() < self.valid_until
+        return self._session.clock.now() < self._grant.valid_until
 
     @property
     def age(self) -> float:
         """Seconds since the lock was asked for, or handed off."""
-        return self._session.clock.now() - self._since
+        return self._session.clock.now() - self._grant.since
 
     @property
     def deadline(self) -> float:
         """When the lease is lost and the body has to stop: `grace` before validity ends (R7)."""
-        return self.valid_until - self._request.extension.grace * self._ttl
+        return self._grant.valid_until - self._request.extension.grace * self._grant.ttl
 
     @property
     def due(self) -> float:
@@ -374,7 +286,7 @@ class Holding:
 
     def votes(self) -> tuple[NodeVote, ...]:
         """Return what the nodes said in the last round that was won."""
-        return self._round.votes()
+        return self._grant.round.votes()
 
     def error(self) -> LockLostError:
         """Return the error for a lease that is not held, with the votes that explain it, late ones too."""
@@ -409,9 +321,9 @@ class Holding:
 
     # -- extension -----------------------------------------------------------------------------
 
-    def settle(self) -> None:
+    def thin_out(self) -> None:
         """Drop from the votes what has been used already.  Called by the watchdog: the lease lives on."""
-        self._round.thin_out()
+        self._grant.round.thin_out()
 
     def check_due(self, now: float) -> None:
         """Do what is due: end it at its deadline, else extend it.  Called by the watchdog."""
@@ -438,17 +350,18 @@ class Holding:
         return round_
 
     def _ask_to_extend(self, ttl: float, on_answer: Callable[[int, Answer], None]) -> Round:
-        outbox, primitive = self._session.outbox, self._primitive
+        outbox, grant = self._session.outbox, self._grant
+        primitive = grant.primitive
         # A single name: it leaves in one command with the extensions of other locks (R42).
         if primitive.batchable:
-            asked = ExtendRound(outbox, primitive, self.owner, ttl, fence=self._top, on_answer=on_answer)
+            asked = ExtendRound(outbox, primitive, grant.owner, ttl, fence=grant.fence, on_answer=on_answer)
             outbox.extend(asked)
             return asked
         # Several names, or a kind without scripts for batches.
         round_ = Round(outbox, primitive.kind.extend.read, on_answer)
         # The extension raises counters in passing; the next acquire raises that of a node that is silent now.
         round_.fences_may_differ = False
-        round_.ask(primitive.extend(self.owner, ttl, self._top), outbox.node_timeout)
+        round_.ask(primitive.extend(grant.owner, ttl, grant.fence), outbox.node_timeout)
         return round_
 
     @property
@@ -497,17 +410,15 @@ class Holding:
     def _won(self, round_: Round, asked_at: float, ttl: float) -> None:
         """Apply a won extension: its validity, its votes, and repairs of the nodes that lost keys (R9)."""
         # Keys never get shorter (R8): an `extend` by a short ttl may gain nothing, and the plan stays.
-        when = self._extend_at
-        if (gained := valid_until(asked_at, ttl)) > self.valid_until:
-            self.valid_until = gained
-            when = asked_at + self._request.extension.every * ttl
+        until, when = self.valid_until, self._extend_at
+        if (gained := valid_until(asked_at, ttl)) > until:
+            until, when = gained, asked_at + self._request.extension.every * ttl
+        self._grant = self._grant._replace(ttl=max(self._grant.ttl, ttl), valid_until=until, round=round_)
         self._plan_extension(when)
         if asked_at + ttl >= self.taken_until:
             self._too_short = False
-        self._ttl = max(self._ttl, ttl)
         self.extensions += 1
         self._blame = None
-        self._round = round_
         self._retries = 0
         # The nodes that have answered; `on_answer` of `extend` repairs those that answer later.
         missing = [
@@ -541,10 +452,10 @@ class Holding:
         one that was asked for as `asked` is content with the weaker kind (R27).
         """
         # Other tasks of this process may come in from here on, as far as the weaker kind lets them.
-        if (weaker := self._primitive.weaker) is not None:
+        if (weaker := self._grant.primitive.weaker) is not None:
             if self.count is not None:
                 self.count.weaken(asked or self.kind, weaker.kind)
-            self._primitive = weaker
+            self._grant = self._grant._replace(primitive=weaker)
             self._contender.becomes(weaker)
         round_ = self.extend(ttl)
         if weaker is not None:
@@ -575,12 +486,13 @@ class Holding:
         """
         if not nodes or self.loss is not None or not self.held:
             return False
-        command = self._primitive.repair(self.owner, self.wanted if ttl is None else ttl, self._top)
+        grant = self._grant
+        command = grant.primitive.repair(grant.owner, self.wanted if ttl is None else ttl, grant.fence)
         for index in nodes:
             self._session.outbox.nodes[index].submit(command, Repair(self), index)
         # The release must reach them now, too.
-        if self._unsent:
-            self._unsent = [node for node in self._unsent if node not in nodes]
+        if grant.unsent:
+            self._grant = grant._replace(unsent=[node for node in grant.unsent if node not in nodes])
         return True
 
     # -- loss ----------------------------------------------------------------------------------
@@ -606,7 +518,7 @@ class Holding:
         if self.done:
             return
         self.loss = reason
-        self._session.holdings.lost.add(self)
+        self._session.watchdog.lost.add(self)
         self._session.watchdog.forget(self)
         # The names are not this process's any more: its window ends (R13), and its next task may ask.
         for name in self._contender.names:
@@ -618,9 +530,9 @@ class Holding:
             self.body.stop()
         # A seat that outlives a refused attempt is left before the process's next call asks, and sits there.
         # A writer's waiting flag does not outlive one: it goes with the release.
-        seat = self._primitive.kind.seat_of_try(self._contender.seat)
+        seat = self._grant.primitive.kind.seat_of_try(self._contender.seat)
         if seat.name:
-            self._session.releases.leave_queue(self._primitive, seat)
+            self._session.releases.leave_queue(self._grant.primitive, seat)
             self._contender.seat = NO_SEAT
         # Last, since hooks are code of users: the state is consistent by now.
         self._tell_lost()
@@ -657,24 +569,31 @@ class Holding:
         if self._release is not None:
             return self._release
         session, now = self._session, self._session.clock.now()
-        if now >= self.valid_until:
+        if now >= self._grant.valid_until:
             self.notice_expiry()
         if now < self.taken_until:
             self.stays = self.taken_until - now
             if self._too_short and self.loss is not LossReason.REFUSED:
                 # It leaves before the release, which lengthens no key: that may be repeated later.
                 self._ask_to_extend(self.stays, lambda _node, _answer: None)
-        over, contender = self._give_back(now), self._contender
-        names, entries = contender.names, contender.queue.entries
+        contender, ended = self._contender, self._count_release(now)
+        names, queue = contender.names, contender.queue
         # A window that ends lets other processes ask first (R13).  Else a task of this process that waits is
         # next: it gets the lock as it is, or asks in one write with a release that notifies no process.
-        if not over and len(names) == 1 and entries[names[0]].queue:
+        if not ended and len(names) == 1 and queue.entries[names[0]].queue:
             self.handed_off = self._hand_off(now)
             self.quiet = not (self.handed_off or self.stays) and contender.keep_quiet()
-        round_ = self._release = session.releases.handed_off if self.handed_off else self._ask_release(over)
+        if self.handed_off:
+            round_ = self._release = session.releases.handed_off
+        else:
+            # First let the next one in: its acquire leaves in the same write, behind the releases (R15).
+            contender.leave()
+            round_ = self._release = self._ask_to_release()
+        # The replies say how many processes were notified, and so whether the next one here lets others ask.
+        for window in ended:
+            window.release, window.listened = round_, queue.listened(names)
         self.released = True
-        session.watchdog.forget(self)
-        session.holdings.all.pop(self, None)
+        session.watchdog.remove(self)
         session.counters.released += 1
         if self._ended is not None:
             self._ended.set()
@@ -683,32 +602,25 @@ class Holding:
             session.hooks.emit(
                 Released,
                 self,
-                held_for=now - self._since,
+                held_for=now - self._grant.since,
                 stays_taken=self.stays,
                 handed_off=self.handed_off,
                 lost=self.loss is not None,
             )
         return round_
 
-    def _ask_release(self, over: list[HandoffWindow]) -> Round:
-        """Release on all nodes, and let the next waiter in; `over` are the windows that this release ends."""
-        contender = self._contender
-        names = contender.names
-        # First: then the next acquire leaves in the same write, behind these (R15).
-        contender.leave()
-        round_ = self._session.releases.release(
-            self._primitive,
-            self.owner,
+    def _ask_to_release(self) -> Round:
+        grant = self._grant
+        return self._session.releases.release(
+            grant.primitive,
+            grant.owner,
             keeps=self.wanted,
-            fence=self._top if self._top and self._round.fences_may_differ else 0,
-            unsent=self._unsent,
+            fence=grant.fence if grant.fence and grant.round.fences_may_differ else 0,
+            unsent=grant.unsent,
             quiet=self.quiet,
             stays=self.stays,
-            seat=contender.seat,
+            seat=self._contender.seat,
         )
-        for window in over:
-            window.release, window.listened = round_, contender.queue.listened(names)
-        return round_
 
     def _hand_off(self, now: float) -> bool:
         """Hand the lock off to the next waiter, if that may have it as it is (R43)."""
@@ -720,40 +632,25 @@ class Holding:
         if self.loss is not None or self._extending is not None:
             return False
         # Its keys may live for longer than its validity says, or have to stay for its `at_least`.
-        if self.wanted != self._ttl or self.taken_until > self._since:
+        if self.wanted != self._grant.ttl or self.taken_until > self._grant.since:
             return False
-        grant = Grant(
-            primitive=self._primitive,
-            owner=self.owner,
-            ttl=self._ttl,
-            holder=self._request.holder,
-            fence=self._top,
-            fences_left=self._left,
-            round=self._round,
-            asked_at=asked_at(self.valid_until, self._ttl),
-            since=now,
-            valid_until=self.valid_until,
-            unsent=self._unsent,
-        )
+        grant = self._grant._replace(since=now)
         return self._session.succession.hand_off(grant, self._contender, waiter, now)
 
-    def _give_back(self, now: float) -> list[HandoffWindow]:
-        """Note that this process gives the names back; return the windows that this release ends (R13)."""
-        contender, queue = self._contender, self._contender.queue
+    def _count_release(self, now: float) -> list[HandoffWindow]:
+        """Count the release in the windows of the names; return those that end with it (R13)."""
+        contender, grant = self._contender, self._grant
+        queue, names = contender.queue, contender.names
         # A kind for which the nodes see to it that other processes have their turn (R22).
-        if not self._primitive.kind.windows:
+        if not grant.primitive.kind.windows:
             return []
         # The names are free now.
         if not self.stays:
-            ended = []
-            for name in contender.names:
-                window = queue.handoff.give_back(name, self._since, now, self._top)
-                if window is not None:
-                    ended.append(window)
-            return ended
+            ended = [queue.handoff.give_back(name, grant.since, now, grant.fence) for name in names]
+            return [window for window in ended if window is not None]
         # The names stay taken for their `at_least`: until then tasks of this process do not ask.
-        for name in contender.names:
+        for name in names:
             queue.handoff.end(name)
         # After a loss the contender has no names any more: only the nodes know when the names are free.
-        queue.cooldowns.begin(contender.names, self.taken_until, now)
+        queue.cooldowns.begin(names, self.taken_until, now)
         return []

@@ -8,7 +8,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable
 from contextvars import Context
-from typing import Any, Final, NamedTuple, Protocol, final, get_args
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final, get_args
 
 from .._log import Once, debugging, report
 from ..errors import LossReason, printable
@@ -26,6 +26,10 @@ from ..events import (
     Released,
     Waiting,
 )
+
+if TYPE_CHECKING:
+    from .acquisition import Acquisition
+    from .holding import Holding
 
 METHODS: Final[dict[type[Event], str]] = {
     event: "on" + re.sub("[A-Z]", r"_\g<0>", event.__name__).lower() for event in get_args(Event)
@@ -50,15 +54,7 @@ class About(NamedTuple):
     fence: int = 0
 
 
-class Subject(Protocol):
-    """The subject of an event: a lease, or a call of `acquire`."""
-
-    @property
-    def about(self) -> About:
-        """The lock that the event is about; read only if the event is made."""
-
-
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """The log line of an event."""
 
     text: str
@@ -78,8 +74,8 @@ def _by_loss(event: Lost) -> int:
     return logging.INFO if event.reason is LossReason.MANAGER_CLOSED else logging.WARNING
 
 
-LINES: Final[dict[type[Event], Line]] = {
-    Acquired: Line(
+LINES: Final[dict[type[Event], LogLine]] = {
+    Acquired: LogLine(
         "lock %s was acquired in %.3f s, %s",
         lambda event, _: (
             printable(event.names),
@@ -87,15 +83,15 @@ LINES: Final[dict[type[Event], Line]] = {
             f"at attempt {event.attempts}" if event.attempts else "from another task of this process",
         ),
     ),
-    GaveUp: Line(
+    GaveUp: LogLine(
         "lock %s was not acquired in %.3f s: %r",
         lambda event, error: (printable(event.names), event.waited, error),
     ),
-    Extended: Line(
+    Extended: LogLine(
         "lock %s was extended (extension number %d), valid for %.3f s",
         lambda event, _: (printable(event.names), event.extensions, event.remaining),
     ),
-    NotExtended: Line(
+    NotExtended: LogLine(
         "an extension of lock %s was %s; it is valid for %.3f s",
         lambda event, _: (
             printable(event.names),
@@ -103,10 +99,10 @@ LINES: Final[dict[type[Event], Line]] = {
             event.remaining,
         ),
     ),
-    Downgraded: Line(
+    Downgraded: LogLine(
         "lock %s was downgraded after %.3f s", lambda event, _: (printable(event.names), event.held_for)
     ),
-    ExtensionsLow: Line(
+    ExtensionsLow: LogLine(
         "lock %s was extended %d of %d times and will be lost in %.1f s, unless it is released by then: "
         "ExtensionPolicy.max_extensions sets the limit, None lifts it",
         lambda event, _: (
@@ -117,8 +113,8 @@ LINES: Final[dict[type[Event], Line]] = {
         ),
         lambda _: logging.WARNING,
     ),
-    Lost: Line("%s; it was held for %.3f s", lambda event, error: (error, event.held_for), _by_loss),
-    Released: Line(
+    Lost: LogLine("%s; it was held for %.3f s", lambda event, error: (error, event.held_for), _by_loss),
+    Released: LogLine(
         "lock %s was released after %.3f s%s",
         lambda event, _: (printable(event.names), event.held_for, _then(event)),
     ),
@@ -162,7 +158,12 @@ class HookList:
         self._call(self._attach, statistics)
 
     def emit(
-        self, kind: type[Event], subject: Subject, *, error: BaseException | None = None, **fields: Any
+        self,
+        kind: type[Event],
+        subject: Acquisition | Holding,
+        *,
+        error: BaseException | None = None,
+        **fields: Any,
     ) -> None:
         """Log what happened to a lock, and call the hooks that listen for it.
 

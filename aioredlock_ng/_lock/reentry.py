@@ -13,13 +13,14 @@ from typing import Any, final
 
 from .._kinds.kind import Kind
 from .._kinds.primitive import Primitive
-from .._lock.runner import current_runners
+from .._lock.body import current_runners
 from .._round.releases import Releases
 from .._round.round import Round
 from .._settings.options import Request
 from ..errors import LockLostError, LossReason, printable
 from .body import Body
-from .holding import MAX_DEPTH, Count, Holding, HoldSession, lost_error
+from .holding import MAX_DEPTH, Count, Holding, lost_error
+from .session import Session
 
 
 def outermost(holding: Holding, releases: Releases) -> View:
@@ -28,9 +29,7 @@ def outermost(holding: Holding, releases: Releases) -> View:
     return View(holding, releases, holding.kind, holding.names, unchanged=holding.unchanged)
 
 
-def reenter(
-    session: HoldSession, primitive: Primitive, request: Request, *, since: int | None
-) -> View | None:
+def reenter(session: Session, primitive: Primitive, request: Request, *, since: int | None) -> View | None:
     """Return a further lease of the lock that the calling task is inside of, if that covers the request.
 
     None where the task is inside of no such lock: then the nodes are asked, as usual.
@@ -55,7 +54,7 @@ def reenter(
     return None
 
 
-def _inside(session: HoldSession, names: tuple[str, ...]) -> list[Holding]:
+def _inside(session: Session, names: tuple[str, ...]) -> list[Holding]:
     """Return the locks of any of these names that the calling task is inside of."""
     # The stack does not tell which blocks this code is inside of: no reentry.
     runners = current_runners()
@@ -66,7 +65,7 @@ def _inside(session: HoldSession, names: tuple[str, ...]) -> list[Holding]:
     entries = [queue[name] for name in names if name in queue]
     held = [contender.held for entry in entries for contender in entry.inside]
     lost = [
-        each for each in session.holdings.lost if not each.released and not set(names).isdisjoint(each.names)
+        each for each in session.watchdog.lost if not each.released and not set(names).isdisjoint(each.names)
     ]
     return [each for each in (*held, *lost) if isinstance(each, Holding) and each.task in runners]
 

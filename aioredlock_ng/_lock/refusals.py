@@ -1,21 +1,16 @@
-"""The errors of a call of `acquire` that does not get the lock: by the nodes, or by its own process (R13)."""
+"""The errors of a call of `acquire` that the nodes keep from the lock (R13, R19)."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
-from .._clock import Clock
 from .._core.command import WRITER_WAITS, WRONG_TYPE, Answer, Command, Purpose
 from .._core.quorum import WON, Tally, Vote, majority
 from .._core.validity import free_after
 from .._kinds.primitive import Primitive
-from .._lock.local_queue import Held, LocalQueue, NameQueue
-from .._lock.runner import current_runners
 from .._log import Once, one_line, report
 from .._node import Node
 from .._round.outbox import Outbox
@@ -26,7 +21,6 @@ from ..errors import (
     LockTakenError,
     NodeVote,
     QuorumUnavailableError,
-    WouldDeadlockError,
     printable,
 )
 
@@ -48,13 +42,12 @@ def knows_why(acquire_round: Round, undo: Round) -> bool:
     A node that refused says so in its reply to the release.  Without a quorum, wait for every node that can
     answer, so that the error shows which ones are at fault.
     """
-    tally = acquire_round
     # All releases have been answered: no more can be learned.
     if undo.pending == 0:
         return True
     # No quorum, or still open whether there is one: each node's answer to the acquire counts.
-    if not tally.taken:
-        return tally.taken is False and tally.pending == 0
+    if not acquire_round.taken:
+        return acquire_round.taken is False and acquire_round.pending == 0
     # Taken: the releases on the nodes that refused say for how long.
     return all(
         then is not None
@@ -162,107 +155,6 @@ def report_key_without_expiry(once: Once, lock: Primitive, node: str) -> None:
             node=node,
             kind=lock.kind.name,
         )
-
-
-# -- by this process -----------------------------------------------------------------------------------
-
-
-@final
-@dataclass(slots=True, eq=False)
-class LocalRefusals:
-    """The errors of a call that a task of its own process keeps from the lock: no node is asked."""
-
-    queue: LocalQueue
-    clock: Clock
-    holder: str
-
-    def check_deadlock(self, primitive: Primitive, *, reentrant: bool = False) -> None:
-        """Raise an error if this task, or thread, would wait for a lock that its own block holds.
-
-        Names that this process uses for another kind are refused first (`check_kind`).
-
-        A call with `reentrant` comes here if no lease of its own task covers what it wants (R27).
-        """
-        names = primitive.names
-        for name in names:
-            # No task of this process has to do with the name.
-            if (entry := self.queue.entries.get(name)) is None:
-                continue
-            # First: a lock of another kind will never be free for this one, not even after its release.
-            self.check_kind(primitive, name)
-            held, runners = [contender.held for contender in entry.inside], current_runners()
-            mine = sum(each is not None and each.task in runners for each in held)
-            kind = primitive.kind
-            # Of three permits this task holds two: the third may become free, and it may wait.  If all three
-            # are its own, it would wait for itself.
-            if mine and kind.full(mine):
-                why = "requested without reentrant=True"
-                # It holds "a", and wants "a" and "b"; or it reads "a", and wants to write it.
-                if reentrant:
-                    wanted = f"{printable(names)} as a {kind.noun}"
-                    why = f"reentrant, but none of its leases covers all of {wanted}"
-                if kind.permits:
-                    why = f"it holds {kind.permits} of {kind.permits} permits itself"
-                runner = "task" if isinstance(runners[0], asyncio.Task) else "thread"
-                msg = f"this {runner} holds {printable((name,))} and would wait for itself ({why})"
-                raise WouldDeadlockError(msg, names=names)
-
-    def check_kind(self, primitive: Primitive, name: str) -> None:
-        """Raise an error if this process uses the name for a kind that cannot exist beside this one (R19)."""
-        for contender in self.queue.entries[name].inside:
-            other = contender.primitive.kind
-            # A mutex and a semaphore, say: their keys have different types, and nodes would refuse for ever.
-            if other.key_types.isdisjoint(primitive.kind.key_types):
-                raise ConfigurationError(
-                    f"lock {printable((name,))} is requested as a {primitive.kind.noun}, but this process "
-                    f"already uses this name for a {other.noun}: give each its own name"
-                )
-
-    def cooling(self, names: tuple[str, ...]) -> LockTakenError | None:
-        """Return the error for names that stay taken after their release by this process, or None (R34)."""
-        cooldowns = self.queue.cooldowns
-        # No name does: the usual case; or none of these.
-        if not cooldowns.until or not (left := cooldowns.left(names, self.clock.now())):
-            return None
-        msg = f"lock {printable(names)} was released but stays taken for another {left:.3f} s (at_least)"
-        return LockTakenError(msg, names=names, retry_after=left, holder=self.holder)
-
-    def held_here(self, names: tuple[str, ...], held: Held) -> LockTakenError:
-        """Return the error for a lock that this process holds."""
-        return LockTakenError(
-            f"lock {printable(names)} is held by this process",
-            names=names,
-            retry_after=max(0.0, held.valid_until - self.clock.now()),
-            holder=self.holder,
-        )
-
-    def in_the_way(
-        self, names: tuple[str, ...], entry: NameQueue, verdict: LockNotAcquiredError | None = None
-    ) -> LockNotAcquiredError:
-        """Return the error for a call in the queue of a name: what keeps the contender inside, too (R13)."""
-        # A task of this process holds the lock.
-        if entry.held is not None:
-            return self.held_here(names, entry.held)
-        # One has released it, but it stays taken.
-        if (error := self.cooling(names)) is not None:
-            return error
-        # One asks the nodes, and was refused: by a holder, or for want of a quorum.  The error is made again,
-        # with the names of this call.
-        last = verdict or entry.refusal
-        if isinstance(last, LockTakenError):
-            return LockTakenError(
-                last.args[0], names=names, votes=last.votes, retry_after=last.retry_after, holder=last.holder
-            )
-        if last is not None:
-            return QuorumUnavailableError(last.args[0], names=names, votes=last.votes)
-        # One asks the nodes, and no attempt has ended: it may still win.  Unless all nodes have answered or
-        # are silent and there is no quorum among them: that is known although its task has not run since.
-        acquire_round = entry.acquire_round
-        if acquire_round is None or acquire_round.pending or acquire_round.answered >= acquire_round.quorum:
-            msg = f"another task of this process is acquiring {printable(names)}"
-            return LockTakenError(msg, names=names)
-        msg = f"lock {printable(names)}: too few nodes have answered so far"
-        return QuorumUnavailableError(msg, names=names, votes=acquire_round.votes())
 
 
 # -- by what is under a lock's keys if that is no lock (R19) ----------------------------------------------

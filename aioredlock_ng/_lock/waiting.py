@@ -1,17 +1,29 @@
-"""How a refused call of `acquire` waits before its next attempt, within the time it was given (R13).
+"""The waits of a call of `acquire`: for how long, for what, and for how long it keeps others out (R13, R22).
 
 A waiting call asks again at the earliest of three moments: when enough nodes notify it of a release, when the
 keys in its way expire, and after a back-off.  The back-off is long where a notification can be expected, and
 short where the call has to poll.
+
+A waiting writer keeps new readers from a name that readers hold.  A call for several names keeps others from
+those that are free.  Both do so by their entries in the local queue and by their marks at the nodes.  The
+holder that the call waits for may itself wait for one of the calls that are kept out: then both would wait
+for ever, though neither needs what the other holds.  So a call keeps others out for a limited time, and then
+lets them in.  Each time it keeps them out for twice as long, up to a minute, so that it gets the lock even
+where the others hold theirs for longer.
+
+Example: a reader R holds "x", and will release it after its subtask has read "x", too.  A writer W waits for
+R, and the subtask waits behind W.  After `KEEPS_OUT` seconds W lets the subtask in, and all three go on.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final, final
+import math
+from contextvars import Context
+from typing import TYPE_CHECKING, Final, final
 
+from .._clock import Clock
 from .._core.policy import (
-    RetryPolicy,
     after_expiry,
     fallback_retry,
     notice_jitter,
@@ -23,23 +35,153 @@ from .._core.quorum import WON
 from .._core.seats import HEAD_START, MOST_AHEAD
 from .._core.slots import ANY
 from .._lock.handoff import YIELD, YIELD_WITHOUT_LISTENERS, HandoffWindow
-from .._lock.local_queue import Contender
-from .._log import Once
+from .._lock.local_queue import Contender, NameQueue, QueueEntry
 from .._round.availability import Availability
 from .._round.deadlines import give_up, wait_for
 from .._round.round import majority_answered
-from ..errors import LockNotAcquiredError, LockTakenError
-from .attempt import Attempt, TrySession
-from .deadline import Deadline
-from .long_waits import Ancestors, LongWaits
-from .notifications import Notifications, ReleaseListener
-from .refusals import LocalRefusals
+from ..errors import LockNotAcquiredError, LockTakenError, QuorumUnavailableError
+from .attempt import Attempt
+from .notifications import ReleaseListener
+
+if TYPE_CHECKING:
+    from .session import Session
+
+CHECKS: Final = 10
+"""Most checks, within the limit for a missing quorum, of whether the task before this call misses one."""
 
 SPLIT_WITHIN: Final = 4
 """Round trips after an attempt within which the other losers of a split vote undo their attempts, too."""
 
 SAME_EXPIRY: Final = 0.005
 """Seconds by which the expiry of one key, read at two moments, may differ."""
+
+KEEPS_OUT: Final = 5.0
+"""Seconds that a call keeps others out the first time."""
+
+KEEPS_OUT_LONGEST: Final = 60.0
+"""Most seconds that it keeps others out, however often it has let them in."""
+
+LETS_IN: Final = 0.25
+"""Seconds that it then waits before it asks: the round trip of the calls that are let in may be long."""
+
+
+@final
+class Deadline:
+    """The time that the caller has `given`, in seconds: None for no limit, 0 for a single attempt.
+
+    While attempts end without a quorum, a shorter limit may apply: `for_quorum` seconds since `answered_at`.
+    Example: ``blocking_timeout=60, quorum_timeout=5``.  The call waits a minute for a holder, but gives up
+    when no quorum has answered for five seconds.
+    """
+
+    # Defaults on the class: most calls never set these.
+    quorum_missing = False
+    """Whether the last attempt ended without a quorum."""
+    _in_line = 0.0
+    _timer: asyncio.TimerHandle | None = None
+
+    def __init__(
+        self, clock: Clock, node_timeout: float, given: float | None, for_quorum: float | None, began: float
+    ) -> None:
+        self._clock = clock
+        self._node_timeout = node_timeout
+        self.given = given
+        self._for_quorum = for_quorum
+        self._began = began
+        self.single_try = given == 0
+        """Whether the call is non-blocking: it makes one attempt."""
+        self.answered_at = began
+        """When a quorum last answered that the lock is taken; before that, when the call began."""
+
+    @property
+    def used(self) -> float:
+        """The seconds since the call began."""
+        return self._clock.now() - self._began
+
+    def left(self) -> float | None:
+        """Return the seconds left, negative when they have passed; None without a limit."""
+        given, began = self.given, self._began
+        # The last attempt ended without a quorum: the earlier of the two limits applies.
+        if self.quorum_missing and self._for_quorum is not None:
+            ends = self.answered_at + self._for_quorum
+            return (ends if given is None else min(ends, began + given)) - self._clock.now()
+        return None if given is None else began + given - self._clock.now()
+
+    def room(self) -> float | None:
+        """Return the longest time for a wait: the seconds left, at least 0; None without a limit."""
+        left = self.left()
+        return None if left is None else max(0.0, left)
+
+    def within(self, wait: float) -> float:
+        """Return `wait`, in seconds, cut to the time left."""
+        left = self.left()
+        return wait if left is None else max(0.0, min(wait, left))
+
+    def for_answers(self) -> float:
+        """Return how long to wait for the nodes' answers now.
+
+        A `node_timeout`, but no longer than until a `node_timeout` after the caller's time (R13).
+        """
+        timeout = self._node_timeout
+        # Waits without a limit, and the nodes answer: the most frequent case.
+        if self.given is None and not self.quorum_missing:
+            return timeout
+        # Example: `node_timeout` is 0.5 s.  With 0.3 s left it is 0.5 s; 0.2 s after the end it is 0.3 s.
+        left = self.left()
+        return timeout if left is None else min(timeout, max(0.0, left + timeout + self._in_line))
+
+    # -- what happens during the call ----------------------------------------------------------
+
+    def heard(self, error: LockNotAcquiredError) -> None:
+        """Take note of the error that ended an attempt."""
+        self.quorum_missing = not isinstance(error, LockTakenError)
+        # Taken: a quorum has answered, and the limit for a missing one starts again.
+        if not self.quorum_missing:
+            self.answered_at = self._clock.now()
+
+    def goes_on_from(self, refusal: LockNotAcquiredError | None, answered_at: float) -> None:
+        """Go on after the wait for another task, whose last `refusal` counts; None: it had the lock."""
+        missing = isinstance(refusal, QuorumUnavailableError)
+        # That task has found no quorum since `answered_at`: this call does not start from zero.
+        self.answered_at = max(self._began, answered_at) if missing else self._clock.now()
+
+    def stood_in_line(self, seconds: float) -> None:
+        """Leave out the time that a non-blocking call waited for its place: its attempt gets full time."""
+        if self.single_try:
+            self._in_line += seconds
+
+    # -- behind a task of this process ---------------------------------------------------------
+
+    def watch_quorum(self, entry: NameQueue, waiter: QueueEntry) -> None:
+        """End the wait of `waiter` when the contender inside has found no quorum for too long.
+
+        The contender inside asks the nodes on behalf of all tasks behind it, so its answers count for them.
+        """
+        if self._for_quorum is not None and not self.single_try:
+            self._check_quorum_in(self._for_quorum - self.used, entry, waiter)
+
+    def watch_no_more(self) -> None:
+        """Stop what `watch_quorum` has started."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _check_quorum_in(self, seconds: float, entry: NameQueue, waiter: QueueEntry) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(seconds, self._check_quorum, entry, waiter, context=Context())
+
+    def _check_quorum(self, entry: NameQueue, waiter: QueueEntry) -> None:
+        limit = self._for_quorum
+        assert limit is not None, "a quorum is watched only where it has a limit"
+        left = max(entry.answered_at, self._began) + limit - self._clock.now()
+        missing = entry.held is None and isinstance(entry.refusal, QuorumUnavailableError)
+        # Missing for too long: this call ends with the refusal of the contender inside.
+        if missing and left <= 0:
+            waiter.verdict = entry.refusal
+            give_up(waiter.future)
+            return
+        # A quorum has answered not long ago, or the lock is held: check again when that may have changed.
+        least = self._node_timeout if missing else max(self._node_timeout, limit / CHECKS)
+        self._check_quorum_in(max(left, least), entry, waiter)
 
 
 @final
@@ -82,47 +224,11 @@ class Sleeps:
             give_up(future)
 
 
-class AcquireSession(TrySession):
-    """The parts of a session that its calls of `acquire` share."""
-
-    __slots__ = ()
-
-    node_timeout: float
-    retry: RetryPolicy
-    local: LocalRefusals
-    notifications: Notifications
-    sleeps: Sleeps
-    long_waits: LongWaits
-    no_expiry: Once
-    """Keys without expiry that have been reported."""
-    ancestors: Ancestors
-
-
 @final
-class Waiting:
+class Retries:
     """One call of `acquire` between its attempts, since it was first kept from the lock."""
 
-    __slots__ = (
-        "_ahead",
-        "_asked_at",
-        "_channels",
-        "_contender",
-        "_deadline",
-        "_expires",
-        "_failed_uncontended",
-        "_foreign",
-        "_listener",
-        "_listeners",
-        "_polls",
-        "_refused",
-        "_round_trip",
-        "_seat",
-        "_session",
-        "_splits",
-        "_together",
-    )
-
-    def __init__(self, session: AcquireSession, contender: Contender, deadline: Deadline) -> None:
+    def __init__(self, session: Session, contender: Contender, deadline: Deadline) -> None:
         self._session = session
         self._contender = contender
         self._channels = contender.primitive.channels
@@ -164,12 +270,12 @@ class Waiting:
         Returns the slot of a semaphore that is said to be free, or `ANY`; None before the first attempt.
         """
         slot = None if not self._refused else ANY
-        if (waiter := self._listener) is not None:
+        if (listener := self._listener) is not None:
             # A notification has named a free slot.  Before the first attempt none counts, even if this call
             # has listened while others asked first: a first attempt inspects all slots.
             if self._refused:
-                slot = waiter.slot
-            waiter.clear()
+                slot = listener.slot
+            listener.clear()
         return slot
 
     def lost(self, attempt: Attempt) -> None:
@@ -186,12 +292,12 @@ class Waiting:
         """Take note of the replies to the releases of the attempt."""
         # As if these nodes had notified us: the lock became free there while the attempt was on its way.
         self._listen().free(attempt.free)
-        tally = attempt.round
+        round_ = attempt.round
         # Without a number of listeners in the replies the last known one is the best guess.
         self._listeners, self._foreign = attempt.listeners or self._listeners, attempt.foreign
         self._ahead = min(attempt.ahead, MOST_AHEAD)
         # No holder to wait for: won too late or without a fence, or refused by no node.
-        failed_uncontended = tally.verdict is WON or not tally.refused
+        failed_uncontended = round_.verdict is WON or not round_.refused
         self._failed_uncontended = self._failed_uncontended + 1 if failed_uncontended else 0
 
     # -- the waits between them ----------------------------------------------------------------
@@ -249,18 +355,18 @@ class Waiting:
             pause = session.retry.backoff(self._failed_uncontended - 1, session.random.random())
             await session.sleeps.sleep(within(pause))
             return
-        waiter, now, chance = self._listen(), session.clock.now, session.random.random()
+        listener, now, chance = self._listen(), session.clock.now, session.random.random()
         until = now() + within(self._before_asking_again(error, chance))
         # Each turn of this loop is a release.  The loop ends, and the call asks, when `until` has come.
-        while await session.sleeps.wait(waiter.enough(), max(0.0, until - now())):
-            # A fair lock is free, and `place` calls are queued before this one.  They may be gone, so each of
+        while await session.sleeps.wait(listener.enough(), max(0.0, until - now())):
+            # A fair lock is free, and `ahead` calls are queued before this one.  They may be gone, so each of
             # them gets a head start and no more (R29).  Example: a call with two others before it asks after
             # 2 x `HEAD_START`, unless a further notification comes first.
-            if self._seat and (place := waiter.slot) > 0:
-                waiter.pass_by()
-                until = min(until, now() + place * HEAD_START)
+            if self._seat and (ahead := listener.slot) > 0:
+                listener.pass_by()
+                until = min(until, now() + ahead * HEAD_START)
                 continue
-            listeners = waiter.listeners or self._listeners
+            listeners = listener.listeners or self._listeners
             # Ask now: it is a lock that all waiters can share (readers), or the draw says that this process
             # is among the about three of the crowd that retry after this release (R33).
             if self._together or should_retry_now(listeners, session.random.random()):
@@ -268,7 +374,7 @@ class Waiting:
                 return
             # Others of the crowd retry after this release: wait for the next one.  In case that none of them
             # does, ask at a random moment soon.
-            waiter.pass_by()
+            listener.pass_by()
             until = min(until, now() + fallback_retry(chance, listeners))
 
     def _before_asking_again(self, error: LockNotAcquiredError, chance: float) -> float:
@@ -322,3 +428,78 @@ class Waiting:
         return notice_jitter(
             session.retry, chance, round_trip=round_trip, splits=self._splits, listeners=listeners
         )
+
+
+@final
+class Patience:
+    """The time that one call keeps others out, while it is refused by the nodes."""
+
+    __slots__ = ("_until", "span")
+
+    def __init__(self) -> None:
+        self.span = KEEPS_OUT
+        """Seconds that the call keeps others out without a pause."""
+        # The end of the current span; infinite while none has begun.
+        self._until = math.inf
+
+    def is_over(self, now: float, *, taken: bool) -> bool:
+        """Whether the call, after a refusal by the nodes, lets others in now; a new span begins then.
+
+        A new span begins also when the lock is not `taken`: no majority answers, and there is no holder to
+        wait for.
+        """
+        # No quorum: the call waits for nodes, and keeps others from nothing that they could get.
+        if not taken:
+            self._until = math.inf
+            return False
+        # The first refusal by a holder: the span begins.
+        if self._until == math.inf:
+            self._until = now + self.span
+        # Still within it.
+        if now < self._until:
+            return False
+        # Over: let others in, and be more patient next time.
+        self.grow()
+        self._until = math.inf
+        return True
+
+    def grow(self) -> None:
+        """Keep others out for longer the next time."""
+        self.span = min(2 * self.span, KEEPS_OUT_LONGEST)
+
+
+@final
+class PatienceInLine:
+    """The same for a call that waits in the queue of `name`; runs until it is cancelled."""
+
+    __slots__ = ("_name", "_patience", "_timer", "_waiter")
+
+    def __init__(self, patience: Patience, name: str, waiter: QueueEntry) -> None:
+        self._patience = patience
+        self._name = name
+        self._waiter = waiter
+        self._begin()
+
+    def _begin(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(
+            self._patience.span, self._let_pass, context=Context()
+        )
+
+    def cancel(self) -> None:
+        """Stop letting others pass: the call has been let in, or has stopped waiting."""
+        self._timer.cancel()
+
+    def _let_pass(self) -> None:
+        # It was let in, or its time was up, in this turn of the event loop.
+        if self._waiter.future.done():
+            return
+        contender = self._waiter.contender
+        # Give up the names before this one.  Example: a call for a, b and c is inside of a, and queued for
+        # b: others may have a meanwhile.  It enters a again when it has been let into b.
+        has_kept = bool(contender.names)
+        contender.leave()
+        # It has kept a name, or another call in this queue, from what they could have had.  Otherwise it was
+        # in no call's way, and there is no reason to be more patient.
+        if contender.queue.let_pass(self._name) or has_kept:
+            self._patience.grow()
+        self._begin()

@@ -1,4 +1,4 @@
-"""One task per manager that extends every lease in time and ends those that are lost (R2, R7, R8)."""
+"""The leases of a manager; one task extends each in time, and ends those that are lost (R2, R7, R8)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
-from typing import Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
+from weakref import WeakSet
 
 from .._clock import Clock
 from .._log import CONTAINED, report
 from .._round.deadlines import DeadlineHeap, ring, wait_for
+
+if TYPE_CHECKING:
+    from .holding import Holding
 
 TICK: Final = 0.25
 """Seconds: while leases are held the watchdog wakes at least this often, since the loop's timers
@@ -26,30 +30,9 @@ MAX_LOOKS: Final = 256
 """Leases that it checks in one turn of the event loop: to extend them all takes some 20 ms."""
 
 
-class Watched(Protocol):
-    """What the watchdog checks: a lease."""
-
-    @property
-    def due(self) -> float:
-        """When it has to be checked next."""
-
-    @property
-    def done(self) -> bool:
-        """Whether it need not be checked any more."""
-
-    def check_due(self, now: float) -> None:
-        """Do what is due."""
-
-    def expire(self) -> None:
-        """End it, since its time is over, or it cannot be watched any more."""
-
-    def settle(self) -> None:
-        """Prepare for a longer life than most leases have."""
-
-
 @final
 class Watchdog:
-    """Checks each lease when it is due.
+    """Knows the leases of a manager that are not released, and checks each when it is due.
 
     `on_stall` is called with ``(seconds, suspended)`` when the loop, or the machine, stood still.
     """
@@ -59,8 +42,12 @@ class Watchdog:
     def __init__(self, clock: Clock, on_stall: Callable[[float, float], None]) -> None:
         self._clock = clock
         self._on_stall = on_stall
-        self._heap: DeadlineHeap[Watched] = DeadlineHeap()
-        self.fresh: dict[Watched, None] = {}
+        self._heap: DeadlineHeap[Holding] = DeadlineHeap()
+        self.leases: dict[Holding, None] = {}
+        """In the order of their wins; a lost one stays until it is released."""
+        self.lost: WeakSet[Holding] = WeakSet()
+        """The lost ones, including those that were released since."""
+        self.fresh: dict[Holding, None] = {}
         """Leases that were won since it last woke: most are released before they have to be checked."""
         self._alarm: asyncio.Future[bool] | None = None
         self.wakes_at = float("inf")
@@ -68,12 +55,22 @@ class Watchdog:
         self._lately = False  # whether there was a lease since the last sleep began
         self._failed_at = -math.inf
 
-    def watch(self, watched: Watched) -> None:
-        """Check `watched` when it is next due; call this again whenever that has changed."""
+    @property
+    def held(self) -> int:
+        """How many are held, as far as is known and by the clock; callable from any thread."""
+        return sum(holding.held for holding in tuple(self.leases))
+
+    def remove(self, holding: Holding) -> None:
+        """Forget a lease that is released."""
+        self.leases.pop(holding, None)
+        self.forget(holding)
+
+    def watch(self, holding: Holding) -> None:
+        """Check `holding` when it is next due; call this again whenever that has changed."""
         self._lately = True
-        self.fresh.pop(watched, None)
-        due = watched.due
-        self._heap.push(watched, due)
+        self.fresh.pop(holding, None)
+        due = holding.due
+        self._heap.push(holding, due)
         if due < self.wakes_at:
             self.wake()
 
@@ -83,14 +80,14 @@ class Watchdog:
             ring(self._alarm)
             self.wakes_at = self._clock.now()
 
-    def forget(self, watched: Watched) -> None:
-        """Stop checking `watched`."""
+    def forget(self, holding: Holding) -> None:
+        """Stop checking `holding`."""
         # Released before the watchdog woke, as most leases are: it was never in the heap.
-        if watched in self.fresh:
-            del self.fresh[watched]
+        if holding in self.fresh:
+            del self.fresh[holding]
             self._lately = True
         else:
-            self._heap.drop(watched)
+            self._heap.drop(holding)
 
     def fail(self, _reason: str) -> None:
         """Note that `run` has failed: it is called again at once, unless it fails again within a tick (R44).
@@ -98,8 +95,8 @@ class Watchdog:
         Leases would then be without a deadline for a while: they are lost now.
         """
         now = self._clock.now()
-        for watched in (*self._heap, *self.fresh) if now - self._failed_at < TICK else ():
-            watched.expire()
+        for holding in (*self._heap, *self.fresh) if now - self._failed_at < TICK else ():
+            holding.expire()
         self._failed_at = now
 
     async def run(self) -> None:
@@ -121,9 +118,9 @@ class Watchdog:
         ahead = began - loop.time()  # grows by what the machine is suspended
         # These have outlived a sleep: from now on the heap knows when they are due.
         while self.fresh:
-            watched, _ = self.fresh.popitem()
-            self._heap.push(watched, watched.due)
-            watched.settle()
+            holding, _ = self.fresh.popitem()
+            self._heap.push(holding, holding.due)
+            holding.thin_out()
         held = bool(self._heap)
         lately, self._lately = self._lately, False
         # No lease now, and none since the last sleep began: sleep until one rings the alarm.
@@ -144,15 +141,15 @@ class Watchdog:
         Deadlines come first: a lost lease is not extended.
         """
         for _ in range(MAX_LOOKS):
-            watched = self._heap.pop(now)
-            if watched is None:
+            holding = self._heap.pop(now)
+            if holding is None:
                 return
             try:
-                watched.check_due(now)
+                holding.check_due(now)
             except CONTAINED as error:
                 # A lease that cannot be extended, nor told that it has ended, is none (R44).
-                report(logging.CRITICAL, "a lease is lost, since it cannot be watched", exc_info=error)
-                watched.expire()
-            if not watched.done:
-                self.watch(watched)
-                assert watched.due > now, "a check settles what is due"
+                report(logging.CRITICAL, "a lease is lost, since it cannot be holding", exc_info=error)
+                holding.expire()
+            if not holding.done:
+                self.watch(holding)
+                assert holding.due > now, "a check settles what is due"

@@ -1,87 +1,38 @@
-"""Leader election (R31, R32): what nodes are sent, observers, and what users hold: campaigns, leaderships."""
+"""Leader election, as users hold it: elections, campaigns, leaderships (R31, R32)."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextvars import Context
-from dataclasses import dataclass, replace
-from functools import partial
-from random import Random
+from contextlib import aclosing
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final, NoReturn, Self, TypeAlias, final
+from typing import Any, Final, NoReturn, Self, final
 
-from .. import _scripts
-from .._clock import Clock
-from .._core.command import Answer, Command, Proof, Purpose, Reply, Silence
-from .._core.election import (
-    Leader,
-    LeaderUnknown,
-    Look,
-    Seen,
-    confirmed,
-    free_in,
-    read_announcement,
-    seen,
-)
+from .._core.election import Leader, LeaderUnknown
 from .._core.keyspace import LEADER, mark_key
 from .._core.policy import ExtensionPolicy, RetryPolicy
-from .._core.quarantine import INCARNATION_CHANGED
-from .._core.quorum import Vote
-from .._kinds.primitive import Primitive, ms
+from .._kinds.primitive import Primitive
+from .._lock.body import act_for, current_task, in_task_of_its_own
+from .._lock.election import Announcement, Subject, look, observe
 from .._lock.holding import Holding
-from .._lock.runner import act_for, current_task, in_task_of_its_own
-from .._round.deadlines import ring
-from .._round.outbox import Outbox
-from .._round.releases import Releases
-from .._round.round import Round, all_answered
 from .._session.lifecycle import Lifecycle
-from .._session.session import Session
 from .._settings.options import Options, Renamed, Request, checked_names, checked_policy
-from ..errors import ConfigurationError, LockLostError, QuorumUnavailableError, printable
+from ..errors import ConfigurationError, LockLostError, printable
 from . import ASYNC_WITH, WITH, Uncopied, awaited, instead
 from .lease import Lease, ReleaseReport
 from .lock import Lock
 
-_PARTS: Final = 3
+SHORT_TERM: Final = 1.0
+"""Seconds: a term that was no longer than this is followed by a pause."""
 
+FIRST_PAUSE: Final = 0.1
+"""Seconds of the pause after the first short term, at most."""
 
-@final
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """One election, as the nodes know it."""
+LONGEST_PAUSE: Final = 5.0
+"""Seconds of the longest pause: it doubles with each short term in a row."""
 
-    name: str
-    lock: bytes
-    """The key of the mutex that campaigns are about."""
-    announced: bytes
-    """The key of the announcement, and the channel of its notifications to observers."""
-    incarnation: bytes
-    keeps: float
-    """Seconds that an announcement lives: as long as a counter (R11), and at least for a ttl.  By then the
-    leader has announced again, or leads no more."""
-
-    def announce(self, leader: Leader) -> Command:
-        """Build the announcement, which a leader sends to all nodes once it has won, not before (R31)."""
-        return Command(
-            Purpose.OTHER,
-            owner=b"",
-            fits=lambda reply: type(reply) is int,
-            keys=(self.announced,),
-            args=(b"%d" % leader.term, leader.holder.encode(), ms(self.keeps)),
-            script=_scripts.ANNOUNCE,
-        )
-
-    def look(self) -> Command:
-        """Build the command by which observers poll a node (R32)."""
-        return Command(
-            Purpose.OTHER,
-            owner=b"",
-            fits=_fits_look,
-            keys=(self.lock, self.announced, self.incarnation),
-            script=_scripts.OBSERVE,
-            proof=Proof.CONDITIONAL,
-        )
+_BETWEEN_TERMS: Final = RetryPolicy(base=FIRST_PAUSE, cap=LONGEST_PAUSE)
 
 
 def subject_of(name: str, ttl: float, options: Options) -> Subject:
@@ -100,327 +51,6 @@ def subject_of(name: str, ttl: float, options: Options) -> Subject:
     key = options.key(name)
     announced = mark_key(options.prefix, LEADER, key)
     return Subject(name, key, announced, options.incarnation, max(options.fence_ttl, ttl))
-
-
-def _fits_look(reply: object) -> bool:
-    if not isinstance(reply, list) or len(reply) != _PARTS:
-        return False
-    votes, held, announced = reply
-    return votes in (0, 1) and held in (0, 1) and isinstance(announced, bytes)
-
-
-def read_look(reply: Reply) -> Answer:
-    """Read what a node answered: GRANTED where it has a vote; `found` has the answer in either case."""
-    if not isinstance(reply, list):
-        reason = reply.reason if isinstance(reply, Silence) else ""
-        return Answer(Vote.SILENT, reason)
-    answer: list[Any] = reply  # as `fits` found it
-    votes, held, announced = answer
-    look = Look(votes == 1, held == 1, read_announcement(announced))
-    if look.votes:
-        return Answer(Vote.GRANTED, found=look)
-    return Answer(Vote.SILENT, INCARNATION_CHANGED, found=look)
-
-
-@final
-class Announcement:
-    """The announcement of one leader; it receives the answers to its own commands, and ignores them."""
-
-    __slots__ = ("_outbox", "_releases", "_said_goodbye", "_subject", "leader")
-
-    def __init__(self, outbox: Outbox, releases: Releases, subject: Subject, leader: Leader) -> None:
-        self._outbox = outbox
-        self._releases = releases
-        self._subject = subject
-        self._said_goodbye = False
-        self.leader = leader
-
-    def repeat(self) -> None:
-        """Announce the term on all nodes; a term that was won stays won, so that this is never too late."""
-        self._outbox.drain()  # commands from before this one are sent before it
-        command = self._subject.announce(self.leader)
-        for index, node in enumerate(self._outbox.nodes):
-            node.submit(command, self, index)
-
-    def say_goodbye(self) -> None:
-        """Notify observers, once, that the leader has given up its lock."""
-        if not self._said_goodbye:
-            self._said_goodbye = True
-            self._releases.announce(self._subject.announced)
-
-    @property
-    def awaited(self) -> bool:
-        """As in `Receiver`: a server that has forgotten the script is sent it once more."""
-        return True
-
-    def on_reply(self, node: int, reply: Reply) -> None:
-        """Do nothing: the next extension announces again."""
-
-
-LOOK_EVERY: Final = 5.0
-"""Seconds between two polls at most: a notification may be lost, and some nodes send none."""
-
-LOOK_SELDOM: Final = 4.0
-"""Seconds between two polls at least, unless notified: processes that were notified together spread out."""
-
-LOOK_AGAIN: Final = 1.0
-"""Seconds until the next poll where too few nodes with a vote have answered."""
-
-
-def ask(outbox: Outbox, subject: Subject) -> Round:
-    """Ask all nodes what they know of the election."""
-    round_ = Round(outbox, read_look)
-    round_.ask(subject.look(), outbox.node_timeout)
-    return round_
-
-
-def looks_in(round_: Round) -> dict[int, Look]:
-    """Return what the nodes have answered, by their numbers."""
-    found = {node: answer.found for node, answer in enumerate(round_.answers) if answer is not None}
-    return {node: look for node, look in found.items() if isinstance(look, Look)}
-
-
-@final
-class Observation:
-    """Shared by all observers of an election in a process; `on_over` is called when the last has left."""
-
-    def __init__(self, subject: Subject, session: Session, ttl: float, on_over: Callable[[], object]) -> None:
-        self.subject = subject
-        self.ttl = ttl
-        """The shortest of its leaders', as far as the observers know."""
-        self.seen = Seen()
-        self.looked = 0
-        """The number of the latest poll to which enough nodes have answered."""
-        self._fails_since: float | None = None  # on the manager's clock; since then all polls have failed
-        self._session = session
-        self._on_over = on_over
-        self._begun = 0  # polls so far
-        self._began_at = 0.0  # the last one, on the manager's clock
-        self._free = frozenset[int]()  # the nodes that showed no lock at the one before, if it counts
-        self._free_at = 0.0  # when that one began
-        self._confirms = False  # whether the poll under way is such a second one
-        self._round: Round | None = None
-        self._again = False  # whether a notification came while the nodes were being asked
-        self._timer: asyncio.TimerHandle | None = None
-        self._observers: dict[Observer, asyncio.Future[bool] | None] = {}
-
-    # -- observers -----------------------------------------------------------------------------
-
-    def join(self, observer: Observer) -> int:
-        """Add an observer; return the number of the poll that it has to wait for, which begins now."""
-        if not self._observers:
-            # Before the poll: a leader that is announced after it is not missed.
-            self._session.notifications.watch(self.subject.announced, self.poll)
-        self._observers[observer] = None
-        return self.poll()
-
-    def leave(self, observer: Observer) -> None:
-        """Remove an observer."""
-        del self._observers[observer]
-        if not self._observers:
-            self._on_over()
-            if not self._session.outbox.loop.is_closed():
-                self._session.notifications.unwatch(self.subject.announced)
-                self._stop_timer()
-
-    async def news(self, observer: Observer) -> None:
-        """Wait until there may be news."""
-        self._session.availability.check()
-        future = self._observers[observer] = self._session.outbox.loop.create_future()
-        await future
-
-    def is_cut_off(self, ttl: float) -> bool:
-        """Whether all polls have failed for `ttl` seconds: the leader from before may lead no more."""
-        return self._fails_since is not None and self._session.clock.now() - self._fails_since > ttl
-
-    @property
-    def closing(self) -> bool:
-        """Whether there will be no more news: the manager is being closed.
-
-        Raises:
-            ManagerClosedError: not by its user; other code has cancelled its tasks.
-        """
-        availability = self._session.availability
-        if availability.failure is not None:
-            raise availability.closed_error()
-        return availability.closing
-
-    def wake(self) -> None:
-        """Wake all observers, to see what has changed."""
-        for future in self._observers.values():
-            if future is not None:
-                ring(future)
-
-    # -- polls ---------------------------------------------------------------------------------
-
-    def poll(self) -> int:
-        """Poll all nodes, now or after the poll under way; return the number of that poll."""
-        # The poll under way may have missed the news, so that another one follows at once.
-        if self._round is not None:
-            self._again = True
-            return self._begun + 1
-        self._stop_timer()
-        self._begun += 1
-        self._began_at = self._session.clock.now()
-        self._again = False
-        self._round = round_ = ask(self._session.outbox, self.subject)
-        round_.then(all_answered, self._answered)
-        return self._begun
-
-    def _answered(self) -> None:
-        assert self._round is not None, "it is what was asked"
-        looks, quorum = looks_in(self._round), self._session.outbox.quorum
-        self._round = None
-        within = self._session.clock.now() - self._free_at < self.ttl
-        earlier, free = self._free if within else frozenset[int](), free_in(looks)
-        self._free, self._free_at = free, self._began_at
-        found = seen(self.seen, confirmed(self.seen, looks, earlier), quorum)
-        # The first poll in which Q nodes showed no lock: the next one shows whether all were free at once.
-        self._confirms = len(free) >= quorum and found is not None and not (found.free or self._confirms)
-        if self._confirms:
-            self.poll()
-            return
-        if found is not None:
-            self.seen, self.looked, self._fails_since = found, self._begun, None
-        elif self._fails_since is None:
-            self._fails_since = self._session.clock.now()
-        self.wake()
-        # The last observer may have left, or the manager be closing: then no poll follows.
-        if self._observers and not self._session.availability.closing:
-            chance = self._session.random.random()
-            pause = LOOK_AGAIN if found is None else LOOK_SELDOM + chance * (LOOK_EVERY - LOOK_SELDOM)
-            self._timer = self._session.outbox.loop.call_later(
-                0.0 if self._again else pause, self.poll, context=Context()
-            )
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-
-Told: TypeAlias = Leader | LeaderUnknown | None
-"""An update for observers: a leader, None when there is none, or that nothing is known."""
-
-
-@final
-class Observer:
-    """One observer, a context manager: it joins and leaves.
-
-    An update stays true for `ttl` seconds while too few nodes answer.
-    """
-
-    __slots__ = ("_from", "_observation", "_told", "_ttl")
-
-    def __init__(self, observation: Observation, ttl: float) -> None:
-        self._observation = observation
-        self._ttl = ttl
-        self._from = 0  # the poll with which it began: the result of an earlier one may be seconds old
-        self._told: tuple[Told, ...] = ()
-
-    def __enter__(self) -> Observer:
-        self._from = self._observation.join(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._observation.leave(self)
-
-    async def next(self) -> tuple[Told] | None:
-        """Wait for an update and return it in a tuple; None: the manager is being closed.
-
-        Raises:
-            ConfigurationError: the nodes cannot be one quorum.
-        """
-        observation = self._observation
-        while not observation.closing:
-            # Too few nodes have answered for a ttl: that is an update of its own.  Else the result of a poll
-            # counts if the poll began after this observer joined, and the result is new to it.
-            cut_off = observation.is_cut_off(self._ttl)
-            news: tuple[Told] = (LeaderUnknown.UNKNOWN if cut_off else observation.seen.leader,)
-            knows = observation.looked >= self._from and observation.seen.tells
-            if (knows or cut_off) and news != self._told:
-                self._told = news
-                return news
-            await observation.news(self)
-        return None
-
-
-@final
-class Elections:
-    """What a manager observes of elections; a part of the session (`Session.part`)."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._observed: dict[bytes, Observation] = {}
-
-    def observer(self, subject: Subject, ttl: float) -> Observer:
-        """Return an observer, which shares its polls with the others of this process; it must join at once.
-
-        See `Observer` for `ttl`.
-        """
-        key = subject.lock
-        if key not in self._observed:
-            over = partial(self._observed.pop, key)
-            self._observed[key] = Observation(subject, self._session, ttl, on_over=over)
-        self._observed[key].ttl = min(ttl, self._observed[key].ttl)
-        return Observer(self._observed[key], ttl)
-
-    async def look(self, subject: Subject) -> Leader | None:
-        """Poll the nodes once, and return the newest leader; None when there is none.
-
-        Raises:
-            QuorumUnavailableError: too few nodes with a vote answered.
-        """
-        round_ = ask(self._session.outbox, subject)
-        await round_.wait(all_answered)
-        found = seen(Seen(), list(looks_in(round_).values()), self._session.outbox.quorum)
-        if found is not None:
-            return found.leader
-        raise QuorumUnavailableError(
-            f"election {printable((subject.name,))}: too few nodes with a vote answered",
-            names=(subject.name,),
-            votes=round_.votes(),
-        )
-
-    def close(self) -> None:
-        """Wake all observers so that they end: the manager closes, and perhaps no connection ends with it."""
-        for observation in self._observed.values():
-            observation.wake()
-
-
-SHORT_TERM: Final = 1.0
-"""Seconds: a term that was no longer than this is followed by a pause."""
-
-FIRST_PAUSE: Final = 0.1
-"""Seconds of the pause after the first short term, at most."""
-
-LONGEST_PAUSE: Final = 5.0
-"""Seconds of the longest pause: it doubles with each short term in a row."""
-
-_BETWEEN_TERMS: Final = RetryPolicy(base=FIRST_PAUSE, cap=LONGEST_PAUSE)
-
-
-@final
-class Pauses:
-    """The pauses of one candidate that campaigns again and again."""
-
-    def __init__(self, clock: Clock, random: Random) -> None:
-        self._clock = clock
-        self._random = random
-        self._began = 0.0
-        self._short = 0  # terms in a row
-
-    def term_begins(self) -> None:
-        """Note that the candidate leads."""
-        self._began = self._clock.now()
-
-    def term_ended(self) -> float:
-        """Return the seconds to wait before the next campaign."""
-        if self._clock.now() - self._began > SHORT_TERM:
-            self._short = 0
-            return 0.0
-        self._short += 1
-        return _BETWEEN_TERMS.backoff(self._short - 1, self._random.random(), least=0.5)
 
 
 def unbounded(extension: ExtensionPolicy | None, default: ExtensionPolicy) -> ExtensionPolicy:
@@ -673,7 +303,7 @@ class Election(Renamed, Uncopied):
             LockTakenError, QuorumUnavailableError, ManagerClosedError, ConfigurationError: as a campaign.
             Exception: whatever `lead` raises, unless it is the `LockLostError` of its own leadership.
         """
-        task, pauses = current_task(), self._pauses()
+        task, began, short = current_task(), 0.0, 0
         while True:
             leadership: Leadership | None = None
             cancelled = task.cancelling()
@@ -681,7 +311,7 @@ class Election(Renamed, Uncopied):
             # begins the next campaign; of another lock, which `lead` used, it is the caller's.
             try:
                 async with self.campaign() as leadership:
-                    pauses.term_begins()
+                    began = self._life.clock.now()
                     try:
                         await in_task_of_its_own(lead, leadership)
                     except (LockLostError, ExceptionGroup) as error:
@@ -692,10 +322,16 @@ class Election(Renamed, Uncopied):
                     raise
             if task.cancelling() > cancelled:  # of this task, in which no code of `lead` has counted
                 raise asyncio.CancelledError
-            await asyncio.sleep(pauses.term_ended())
+            short = self._short_terms(short, began)
+            await asyncio.sleep(self._pause(short))
 
-    def _pauses(self) -> Pauses:
-        return Pauses(self._life.clock, self._life.random)
+    def _short_terms(self, before: int, began: float) -> int:
+        """Return the number of short terms in a row, with the one that has begun then and ends now."""
+        return 0 if self._life.clock.now() - began > SHORT_TERM else before + 1
+
+    def _pause(self, short: int) -> float:
+        """Return the seconds until the next campaign, after a number of short terms in a row."""
+        return _BETWEEN_TERMS.backoff(short - 1, self._life.random.random(), least=0.5) if short else 0.0
 
     def _has_ended(self, leadership: Leadership | None, error: Exception) -> bool:
         """Whether an error of `lead` is the end of its own leadership."""
@@ -730,9 +366,9 @@ class Election(Renamed, Uncopied):
             ConfigurationError: the nodes cannot be one quorum.
         """
         session = await self._life.ready()
-        with session.part(Elections).observer(self._subject, self._request.ttl) as observer:
-            while (news := await observer.next()) is not None:
-                yield news[0]
+        async with aclosing(observe(session, self._subject, self._request.ttl)) as updates:
+            async for update in updates:
+                yield update
 
     async def leader(self) -> Leader | None:
         """Poll the nodes once: return the newest leader, or None when no leader is known.
@@ -745,4 +381,4 @@ class Election(Renamed, Uncopied):
             ManagerClosedError, ConfigurationError: as `observe`.
         """
         session = await self._life.ready()
-        return await session.part(Elections).look(self._subject)
+        return await look(session, self._subject)

@@ -14,8 +14,8 @@ from .._core.quorum import Extension, Vote, extension_verdict
 from .._kinds.kind import Mode
 from .._lock.holding import Holding, extension_decided
 from .._lock.reentry import View
+from .._lock.session import Session
 from .._round.round import all_answered, majority_answered
-from .._session.session import Session
 from .._settings.options import Renamed, Seconds
 from ..errors import (
     ConfigurationError,

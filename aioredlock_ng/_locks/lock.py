@@ -11,8 +11,8 @@ from typing import Final, final
 from .._admin.survey import survey, votes_of
 from .._kinds.primitive import Primitive
 from .._lock.acquisition import Acquisition
+from .._lock.body import act_for
 from .._lock.reentry import outermost, reenter
-from .._lock.runner import act_for
 from .._session import lifecycle
 from .._session.lifecycle import Lifecycle
 from .._settings.options import Renamed, Request
@@ -134,7 +134,7 @@ class Lock(Renamed, Uncopied):
         # thousands of calls may wait here.  Non-blocking ones first look into the queues of their names.
         if attempt_limiter.in_flight >= attempt_limiter.most and given != 0:
             try:
-                place = await attempt_limiter.wait(given, single_try=False)
+                place = await attempt_limiter.wait(given)
             except BaseException as error:
                 Acquisition(session, self._primitive, request, given, began).fail(error)
                 raise

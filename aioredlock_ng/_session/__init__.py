@@ -1,1 +1,1 @@
-"""The session of a manager: its parts, its background tasks, and its life from start to end."""
+"""The life of a manager, from start to end, and its background tasks."""

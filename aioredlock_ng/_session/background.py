@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextvars import Context
-from typing import Final, Protocol, final
+from typing import Final, final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -16,9 +16,11 @@ from .._core.fencing import floor_at
 from .._core.members import COMPARE, Membership, not_in_list, server_of
 from .._core.quorum import majority
 from .._core.quorum_view import HEARTBEAT, QuorumView
+from .._lock.body import current_runners
 from .._lock.holding import Holding
-from .._lock.runner import current_runners
-from .._log import CONTAINED, report
+from .._lock.session import Session
+from .._lock.watchdog import Watchdog
+from .._log import CONTAINED, Once, report
 from .._node import Node, NodeEnv, NodeState, TimeSample
 from .._node.failures import why
 from .._node.redis_node import RECONNECT
@@ -26,24 +28,9 @@ from ..errors import LossReason
 from ..events import ClockStepped, Misconfigured, NodeChanged
 from .quarantine_log import QuarantineLog
 from .quorum_log import QuorumLog
-from .session import Session
 
 MAX_STRANGERS: Final = 32
-"""Servers of other clients' lists that are reported, each once."""
-
-
-class Part(Protocol):
-    """A part of a manager that runs in a task of its own: a node, or the watchdog."""
-
-    @property
-    def name(self) -> str:
-        """Its name, for the log."""
-
-    async def run(self) -> None:
-        """Run until cancelled."""
-
-    def fail(self, reason: str) -> None:
-        """Do without what has ended for this reason, until it runs again."""
+"""Servers of other clients' lists that are named at a time, and reported, each once."""
 
 
 @final
@@ -55,7 +42,7 @@ class Background:
         self._view = quorum_view_of(session, read_only=read_only)
         self._nodes = session.nodes
         self._quarantined: set[Node] = set()
-        self._strangers: set[bytes] = set()  # the servers of other lists that were reported
+        self._strangers = Once()  # the servers of other lists that were reported
         self._quarantine_log = QuarantineLog(session.nodes, session.availability.seconds)
         self._quorum_log = QuorumLog(session)
         self._takes_part = not read_only
@@ -89,9 +76,9 @@ class Background:
         """Keep everything alive, until `aclose` or the loop's own end (R44)."""
         try:
             async with anyio.create_task_group() as tasks:
-                parts: tuple[Part, ...] = (*self._nodes, self._session.watchdog)
-                for part in parts:
-                    self._begin(part, tasks)
+                for node in self._nodes:
+                    self._begin(node, tasks)
+                self._begin(self._session.watchdog, tasks)
                 tasks.start_soon(self._start, tasks, name="aioredlock_ng start")
         except asyncio.CancelledError as error:
             # By other code, or at the end of the loop; else `aclose` has ended all leases already.
@@ -115,10 +102,10 @@ class Background:
             with anyio.CancelScope(shield=True):
                 await self._shut_down(LossReason.CANCELLED)
 
-    def _begin(self, part: Part, tasks: TaskGroup, failures: int = 0) -> None:
+    def _begin(self, part: Node | Watchdog, tasks: TaskGroup, failures: int = 0) -> None:
         tasks.start_soon(self._keep, part, tasks, failures, name=f"aioredlock_ng {part.name}")
 
-    async def _keep(self, part: Part, tasks: TaskGroup, failures: int) -> None:
+    async def _keep(self, part: Node | Watchdog, tasks: TaskGroup, failures: int) -> None:
         """Run a part of the manager that has failed so often in a row, and again whenever it fails (R44).
 
         Its code is not ours alone: it calls redis-py, anyio, the event loop and credential providers, and any
@@ -301,8 +288,7 @@ class Background:
         availability.disputed, availability.strangers = members.disputed, tuple(map(server_of, strangers))
         # If this client is refused, it has said so.
         for stranger in () if quiet or members.disputed else strangers:
-            if stranger.identity not in self._strangers and len(self._strangers) < MAX_STRANGERS:
-                self._strangers.add(stranger.identity)
+            if self._strangers.first(stranger.identity):
                 reason = not_in_list(server_of(stranger))
                 report(logging.ERROR, "%s; %s", reason, COMPARE)
                 self._session.hooks.tell(Misconfigured(reason=reason))
@@ -388,10 +374,10 @@ class Background:
             await self._end_bodies(reason)
         finally:
             # Also when this is cancelled while it waits for bodies: the releases still leave.
-            for holding in list(session.holdings.all):
+            for holding in list(session.watchdog.leases):
                 self._end_lease(holding, reason)
             # After the leases, which may have handed off to waiters just now.
-            session.succession.end()
+            session.succession.end(session.queue.inside())
             try:
                 await session.releases.answered()
             finally:
@@ -407,7 +393,7 @@ class Background:
         is inside of.
         """
         own = current_runners()
-        others = [holding for holding in self._session.holdings.all if not self._is_own(holding)]
+        others = [holding for holding in self._session.watchdog.leases if not self._is_own(holding)]
         for holding in others:
             # All tasks are cancelled, this body with them: it is about to end, and to release its lock.
             ends = reason is LossReason.CANCELLED and holding.body is not None and holding.body.is_cancelled

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import sys
 import threading
@@ -12,13 +11,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from random import Random
-from typing import Final, Protocol, final
+from typing import Protocol, final
 from weakref import WeakKeyDictionary, WeakSet
 
 from .._clock import Clock
 from .._kinds.kind import Kind
 from .._lock.hooks import HookList
-from .._log import report
+from .._lock.session import Session
 from .._node import Node
 from .._node.fork import close_in_children
 from .._round.deadlines import move_on_after, running_loop
@@ -26,66 +25,10 @@ from .._settings.options import Options
 from .._statistics import Counters
 from ..errors import ConfigurationError, ManagerClosedError
 from .background import Background
-from .session import Session
 
 # anyio imports its backend at the first use of it: in an event loop, which stands still meanwhile.
 with suppress(ImportError):
     import_module("anyio._backends._asyncio")
-
-MANY: Final = 10
-"""How many managers run over the same nodes when a warning is logged."""
-
-
-@final
-class _Crowds:
-    """The running managers of this process, by the names of their nodes.
-
-    Each manager has its own connections, and one manager would do.
-    """
-
-    def __init__(self) -> None:
-        self.close()
-        close_in_children(self)
-
-    def close(self) -> None:
-        """Begin with none: a forked child has its own, and a thread of its parent may have held the lock."""
-        self._lock = threading.Lock()  # managers of several threads start beside each other
-        self._running: dict[tuple[str, ...], WeakSet[Background]] = {}
-        self._told: set[tuple[str, ...]] = set()
-
-    def add(self, background: Background, names: tuple[str, ...]) -> int:
-        """Count a manager; return how many run over its nodes if that calls for a warning, else 0."""
-        with self._lock:
-            # Managers that were closed, or whose loop was, do not count.
-            crowd = self._running.setdefault(names, WeakSet())
-            for other in list(crowd):
-                if not other.running:
-                    crowd.discard(other)
-            crowd.add(background)
-            # Lists of nodes without a manager are forgotten: a new crowd over them is a new warning.
-            for gone in [known for known, them in self._running.items() if not them]:
-                del self._running[gone]
-                self._told.discard(gone)
-            if len(crowd) < MANY or names in self._told:
-                return 0
-            self._told.add(names)
-            return len(crowd)
-
-
-_crowds: Final = _Crowds()
-
-
-def count_in(background: Background, nodes: Sequence[Node]) -> None:
-    """Count a manager that starts, and warn once per list of nodes when too many run at once."""
-    names = tuple(sorted(node.name for node in nodes))
-    if count := _crowds.add(background, names):
-        report(
-            logging.WARNING,
-            "%d lock managers of this process use the same nodes (%s), each with its own connections: "
-            "make one, share it, and close it when the process ends",
-            count,
-            ", ".join(names),
-        )
 
 
 class Override(Protocol):
@@ -117,25 +60,6 @@ class Lifecycle:
     it binds to the next loop at the next use there.  When other code has cancelled its tasks, the next use
     starts it again in the same loop (R44).
     """
-
-    __slots__ = (
-        "__weakref__",
-        "_background",
-        "_binding",
-        "_blocks",
-        "_closed_in",
-        "_earlier",
-        "_make_nodes",
-        "_ready_session",
-        "clock",
-        "counters",
-        "hooks",
-        "nodes",
-        "options",
-        "random",
-        "session",
-        "stood_in",
-    )
 
     def __init__(
         self,
@@ -169,7 +93,7 @@ class Lifecycle:
     def __repr__(self) -> str:
         states = ", ".join(f"{node.name} {node.status.state}" for node in self.nodes)
         session = self.session
-        held = session.holdings.held if session else 0
+        held = session.watchdog.held if session else 0
         over = self._closed_in is not None or (session is not None and session.availability.closing)
         state = "closed" if over else "running" if session else "not started"
         return f"<LockManager {state}, {held} held: {states}>"
@@ -250,7 +174,6 @@ class Lifecycle:
         """Start in this loop, unless that was done."""
         if self._background is None:
             self._background = Background(session, read_only=read_only)
-            count_in(self._background, session.nodes)
         return self._background
 
     @property
@@ -314,7 +237,7 @@ class Lifecycle:
             ending = (*self._earlier, background) if session.loop is here else ()
             self._earlier = [each for each in ending if each is not None and each.running]
         # Nothing can be sent in a closed loop.  In this one the old session ends its leases by itself.
-        for holding in list(session.holdings.all) if session.loop is not here else ():
+        for holding in list(session.watchdog.leases) if session.loop is not here else ():
             holding.abandon()
 
     # -- its state -----------------------------------------------------------------------------

@@ -10,10 +10,10 @@ from typing import Final, final
 
 from .._core.quorum import majority
 from .._core.quorum_view import HEARTBEAT
+from .._lock.session import Session
 from .._log import report
 from .._node import NodeState
 from ..events import QuorumChanged
-from .session import Session
 
 STANDS: Final = 1.5 * HEARTBEAT
 """Seconds for which a change stands before it counts: a connection that is made again at once is none."""

@@ -186,21 +186,22 @@ class SyncElection(Renamed, Uncopied):
             ConfigurationError: the nodes cannot be one quorum.
             Exception: whatever `lead` raises, unless it is the `LockLostError` of its own leadership.
         """
-        pauses = self._election._pauses()  # noqa: SLF001
+        election, began, short = self._election, 0.0, 0
         while True:
             campaign = self.campaign()
             try:
                 with campaign as leadership:
-                    pauses.term_begins()
+                    began = election._life.clock.now()  # noqa: SLF001
                     try:
                         lead(leadership)
                     except (LockLostError, ExceptionGroup) as error:
-                        if not self._election._has_ended(campaign.leadership, error):  # noqa: SLF001
+                        if not election._has_ended(campaign.leadership, error):  # noqa: SLF001
                             raise
             except LockLostError as error:
-                if not self._election._was_lost(campaign.leadership, error):  # noqa: SLF001
+                if not election._was_lost(campaign.leadership, error):  # noqa: SLF001
                     raise
-            time.sleep(pauses.term_ended())
+            short = election._short_terms(short, began)  # noqa: SLF001
+            time.sleep(election._pause(short))  # noqa: SLF001
 
     def observe(self) -> Iterator[Leader | LeaderUnknown | None]:
         """Tell of leaders, as `Election.observe`: ``for leader in election.observe():``.

@@ -20,10 +20,10 @@ from .._core.keyspace import lock_key
 from .._kinds import KINDS
 from .._kinds.kind import Kind
 from .._kinds.mutex import LEADER
+from .._lock.session import Session
 from .._node import Node, NodeState, NodeStatus
 from .._session import lifecycle
 from .._session.lifecycle import Lifecycle
-from .._session.session import Session
 from .._statistics import Counters
 from ..errors import LossReason
 
@@ -202,7 +202,7 @@ class _Bypassed:
         """
         for session in bypassed(life):
             session.close()
-            for holding in list(session.holdings.all):
+            for holding in list(session.watchdog.leases):
                 if holding.body is None or holding.body.task is not asyncio.current_task():
                     holding.lose(LossReason.MANAGER_CLOSED)
                 holding.release()

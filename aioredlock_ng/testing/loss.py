@@ -36,7 +36,7 @@ def lose(manager: LockManager, name: str, reason: LossReason = LossReason.REFUSE
         raise ValueError(f"reason must be one of {', '.join(FORCIBLE)}, got {reason!r}")
     life = manager._life  # noqa: SLF001 (users have no way to it, for good reason)
     sessions = bypassed(life) if life.session is None else [life.session, *bypassed(life)]
-    held = [(r, h) for r in sessions for h in r.holdings.all if h.held and h.loss is None]
+    held = [(r, h) for r in sessions for h in r.watchdog.leases if h.held and h.loss is None]
     losing = [(session, holding) for session, holding in held if name in holding.names]
     if not losing:
         names = printable(sorted({name for _, holding in held for name in holding.names}))
@@ -44,5 +44,5 @@ def lose(manager: LockManager, name: str, reason: LossReason = LossReason.REFUSE
     for session, holding in losing:
         session.check_here()
         if reason is LossReason.EXPIRED:
-            holding.valid_until = session.clock.now()
+            holding._grant = holding._grant._replace(valid_until=session.clock.now())  # noqa: SLF001
         holding.lose(reason)

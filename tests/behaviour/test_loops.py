@@ -10,8 +10,8 @@ import pytest
 from redis.asyncio import Redis
 
 from aioredlock_ng import Lease, LockManager, LossReason
+from aioredlock_ng._lock.session import Session
 from aioredlock_ng._session import lifecycle
-from aioredlock_ng._session.session import Session
 from tests.behaviour.tools import PATIENCE, Recorder, all_up, keys
 from tests.servers import Nodes
 

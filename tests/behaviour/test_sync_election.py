@@ -17,7 +17,7 @@ from aioredlock_ng import (
     ManagerClosedError,
     WouldDeadlockError,
 )
-from aioredlock_ng._locks.election import LOOK_SELDOM
+from aioredlock_ng._lock.election import LOOK_SELDOM
 from aioredlock_ng.sync import SyncLeadership, SyncLockManager
 from aioredlock_ng.testing import LocalNodes, lose
 from tests.behaviour.test_sync import interrupts, no_thread_left, tasks_of  # noqa: F401 (fixtures)

@@ -8,7 +8,7 @@ from math import inf
 from operator import attrgetter
 from typing import Final
 
-from aioredlock_ng._lock.patience import KEEPS_OUT
+from aioredlock_ng._lock.waiting import KEEPS_OUT
 from tests.simulation import checks_claims
 from tests.simulation.checks_effects import ownership
 from tests.simulation.checks_words import Rule, Violation

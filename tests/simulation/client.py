@@ -92,8 +92,8 @@ class Client:
         if self._manager is None:
             return set()
         session = self._manager._life.session
-        untaken = session.succession._untaken
-        under_way = (*session.holdings.all, *session.in_flight, *untaken)
+        handed_off = (each.held for each in session.queue.inside() if each.held is not None)
+        under_way = (*session.watchdog.leases, *session.in_flight, *handed_off)
         return self.record.owners() | {one.owner for one in under_way}
 
     @property

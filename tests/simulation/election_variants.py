@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from aioredlock_ng._core import election
 from aioredlock_ng._core.election import Look, Seen
-from aioredlock_ng._locks import election as elections
+from aioredlock_ng._lock import election as elections
 from tests.lua_edits import LuaEdit, edited_lua
 
 from .election_world import Rule

@@ -20,7 +20,7 @@ from unittest.mock import patch
 from aioredlock_ng import Leader, Leadership, LeaderUnknown, LockError, LockLostError, LockManager
 from aioredlock_ng._core.command import Reply
 from aioredlock_ng._core.quorum import majority
-from aioredlock_ng._locks.election import Announcement
+from aioredlock_ng._lock.election import Announcement
 from aioredlock_ng.testing import SimLoop
 from tests.simulation import searching
 from tests.simulation.searching import ViolationError

@@ -13,8 +13,9 @@ import pytest
 
 from aioredlock_ng._core.command import Silence
 from aioredlock_ng._lock import attempt, body, holding
+from aioredlock_ng._lock.handoff import Grant, Succession
 from aioredlock_ng._lock.local_queue import Contender, LocalQueue, QueueEntry
-from aioredlock_ng._lock.succession import Grant, Succession
+from aioredlock_ng._lock.session import Session
 from aioredlock_ng._node import redis_node
 from aioredlock_ng._node.link import Link
 from aioredlock_ng._round import round as round_module
@@ -22,7 +23,6 @@ from aioredlock_ng._round.batch import ScriptBatch
 from aioredlock_ng._round.outbox import Outbox
 from aioredlock_ng._round.releases import Releases
 from aioredlock_ng._round.round import Round, SlotRound
-from aioredlock_ng._session.session import Session
 from aioredlock_ng._settings import options as lock_options
 from tests.lua_edits import LuaEdit, edited_lua
 from tests.simulation.campaign import DETERMINISM, campaign
@@ -97,8 +97,8 @@ def _bodies_that_are_not_stopped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(holding.Holding, "held", property(lambda self: self._release is None))
 
 
-def _last_first(line_up: Any, self: LocalQueue, name: str, ticket: Contender, **options: Any) -> QueueEntry:
-    last: QueueEntry = line_up(self, name, ticket, **options)
+def _last_first(line_up: Any, self: LocalQueue, name: str, ticket: Contender, wanted: Any) -> QueueEntry:
+    last: QueueEntry = line_up(self, name, ticket, wanted)
     queue = self.entries[name].queue
     assert queue is not None, "it has a place"
     queue.move_to_end(last, last=False)

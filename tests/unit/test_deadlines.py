@@ -214,7 +214,7 @@ class Looked:
         """As in `Watched`."""
         self.at.append(now)
 
-    def settle(self) -> None:
+    def thin_out(self) -> None:
         """As in `Watched`."""
 
 

@@ -29,8 +29,8 @@ from aioredlock_ng import (
 )
 from aioredlock_ng._core.fencing import MAX_BLOCK
 from aioredlock_ng._lock import handoff
-from aioredlock_ng._lock.attempt import TrySession
 from aioredlock_ng._lock.handoff import WINDOW, YIELD
+from aioredlock_ng._lock.session import Session
 from aioredlock_ng._round.outbox import TickContext
 from aioredlock_ng.events import Acquired, GaveUp, Lost, Released
 from aioredlock_ng.testing import MemoryNode, lose
@@ -123,8 +123,7 @@ def check_empty(w: World) -> None:
     assert w.keys == [()] * len(w.nodes)
     session = w.manager._life.session
     assert not session.queue.entries
-    assert not session.holdings.all
-    assert not session.succession._untaken
+    assert not session.watchdog.leases
     assert session.attempt_limiter.in_flight == 0
 
 
@@ -495,11 +494,11 @@ async def test_a_manager_that_closes_releases_what_no_task_has_taken():
         one = await holder(w)
         tasks = [in_task(w.manager.lock(NAME).acquire) for _ in range(2)]
         await turns(3)
-        untaken = w.manager._life.session.succession._untaken
+        queue = w.manager._life.session.queue
         one._holding.release()
-        assert untaken
+        assert any(each.held for each in queue.inside())
         closing = Begun(w.manager.aclose())
-        assert not untaken, "it is not left to the heir"
+        assert not any(each.held for each in queue.inside()), "it is not left to the heir"
         await closing
         for task in tasks:
             assert isinstance((await task).error, ManagerClosedError)
@@ -749,14 +748,14 @@ async def test_an_attempt_that_cannot_be_made_gives_up_its_place_and_its_duty(mo
         behind = asyncio.create_task(w.manager.lock(NAME, ttl=TTL / 2).acquire())  # no heir: another ttl
         await asyncio.sleep(0.01)
 
-        session, reads = w.manager._life.session, TrySession.read_clocks
+        session, reads = w.manager._life.session, Session.read_clocks
 
-        def fail(asked: TrySession) -> TickContext:
+        def fail(asked: Session) -> TickContext:
             if asked is session:
                 raise OSError("no clock")
             return reads(asked)
 
-        monkeypatch.setattr(TrySession, "read_clocks", fail)
+        monkeypatch.setattr(Session, "read_clocks", fail)
         began = sim().time()
         await lease.release()
         with pytest.raises(OSError, match="no clock"):

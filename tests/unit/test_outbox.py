@@ -12,12 +12,12 @@ import pytest
 from aioredlock_ng import Vote, _scripts
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._lock.attempt import Attempt
+from aioredlock_ng._lock.session import Session
 from aioredlock_ng._node import NodeState, pipe
 from aioredlock_ng._node.handshake import Identity
 from aioredlock_ng._round.batch import MAX_BATCH, AcquireRound, ExtendRound, ReleaseRound
 from aioredlock_ng._round.outbox import CALM, Outbox, TakesNone, TickContext
 from aioredlock_ng._round.round import Round, grant_round
-from aioredlock_ng._session.session import Session
 from aioredlock_ng.testing import memory_node
 from tests.simulation.wires import Break, WiredNode
 from tests.unit.tasks import in_task, sim, turns, until
@@ -574,7 +574,7 @@ async def test_an_error_while_a_round_is_sent_at_once_is_no_business_of_its_call
             patch.setattr(linked(w, 0), "submit", failed)
             await lease.release()
         assert heard == [error]
-        assert not session_of(w).holdings.all
+        assert not session_of(w).watchdog.leases
         forget(w)
         await asyncio.sleep(TTL)
         assert not any("extend" in verb for node in w.nodes for verb in verbs(node))

@@ -370,7 +370,7 @@ async def test_a_lease_that_is_over_admits_no_inner_block(plain, way):
 
 def sleepless(lease: Lease) -> None:
     """Have the watchdog never look at a lease again."""
-    for holding in lease._session.holdings.all:
+    for holding in lease._session.watchdog.leases:
         lease._session.watchdog.forget(holding)
 
 

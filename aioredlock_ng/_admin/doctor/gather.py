@@ -19,8 +19,8 @@ from .facts import NO_COMMANDS, NOT_ASKED, ClockReading, Facts, NodeFacts
 from .trial import question, try_listening, try_locking, try_telling
 
 if TYPE_CHECKING:
+    from ..._lock.session import Session
     from ..._node import Node
-    from ..._session.session import Session
 
 PATIENCE: Final = 1.0
 """Seconds an answer is waited for, or a `node_timeout` where that is longer: a slow one is a finding, too."""

@@ -31,8 +31,8 @@ from ..survey import look_for_line
 from .facts import RESP2, Lacking
 
 if TYPE_CHECKING:
+    from ..._lock.session import Session
     from ..._node import Node
-    from ..._session.session import Session
 
 
 TRIAL_TTL: Final = 2.0

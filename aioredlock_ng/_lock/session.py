@@ -1,4 +1,4 @@
-"""The parts of a manager that runs in a loop, put together."""
+"""The session: the mutable state of a manager between its start in a loop and its end."""
 
 from __future__ import annotations
 
@@ -11,86 +11,39 @@ from contextlib import suppress
 from contextvars import Context
 from dataclasses import asdict
 from random import Random
-from typing import Any, Protocol, TypeVar, final
+from typing import Any, final
 
 import anyio
 
 from .._clock import Clock, wall_of
 from .._core.clock_watch import ClockWatch
-from .._core.keyspace import QUEUE, TICKETS, mark_key
+from .._core.fencing import ballot
+from .._core.keyspace import QUEUE, SEATS, TICKETS, mark_key
+from .._core.seats import Seat, seat_life
 from .._core.validity import drift
-from .._lock.attempt import Owners
-from .._lock.holding import Holdings
-from .._lock.hooks import HookList
-from .._lock.local_queue import AttemptLimiter, LocalQueue
-from .._lock.long_waits import Ancestors, LongWaits
-from .._lock.notifications import Notifications
-from .._lock.refusals import LocalRefusals
-from .._lock.succession import Succession
-from .._lock.waiting import AcquireSession, Sleeps
-from .._lock.watchdog import Watchdog
 from .._log import Once, report
 from .._node import Node, fork
 from .._round.availability import Availability
 from .._round.deadlines import Deadlines, move_on_after, running_loop
-from .._round.outbox import Outbox
+from .._round.outbox import Outbox, TickContext
 from .._round.releases import Releases
 from .._settings.options import Options
 from .._statistics import MAX_LEASES, Counters, LeaseStatistics, ManagerStatistics, NodeStatistics
 from ..events import LoopStalled
-
-
-class Part(Protocol):
-    """A part of the session that a higher layer builds; the session keeps it and ends it."""
-
-    def close(self) -> None:
-        """Wake the tasks that wait in it: the manager is being closed."""
-
-
-PartT = TypeVar("PartT", bound=Part)
+from .attempt import Attempt, Owners
+from .election import Observation
+from .handoff import Succession
+from .hooks import HookList
+from .local_queue import AttemptLimiter, LocalQueue
+from .long_waits import LongWaits
+from .notifications import Notifications
+from .waiting import Sleeps
+from .watchdog import Watchdog
 
 
 @final
-class Session(AcquireSession):
-    """The parts of a manager between its start in a loop and its end.
-
-    Each layer below declares what it uses of it in a class of its own, which adds to the class of the layer
-    below that one: `HoldSession`, `TrySession`, `AcquireSession`.
-    """
-
-    __slots__ = (
-        "__weakref__",
-        "_generation",
-        "_parts",
-        "ancestors",
-        "attempt_limiter",
-        "availability",
-        "clock",
-        "clocks",
-        "counters",
-        "holder",
-        "holdings",
-        "hooks",
-        "in_flight",
-        "local",
-        "long_waits",
-        "loop",
-        "no_expiry",
-        "node_timeout",
-        "nodes",
-        "notifications",
-        "options",
-        "outbox",
-        "owners",
-        "queue",
-        "random",
-        "releases",
-        "retry",
-        "sleeps",
-        "succession",
-        "wall",
-        "watchdog",
-    )
+class Session:
+    """The parts of a manager between its start in a loop and its end."""
 
     def __init__(
         self,
@@ -120,24 +73,22 @@ class Session(AcquireSession):
         self.outbox = Outbox(nodes, Deadlines(), node_timeout, self.clocks, clock.now)
         self.releases = Releases(self.outbox)
         # Which task of this process asks, and when.
-        self.attempt_limiter = AttemptLimiter(clock, node_timeout)
+        self.attempt_limiter = AttemptLimiter()
         self.queue = LocalQueue(self.attempt_limiter, self._stop_listening, self._announce)
         self.sleeps = Sleeps(self.availability)
         # Locks that were won.
         self.watchdog = Watchdog(clock, self._stalled)
         self.succession = Succession(self.availability, self.releases)
-        self.holdings = Holdings()
         # Acquiring.
         self.owners = Owners(random)
-        self.in_flight = set()
-        self._seat = None
-        self.local = LocalRefusals(self.queue, clock, self.holder)
+        self.in_flight: set[Attempt] = set()
+        """The attempts that wait for their verdict."""
+        self._seat: Seat | None = None
         self.notifications = Notifications(nodes)
-        self.long_waits = LongWaits(self.availability.seconds)
+        self.long_waits = LongWaits(self)
         self.no_expiry = Once()
-        self.ancestors = Ancestors(self.holdings)
-        # What higher layers build on it.
-        self._parts: dict[Callable[[Session], Part], Part] = {}
+        # Elections that are observed, by the keys of their locks.
+        self.observed: dict[bytes, Observation] = {}
 
     # -- where it belongs ----------------------------------------------------------------------
 
@@ -179,14 +130,33 @@ class Session(AcquireSession):
         else:
             self.call_in_loop(function)
 
-    # -- parts of higher layers ----------------------------------------------------------------
+    # -- read by attempts ----------------------------------------------------------------------
 
-    def part(self, kind: Callable[[Session], PartT]) -> PartT:
-        """Return a part of a higher layer, made at its first use and closed with the session."""
-        found = self._parts.get(kind)
-        if found is None:
-            found = self._parts[kind] = kind(self)
-        return found  # type: ignore[return-value]  # it is what `kind` made
+    @property
+    def seat(self) -> Seat:
+        """This process's id in the queues of fair locks: one task waits there on behalf of all (R30)."""
+        # Made when the first fair lock is wanted: most processes never need it.
+        if self._seat is None:
+            self._seat = self.new_seat()
+        return self._seat
+
+    def new_seat(self) -> Seat:
+        """Make a new id; it is also the channel on which the process is notified (R30)."""
+        name = b"%b:%b" % (self.owners.new(), self.holder.encode())
+        return Seat(mark_key(self.options.prefix, SEATS, name), life=seat_life(self.retry.cap))
+
+    def read_clocks(self) -> TickContext:
+        """Read the values shared by the attempts of one turn of the event loop, before any byte (R3)."""
+        asked_at, wall, ahead = self.clock.now(), self.wall(), self.clocks.median_ahead
+        # The nodes' time, if samples of it exist; otherwise that of the wall clock.  It is only a hint: a
+        # ballot that is too low makes the nodes answer with greater fences.
+        time = wall if ahead is None else asked_at + ahead
+        # An owner value is a random part, then the moment of the question in Unix milliseconds, a letter if
+        # the kind has one (`signed`), and the holder's label.  All but the random part is for people that
+        # inspect a lock: no decision depends on it, and values are compared as a whole.
+        ends = b":%013d:%b" % (wall * 1000, self.holder.encode())
+        # As `TickContext(…)`, without a call.
+        return tuple.__new__(TickContext, (asked_at, ballot(0, int(time * 1000)), ends))
 
     # -- the nodes -----------------------------------------------------------------------------
 
@@ -207,13 +177,12 @@ class Session(AcquireSession):
     def close(self) -> None:
         """Refuse new acquires, undo those under way, and wake the tasks that wait for a lock."""
         self.availability.closing = True
-        self.long_waits.close()
         for attempt in list(self.in_flight):
             attempt.undo(self.node_timeout)
         self.sleeps.end()
         self.attempt_limiter.end()
-        for part in self._parts.values():
-            part.close()
+        for observation in self.observed.values():
+            observation.wake()
 
     # -- callbacks of the parts ----------------------------------------------------------------
 
@@ -252,7 +221,7 @@ def statistics_of(nodes: Sequence[Node], counters: Counters, session: Session | 
             NodeStatistics.of(node.name, node.status, session.clock_of(i) if session else None)
             for i, node in enumerate(nodes)
         ),
-        held=session.holdings.held if session else 0,
+        held=session.watchdog.held if session else 0,
         leases=_leases(session) if session else (),
         waiting=len(session.sleeps) + len(session.attempt_limiter) if session else 0,
         **asdict(counters),
@@ -264,7 +233,7 @@ def statistics_of(nodes: Sequence[Node], counters: Counters, session: Session | 
 
 def _leases(session: Session) -> tuple[LeaseStatistics, ...]:
     """Return the leases that are held now; callable from any thread."""
-    held = [holding for holding in tuple(session.holdings.all) if holding.held]
+    held = [holding for holding in tuple(session.watchdog.leases) if holding.held]
     return tuple(
         LeaseStatistics(
             names=holding.names,
