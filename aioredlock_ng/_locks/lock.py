@@ -20,9 +20,7 @@ from ..errors import LockTakenError, QuorumUnavailableError, printable
 from . import WITH, Uncopied, awaited, instead
 from .lease import Lease
 
-_WRITE: Final = (
-    "`async with manager.lock(…) as lease:`, or `lease = await manager.lock(…).acquire()` and release it"
-)
+_WRITE: Final = "`async with lock as lease:`, or `lease = await lock.acquire()` and release it"
 
 
 @final

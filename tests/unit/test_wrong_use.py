@@ -45,7 +45,7 @@ async def await_it(awaited: Any) -> None:
     await awaited
 
 
-LOCK = r"write `async with manager\.lock\(…\) as lease:`, or `lease = await .*\.acquire\(\)`"
+LOCK = r"write `async with lock as lease:`, or `lease = await lock\.acquire\(\)`"
 SHARED = r"write `async with manager\.rwlock\(…\)\.read\(\) as lease:`"
 LEADER = r"write `async with manager\.election\(…\)\.campaign\(\) as leadership:`"
 
@@ -55,7 +55,7 @@ LEADER = r"write `async with manager\.election\(…\)\.campaign\(\) as leadershi
     [
         (lambda m: m, (plain_block, plain_stack), r"write `async with LockManager\(…\) as manager:`"),
         (lambda m: m.lock("a"), (plain_block, plain_stack, await_it), LOCK),
-        (lambda m: m.semaphore("a", permits=2), (plain_block,), LOCK),
+        (lambda m: m.semaphore("a", permits=2), (plain_block, await_it), LOCK),
         (lambda m: m.lock("a").acquire(), (block, plain_block, stack, plain_stack), LOCK),
         (lambda m: m.rwlock("a").read().try_acquire(), (block, plain_block), LOCK),
         (lambda m: m.rwlock("a"), (block, plain_block, stack, plain_stack, await_it), SHARED),
