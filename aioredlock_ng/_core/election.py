@@ -1,4 +1,4 @@
-"""What an election's leaders announce, and what an observer may make of it (R31, R32).
+"""An election's announcements, and the conclusions that an observer may draw from them (R31, R32).
 
 A leader announces the term that it has won, its fence, on all nodes, where the greatest is kept.  A term that
 was won stays won, so any node may keep it and tell of it.  An observer looks at all nodes, time and again.
@@ -8,7 +8,7 @@ What it reads may be past, but never wrong:
 - It knows the greatest term that it has heard of, and forgets it never.
 - A term is over when Q nodes with a vote show no lock, each at a moment when that term had been won: a leader
   that still leads has its key on one of them.  Had been won: the observer knew of it before it asked, or the
-  node itself told of it, or of a later one.
+  node itself showed it, or a later one.
 - Nodes are not asked at one moment.  So it asks twice within a ttl: a node that shows no lock both times had
   none in between, where no key ends that was set after the first time.  The leader might give up such a key
   earlier, but then its term is over.
@@ -38,12 +38,12 @@ class Leader:
     term: int
     """The fence of its leadership: unique, and greater than those of all earlier leaders (R10)."""
     holder: str
-    """What it calls itself: the `holder` of its `LockManager.election`."""
+    """Its label: the `holder` of its `LockManager.election`."""
 
 
 @final
 class LeaderUnknown(Enum):
-    """What `election.observe()` tells instead of a leader once it has been cut off for longer than a ttl."""
+    """Reported by `election.observe()` instead of a leader once it has been cut off for longer than a ttl."""
 
     UNKNOWN = "unknown"
     """Another one may lead by now, or none: too few nodes with a vote have answered for so long."""
@@ -63,7 +63,7 @@ def read_announcement(value: bytes) -> Leader | None:
 
 @final
 class Look(NamedTuple):
-    """What one node showed when it was looked at."""
+    """The state of one node at a poll."""
 
     votes: bool
     """Whether it has a vote: its incarnation record is the expected one (R12)."""
@@ -76,7 +76,7 @@ class Look(NamedTuple):
 @final
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What an observer has made of its looks so far."""
+    """An observer's conclusions so far."""
 
     newest: Leader | None = None
     """The greatest term that it has heard of."""
@@ -85,11 +85,11 @@ class Seen:
     free: bool = False
     """Whether Q nodes showed no lock at the last look."""
     tells: bool = False
-    """Whether there is anything to tell yet: a leader, or that there is none."""
+    """Whether there is anything to report: a leader, or that there is none."""
 
     @property
     def leader(self) -> Leader | None:
-        """The leader that is told of: the newest, unless its term is over."""
+        """The leader that is reported: the newest, unless its term is over."""
         newest = self.newest
         return None if newest is None or self.free or newest.term <= self.ended else newest
 

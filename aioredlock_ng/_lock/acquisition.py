@@ -75,7 +75,7 @@ class Acquisition:
         # What marks the call at the nodes while it waits, if its kind uses marks (R22).  A non-blocking call
         # does not wait, and leaves none.
         if (seat_of := primitive.kind.seat) is not None and given != 0:
-            self._seat = seat = seat_of(lambda: session.seat, session.owners.new)
+            self._seat = seat = seat_of(lambda: session.seat, session.owners.__next__)
             # `SHARED_SEAT` only says that the call may wait: there is no mark of its own to take away.
             if seat is not SHARED_SEAT:
                 contender.seat = seat
@@ -305,19 +305,29 @@ class Acquisition:
         raise self._refused_here(self._in_the_way(entry, waiter.verdict))
 
     async def _cool_down(self) -> None:
-        """Wait while a name that this process has released stays taken; no node need be asked (R34)."""
-        if (error := self._cooling()) is not None:
-            self._emit_waiting(error)
-            self._leave_place()
-            # Others may have the names that do not stay taken meanwhile.
-            if len(self.names) > 1:
-                self._contender.leave()
-            await self._begin_to_wait().cool_down(self.names)
-            # The caller's time was up first.
-            if (error := self._cooling()) is not None:
+        """Wait while a name that this process has released stays taken; no node need be asked (R34).
+
+        It waits in short steps: the event loop's timers stand still while the machine is suspended, and the
+        lock may be deleted by force.
+        """
+        session, policy = self._session, self._session.retry
+        if (error := self._cooling()) is None:
+            return
+        self._emit_waiting(error)
+        self._leave_place()
+        # Others may have the names that do not stay taken meanwhile.
+        if len(self.names) > 1:
+            self._contender.leave()
+        while (error := self._cooling()) is not None:
+            # All waiters know the same moment, those of other processes, too: a random delay spreads them.
+            left = (error.retry_after or 0.0) + policy.backoff(0, session.random.random())
+            wait = self._deadline.within(min(policy.cap, left))
+            # The caller's time is up before the names are free.
+            if wait <= 0:
                 raise self._refused_here(error)
-            if len(self.names) > 1:
-                await self._queue_locally()
+            await session.sleeps.sleep(wait)
+        if len(self.names) > 1:
+            await self._queue_locally()
 
     def _patience_of_claim(self) -> Patience | None:
         """Return how long this call keeps others out; None if it keeps no call out."""

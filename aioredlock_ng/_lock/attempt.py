@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from operator import attrgetter
 from random import Random
 from typing import TYPE_CHECKING, Final, final
@@ -33,27 +34,12 @@ OWNERS_AT_ONCE: Final = 16
 """Owner values whose random bits are drawn at once: a system call for each would dominate an attempt."""
 
 
-@final
-class Owners:
-    """Makes the random part of the owner values of one manager (A5)."""
-
-    __slots__ = ("_digits", "_random", "_used")
-
-    def __init__(self, random: Random) -> None:
-        self._random = random
-        self._digits = b""
-        self._used = 0
-
-    def new(self) -> bytes:
-        """Return a new random part."""
-        # No code of users runs in here that could ask for the same part, nor does another thread.
-        used = self._used
-        # The supply is used up, or there was none so far: draw the next one.
-        if used == len(self._digits):
-            self._digits = self._random.randbytes(OWNER_BITS // 8 * OWNERS_AT_ONCE).hex().encode()
-            used = 0
-        self._used = ends = used + OWNER_BITS // 4
-        return self._digits[used:ends]
+def owner_values(random: Random) -> Iterator[bytes]:
+    """Yield the random parts of the owner values of one manager (A5)."""
+    while True:
+        digits = random.randbytes(OWNER_BITS // 8 * OWNERS_AT_ONCE).hex().encode()
+        for begin in range(0, len(digits), OWNER_BITS // 4):
+            yield digits[begin : begin + OWNER_BITS // 4]
 
 
 @final
@@ -104,7 +90,7 @@ class Attempt:
         if primitive.fenced:
             ballot = tick.ballot if tick.ballot > seen else seen + 1
         self._ballot = ballot
-        self.owner = owner = session.owners.new() + tick.owner_ends
+        self.owner = owner = next(session.owners) + tick.owner_ends
         """New for every attempt, and known before the first byte (R5)."""
         self._batched: AcquireRound | None = None
         self._single: GrantRound | None = None

@@ -25,7 +25,7 @@ from .._core.quorum import Vote
 from .._kinds.primitive import ms
 from .._round.outbox import Outbox
 from .._round.releases import Releases
-from .._round.round import Round, all_answered
+from .._round.round import Round, all_answered, keep
 from ..errors import QuorumUnavailableError, printable
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def read_look(reply: Reply) -> Answer:
 
 @final
 class Announcement:
-    """The announcement of one leader; it receives the answers to its own commands, and ignores them."""
+    """The announcement of one leader."""
 
     __slots__ = ("_outbox", "_releases", "_said_goodbye", "_subject", "leader")
 
@@ -119,24 +119,17 @@ class Announcement:
 
     def repeat(self) -> None:
         """Announce the term on all nodes; a term that was won stays won, so that this is never too late."""
-        self._outbox.drain()  # commands from before this one are sent before it
-        command = self._subject.announce(self.leader)
-        for index, node in enumerate(self._outbox.nodes):
-            node.submit(command, self, index)
+        round_ = Round(self._outbox, keep)
+        # As if a task waited for it: a server that has forgotten the script is sent it once more.  The next
+        # extension announces again.
+        round_.then(all_answered, lambda: None)
+        round_.ask(self._subject.announce(self.leader), self._outbox.node_timeout)
 
     def say_goodbye(self) -> None:
         """Notify observers, once, that the leader has given up its lock."""
         if not self._said_goodbye:
             self._said_goodbye = True
             self._releases.announce(self._subject.announced)
-
-    @property
-    def awaited(self) -> bool:
-        """As in `Receiver`: a server that has forgotten the script is sent it once more."""
-        return True
-
-    def on_reply(self, node: int, reply: Reply) -> None:
-        """Do nothing: the next extension announces again."""
 
 
 def ask(outbox: Outbox, subject: Subject) -> Round:
@@ -210,7 +203,7 @@ class Observation:
         if not self._observers:
             del self._session.observed[self.subject.lock]
             if not self._session.loop.is_closed():
-                self._session.notifications.unwatch(self.subject.announced)
+                self._session.notifications.drop(self.subject.announced)
                 self._stop_timer()
 
     def is_cut_off(self, ttl: float) -> bool:

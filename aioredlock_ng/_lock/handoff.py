@@ -161,7 +161,7 @@ class Grant(NamedTuple):
     fence: int
     """The last fence of the range, which is what nodes store; 0 without fences."""
     fences_left: int
-    """How many fences of the range are left for other tasks: that of the lease comes before them."""
+    """Number of fences of the range that are left for other tasks: that of the lease comes before them."""
     round: Round
     """The last round that was won."""
     since: float

@@ -66,7 +66,7 @@ class Count:
     asked: list[Kind]
     """The kind that each lease was asked for as; released leases are removed."""
     blocks: int = 0
-    """How many blocks are open under them."""
+    """Number of blocks that are open under them."""
 
     @property
     def full(self) -> bool:
@@ -208,7 +208,7 @@ class Holding:
 
     @property
     def kind(self) -> Kind:
-        """What it is a lock of."""
+        """The kind of the lock."""
         return self._grant.primitive.kind
 
     @property
@@ -535,7 +535,7 @@ class Holding:
             self._session.releases.leave_queue(self._grant.primitive, seat)
             self._contender.seat = NO_SEAT
         # Last, since hooks are code of users: the state is consistent by now.
-        self._tell_lost()
+        self._emit_lost()
 
     def abandon(self) -> None:
         """Mark the lease as lost by the close of its loop: nothing can be sent or woken, only reported.
@@ -549,9 +549,9 @@ class Holding:
         if self._lost is not None:
             with suppress(RuntimeError):  # it is set, but nothing in a closed loop can be woken
                 self._lost.set()
-        self._tell_lost()
+        self._emit_lost()
 
-    def _tell_lost(self) -> None:
+    def _emit_lost(self) -> None:
         self._session.counters.lost += 1
         error = self.error()
         self._session.hooks.emit(

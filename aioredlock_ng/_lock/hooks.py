@@ -37,7 +37,7 @@ METHODS: Final[dict[type[Event], str]] = {
 """The method of a hook that is called for each event: ``on_not_extended`` for `NotExtended`."""
 
 OF_CALLERS: Final = frozenset({Acquired, Refused, Waiting, GaveUp, Released})
-"""The events of a call, which are told in the context of the code that called."""
+"""The events of a call, whose hooks run in the context of the code that called."""
 
 _NAMES: Final = frozenset(METHODS.values())
 

@@ -445,7 +445,7 @@ class LocalQueue:
         # first is not: a reader that returns may share with a reader inside, while a writer waits.
         if contender.returns:
             entry.queue.move_to_end(waiter, last=False)
-            self._admit(name, entry)
+            self.admit(name)
         if wanted is None:
             entry.single_tries = entry.single_tries or []
             entry.single_tries.append(waiter)
@@ -460,12 +460,12 @@ class LocalQueue:
             return
         future.cancel()
         entry = self.entries.get(name)
-        # Not in the queue any more: `_admit` has met the entry with its wait over.
+        # Not in the queue any more: `admit` has met the entry with its wait over.
         if entry is not None and entry.queue and waiter in entry.queue:
             del entry.queue[waiter]
             # It may have kept others out.  Example: readers are inside, and the writer at the head of the
             # queue gives up: the readers behind it are let in.
-            self._admit(name, entry)
+            self.admit(name)
             self.idle(name, entry)
 
     def leave(self, name: str, contender: Contender) -> None:
@@ -475,7 +475,7 @@ class LocalQueue:
             entry.representative = None
         entry.inside.remove(contender)
         # May pass the pending notification on to the contender that is let in.
-        self._admit(name, entry, contender)
+        self.admit(name, contender)
         # With no contender inside, every waiter could be let in: the queue is empty, too.
         if not entry.inside:
             del self.entries[name]
@@ -487,17 +487,14 @@ class LocalQueue:
             self.attempt_limiter.leave()
             self._announce(name)
 
-    def admit(self, name: str) -> None:
-        """Let in waiters in the order of the queue, after those inside have begun to share."""
-        self._admit(name, self.entries[name])
-
-    def _admit(self, name: str, entry: NameQueue, after: Contender | None = None) -> None:
+    def admit(self, name: str, after: Contender | None = None) -> None:
         """Let in waiters from the head of the queue, up to the first that has to stay; `after` has just left.
 
         Example: a writer has left, and the queue is reader, reader, writer, reader.  The first reader is let
         in and asks.  Once it holds the lock, the second is let in.  The writer stays, and so does the reader
         behind it.
         """
+        entry = self.entries[name]
         while entry.queue:
             waiter = next(iter(entry.queue))
             # The usual case: the head of the queue still waits.

@@ -1,4 +1,4 @@
-"""What is logged of calls of `acquire` that wait.
+"""The log of calls of `acquire` that wait.
 
 A call that has waited for a while is logged with the reason, and again when the reason changes.  A call that
 may wait for ever causes a warning: for a lock that its own task holds, or the task that started it.
@@ -32,7 +32,7 @@ LINES_WITHIN: Final = 60.0
 Locks: TypeAlias = "tuple[ref[Holding], ...]"
 
 REMEMBERED: Final = 4
-"""How many locks a context remembers: the latest ones."""
+"""Number of locks that a context remembers: the latest ones."""
 
 ACQUIRED: Final[ContextVar[Locks]] = ContextVar("aioredlock_ng_acquired", default=())
 """The locks that were acquired in this context, by its own code or by a task that started it.

@@ -53,17 +53,17 @@ class ReleaseListener:
 
     def pass_by(self) -> None:
         """Ignore a release, with its notifications that are still to come: others ask after it (R33)."""
-        told = self._told(self.slot)
+        heard = self._free_on(self.slot)
         for slot in list(self._free):
             # In a fair lock's queue a better position on some nodes belongs to the same release.
             if slot == self.slot or (self._in_line and slot < self.slot):
                 del self._free[slot]
         # Example: nodes 0, 1 and 2 of five have notified us.  The notifications of nodes 3 and 4 belong to
         # the same release, and must not count towards a majority for the next one.
-        self._late.update((self.slot, node) for node in self._nodes if node not in told)
+        self._late.update((self.slot, node) for node in self._nodes if node not in heard)
         self.slot = ANY
 
-    def told(self, node: int, listeners: int, slot: int = ANY) -> None:
+    def hear(self, node: int, listeners: int, slot: int = ANY) -> None:
         """Take a node's notification; `listeners` is the number of processes that it was sent to."""
         self.listeners = listeners
         # It belongs to a release that was passed by.
@@ -81,12 +81,12 @@ class ReleaseListener:
         # In a fair lock's queue: the best position that a majority has confirmed.  Example: nodes 0 and 1 say
         # that one call is ahead, and node 2 that none is.  On these three nodes at most one is ahead.
         for each in sorted(self._free) if self._in_line else (slot,):
-            if len(self._told(each)) >= self._quorum:
+            if len(self._free_on(each)) >= self._quorum:
                 self.slot = each
                 ring(self._future)
                 return
 
-    def _told(self, slot: int) -> set[int]:
+    def _free_on(self, slot: int) -> set[int]:
         """Return the nodes on which a slot is free; in a queue, those with that position or a better one."""
         if not self._in_line:
             return self._free.get(slot, set())
@@ -108,14 +108,13 @@ class Notifications:
     observation, for all observers in this process.  No channel is both (R16).
     """
 
-    __slots__ = ("_nodes", "_quorum", "_seat", "_waiters", "_watched")
+    __slots__ = ("_listeners", "_nodes", "_quorum", "_seat")
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
         self._quorum = majority(len(nodes))
         self._seat = b""  # the channel of this process, after it first waited for a fair lock (R30)
-        self._waiters: dict[bytes, ReleaseListener | None] = {}
-        self._watched: dict[bytes, Callable[[], object]] = {}
+        self._listeners: dict[bytes, ReleaseListener | Callable[[], object] | None] = {}
 
     def listen(self, channels: Iterable[bytes], seat: bytes = b"") -> ReleaseListener:
         """Subscribe to these channels, and return a new listener for them.
@@ -123,7 +122,7 @@ class Notifications:
         With a `seat`, the process has one channel of that name, which it keeps, and `channels` are the locks
         whose notifications come there.
         """
-        waiter = ReleaseListener(len(self._nodes), in_line=bool(seat))
+        listener = ReleaseListener(len(self._nodes), in_line=bool(seat))
         # The first wait for a fair lock in this process.
         if seat and not self._seat:
             self._seat = seat
@@ -131,38 +130,32 @@ class Notifications:
                 node.subscribe(seat)
         for channel in channels:
             # The subscription may be left from an earlier contender (`rest`): then only the listener changes.
-            if channel not in self._waiters and not seat:
+            if channel not in self._listeners and not seat:
                 for node in self._nodes:
                     node.subscribe(channel)
-            self._waiters[channel] = waiter
-        return waiter
+            self._listeners[channel] = listener
+        return listener
 
-    def rest(self, channels: Iterable[bytes], waiter: ReleaseListener) -> None:
+    def rest(self, channels: Iterable[bytes], listener: ReleaseListener) -> None:
         """Remove a listener, but keep the subscriptions for the next contender."""
         for channel in channels:
             # Another contender may have taken over the channel.
-            if self._waiters.get(channel) is waiter:
-                self._waiters[channel] = None
+            if self._listeners.get(channel) is listener:
+                self._listeners[channel] = None
 
     def drop(self, channel: bytes) -> None:
-        """Unsubscribe from a channel of releases: no call waits for them."""
-        if channel in self._waiters:
-            del self._waiters[channel]
+        """Unsubscribe from a channel, if that has a subscription."""
+        if channel in self._listeners:
+            del self._listeners[channel]
             for node in self._nodes:
                 node.unsubscribe(channel)
 
-    def watch(self, channel: bytes, on_answer: Callable[[], object]) -> None:
-        """Subscribe to `channel`, and call `on_answer` at each message there."""
-        assert channel not in self._watched, "one for all of this process"
-        self._watched[channel] = on_answer
+    def watch(self, channel: bytes, on_notice: Callable[[], object]) -> None:
+        """Subscribe to `channel`, and call `on_notice` at each message there, until `drop`."""
+        assert channel not in self._listeners, "one for all of this process"
+        self._listeners[channel] = on_notice
         for node in self._nodes:
             node.subscribe(channel)
-
-    def unwatch(self, channel: bytes) -> None:
-        """Undo `watch`."""
-        del self._watched[channel]
-        for node in self._nodes:
-            node.unsubscribe(channel)
 
     @property
     def deaf(self) -> bool:
@@ -188,15 +181,16 @@ class Notifications:
         # On the channel of this process the lock's channel is in the message, behind the position.
         if channel == self._seat and isinstance(message, bytes):
             message, _, channel = message.partition(b"@")
+        listener = self._listeners.get(channel)
         # A release, and a contender that waits for it.
-        if (waiter := self._waiters.get(channel)) is not None:
-            waiter.told(self._nodes.index(node), *_told(message))
-        # An election.  A channel that is neither was given up while the message was on its way.
-        elif (on_answer := self._watched.get(channel)) is not None:
-            on_answer()
+        if isinstance(listener, ReleaseListener):
+            listener.hear(self._nodes.index(node), *_read(message))
+        # An election.  Any other channel was given up while the message was on its way.
+        elif listener is not None:
+            listener()
 
 
-def _told(message: object) -> tuple[int, int]:
+def _read(message: object) -> tuple[int, int]:
     """Return the number of listeners in a notification, or 0; and the slot that is free, or `ANY`."""
     # Examples: "3" went to three listeners, and "3:1" says also that slot 1 is free.
     listeners, colon, slot = message.partition(b":") if isinstance(message, bytes) else (b"", b"", b"")

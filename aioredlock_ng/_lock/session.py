@@ -30,7 +30,7 @@ from .._round.releases import Releases
 from .._settings.options import Options
 from .._statistics import MAX_LEASES, Counters, LeaseStatistics, ManagerStatistics, NodeStatistics
 from ..events import LoopStalled
-from .attempt import Attempt, Owners
+from .attempt import Attempt, owner_values
 from .election import Observation
 from .handoff import Succession
 from .hooks import HookList
@@ -68,26 +68,26 @@ class Session:
         self._generation = fork.generation
         self.holder = options.holder or f"{socket.gethostname()}:{os.getpid()}"
         self.clocks = ClockWatch(len(nodes), drift(options.ttl))
-        # Asking all nodes.
+        # The mutable state of a manager is what follows.  Which nodes can be asked, and what they were sent:
         self.availability = Availability(nodes)
         self.outbox = Outbox(nodes, Deadlines(), node_timeout, self.clocks, clock.now)
         self.releases = Releases(self.outbox)
-        # Which task of this process asks, and when.
+        # The tasks of this process that want a lock, in the order in which they ask, and their waits:
         self.attempt_limiter = AttemptLimiter()
         self.queue = LocalQueue(self.attempt_limiter, self._stop_listening, self._announce)
         self.sleeps = Sleeps(self.availability)
-        # Locks that were won.
+        # The locks that were won, until they are released or handed off:
         self.watchdog = Watchdog(clock, self._stalled)
         self.succession = Succession(self.availability, self.releases)
-        # Acquiring.
-        self.owners = Owners(random)
+        # The attempts in flight, and what calls learn while they wait:
+        self.owners = owner_values(random)
         self.in_flight: set[Attempt] = set()
         """The attempts that wait for their verdict."""
         self._seat: Seat | None = None
         self.notifications = Notifications(nodes)
         self.long_waits = LongWaits(self)
         self.no_expiry = Once()
-        # Elections that are observed, by the keys of their locks.
+        # The elections that are observed, by the keys of their locks:
         self.observed: dict[bytes, Observation] = {}
 
     # -- where it belongs ----------------------------------------------------------------------
@@ -142,7 +142,7 @@ class Session:
 
     def new_seat(self) -> Seat:
         """Make a new id; it is also the channel on which the process is notified (R30)."""
-        name = b"%b:%b" % (self.owners.new(), self.holder.encode())
+        name = b"%b:%b" % (next(self.owners), self.holder.encode())
         return Seat(mark_key(self.options.prefix, SEATS, name), life=seat_life(self.retry.cap))
 
     def read_clocks(self) -> TickContext:

@@ -328,21 +328,6 @@ class Retries:
         else:
             await session.sleeps.sleep(self._deadline.within(YIELD_WITHOUT_LISTENERS))
 
-    async def cool_down(self, names: tuple[str, ...]) -> None:
-        """Wait while names that this process has released stay taken, or until the time is up (R34).
-
-        It waits in short steps: the event loop's timers stand still while the machine is suspended, and the
-        lock may be deleted by force.
-        """
-        session, policy, cooldowns = self._session, self._session.retry, self._session.queue.cooldowns
-        while (left := cooldowns.left(names, session.clock.now())) > 0:
-            # All waiters know the same moment, those of other processes, too: a random delay spreads them.
-            wait = self._deadline.within(min(policy.cap, left + policy.backoff(0, session.random.random())))
-            # The caller's time is up before the names are free.
-            if wait <= 0:
-                return
-            await session.sleeps.sleep(wait)
-
     async def for_next_try(self, error: LockNotAcquiredError) -> None:
         """Wait for the earliest of a release, the expiry of the keys, and a back-off (R13).
 

@@ -57,7 +57,7 @@ class Watchdog:
 
     @property
     def held(self) -> int:
-        """How many are held, as far as is known and by the clock; callable from any thread."""
+        """Number of leases that are held, as far as is known and by the clock; callable from any thread."""
         return sum(holding.held for holding in tuple(self.leases))
 
     def remove(self, holding: Holding) -> None:
@@ -147,7 +147,7 @@ class Watchdog:
             try:
                 holding.check_due(now)
             except CONTAINED as error:
-                # A lease that cannot be extended, nor told that it has ended, is none (R44).
+                # A lease that cannot be extended, nor ended, is none (R44).
                 report(logging.CRITICAL, "a lease is lost, since it cannot be holding", exc_info=error)
                 holding.expire()
             if not holding.done:

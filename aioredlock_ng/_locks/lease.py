@@ -56,7 +56,7 @@ class NodeRelease:
 @final
 @dataclass(frozen=True, slots=True)
 class ReleaseReport:
-    """What each node said to a release, in the order of the nodes."""
+    """The answer of each node to a release, in the order of the nodes."""
 
     nodes: tuple[NodeRelease, ...]
 
@@ -179,7 +179,7 @@ class Lease(Renamed):
 
     @property
     def extensions(self) -> int:
-        """How many times the validity was extended."""
+        """Number of times that the validity was extended."""
         return self._holding.extensions
 
     @property

@@ -60,7 +60,7 @@ class Background:
             on_change=self._node_changed,
             quorum_view=self._view,
             prefix=session.options.prefix,
-            on_time=self._told_time,
+            on_time=self._take_sample,
             on_greeted=self._greeted,
             on_taken_back=self._taken_back,
             on_notice=session.notifications.on_notice,
@@ -202,7 +202,7 @@ class Background:
             self.usable.set()
         return False
 
-    def _told_time(self, node: Node, sample: TimeSample) -> None:
+    def _take_sample(self, node: Node, sample: TimeSample) -> None:
         """Watch the clocks (R14): a node whose clock jumps ahead has ended keys before their time."""
         clocks, number = self._session.clocks, self._nodes.index(node)
         # Another server answers there, with another clock: what was known of it is void.
@@ -404,7 +404,7 @@ class Background:
         # One after the other: the deadlines run at the same time.
         for holding in others:
             await self._end_of(holding, holding.deadline)
-            # It has swallowed its cancellation, and is told now, while the lock is still ours.
+            # It has swallowed its cancellation: mark it as lost now, while the lock is still ours.
             if not holding.done:
                 holding.lose(reason)
                 await self._end_of(holding, holding.valid_until)

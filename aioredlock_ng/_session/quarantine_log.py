@@ -34,26 +34,26 @@ class QuarantineLog:
     def __init__(self, nodes: Sequence[Node], unavailable_for: Callable[[], float]) -> None:
         self._nodes = nodes
         self._unavailable_for = unavailable_for
-        self._told: set[Node] = set()
+        self._logged: set[Node] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._starting = True
 
     def started(self) -> None:
         """Log what all nodes have said by now."""
         self._starting = False
-        self._tell()
+        self._log()
 
     def check(self) -> None:
         """Check the nodes; call it whenever one of them may have begun or ended a wait."""
         waiting = self._waiting()
         # All nodes that were logged have ended their wait, each in its own way.
-        if self._told and not any(node.status.state is NodeState.QUARANTINED for node in self._told):
-            self._told.clear()
+        if self._logged and not any(node.status.state is NodeState.QUARANTINED for node in self._logged):
+            self._logged.clear()
             up = sum(node.status.state is NodeState.UP for node in self._nodes)
             report(logging.INFO, "the quarantine is over: %d of %d nodes may vote", up, len(self._nodes))
         # One more node waits.  Others may follow within a moment: one line for all of them.
-        if not (self._starting or self._timer) and not waiting <= self._told:
-            self._timer = asyncio.get_running_loop().call_later(GATHER, self._tell, context=Context())
+        if not (self._starting or self._timer) and not waiting <= self._logged:
+            self._timer = asyncio.get_running_loop().call_later(GATHER, self._log, context=Context())
 
     def close(self) -> None:
         """Log nothing more."""
@@ -63,14 +63,14 @@ class QuarantineLog:
     def _waiting(self) -> set[Node]:
         return {node for node in self._nodes if node.status.votes_in is not None}
 
-    def _tell(self) -> None:
+    def _log(self) -> None:
         self._timer, waiting = None, self._waiting()
-        if not waiting <= self._told:
-            report(logging.WARNING, "%s", told(self._nodes, waiting, self._unavailable_for()))
-        self._told = waiting
+        if not waiting <= self._logged:
+            report(logging.WARNING, "%s", message_about(self._nodes, waiting, self._unavailable_for()))
+        self._logged = waiting
 
 
-def told(nodes: Sequence[Node], waiting: Collection[Node], unavailable_for: float) -> str:
+def message_about(nodes: Sequence[Node], waiting: Collection[Node], unavailable_for: float) -> str:
     """Return the message about the nodes that wait: which nodes, how long, why, and what to do."""
     names = ", ".join(node.name for node in nodes if node in waiting)
     statuses = [node.status for node in waiting]

@@ -1,4 +1,4 @@
-"""Tells when no lock can be acquired any more, and when one can again: one line in the log, and one event."""
+"""Reports that no lock can be acquired any more, and when one can again: a log line and an event."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STANDS: Final = 1.5 * HEARTBEAT
 
 @final
 class QuorumLog:
-    """Tells of each change of `Availability` that counts, once a lock could be acquired for the first time.
+    """Reports each change of `Availability` that counts, once a lock could be acquired for the first time.
 
     A quarantine and lists of nodes that disagree have lines of their own: their events have none here.
     """
@@ -29,30 +29,30 @@ class QuorumLog:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._available: bool | None = None
-        """What was told last; None: no lock could be acquired so far."""
+        """The last report; None: no lock could be acquired so far."""
         self._logged = False
         """Whether the outage was logged here, so that its end is, too."""
-        self._changed_at = self._told_at = 0.0
+        self._changed_at = self._reported_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def check(self) -> None:
         """Look at the quorum; call it whenever that may have changed."""
         available, now = self._session.availability.seconds() == 0, self._session.clock.now()
         if self._available is None:
-            self._available, self._told_at = available or None, now
+            self._available, self._reported_at = available or None, now
         elif available is self._available:
             self.close()
         elif self._timer is None:
             self._changed_at = now
-            self._timer = self._session.loop.call_later(STANDS, self._tell, available, context=Context())
+            self._timer = self._session.loop.call_later(STANDS, self._report, available, context=Context())
 
     def close(self) -> None:
-        """Tell nothing of a change that does not count so far."""
+        """Report nothing of a change that does not count so far."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _tell(self, available: bool) -> None:  # noqa: FBT001 (the one thing it tells)
+    def _report(self, available: bool) -> None:  # noqa: FBT001 (the one thing that it reports)
         session, self._timer, self._available = self._session, None, available
         missing = [node for node in session.nodes if node.status.state is not NodeState.UP]
         event = QuorumChanged(
@@ -60,12 +60,12 @@ class QuorumLog:
             up=len(session.nodes) - len(missing),
             needed=majority(len(session.nodes)),
             reason="; ".join(f"{node.name} is {node.status.state}: {node.status.reason}" for node in missing),
-            lasted=self._changed_at - self._told_at,
+            lasted=self._changed_at - self._reported_at,
         )
-        self._told_at = self._changed_at
+        self._reported_at = self._changed_at
         if available and self._logged:
             report(logging.INFO, "locks can be acquired again, after %.1f s", event.lasted)
-        # The others are told by the log of the quarantine, and as a misconfiguration.
+        # The others are in the log of the quarantine, and reported as a misconfiguration.
         waits = math.isfinite(session.availability.seconds())
         self._logged = not available and not waits and session.availability.conflict is None
         if self._logged:

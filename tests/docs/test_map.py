@@ -65,6 +65,5 @@ async def test_an_acquire_goes_through_the_files_of_the_map(shared_nodes: Nodes)
         "Contender",
         "Holding",
         "Lease",
-        "Owners",
     }
     assert named <= called

@@ -13,7 +13,7 @@ import pytest
 
 from aioredlock_ng import Lease, LockManager, RetryPolicy
 from aioredlock_ng._core.slots import ANY
-from aioredlock_ng._lock.notifications import ReleaseListener, _told
+from aioredlock_ng._lock.notifications import ReleaseListener, _read
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.crowds import SECTION, crowd
 from tests.unit.tasks import End, cancelled, in_task, sim
@@ -183,18 +183,18 @@ async def test_what_comes_late_of_a_release_that_was_let_pass_is_not_the_next_on
     ear = ReleaseListener(5)
     for node in (0, 1, 2):
         assert not ear.enough().done()
-        ear.told(node, 50)
+        ear.hear(node, 50)
     assert ear.enough().done()
     ear.pass_by()
     for node in (3, 4, 0, 1):
-        ear.told(node, 50)
+        ear.hear(node, 50)
         assert not ear.enough().done()
-    ear.told(4, 50)
+    ear.hear(4, 50)
     assert ear.enough().done()
     ear.pass_by()
     ear.clear()
     for node in (2, 3, 0):
-        ear.told(node, 50)
+        ear.hear(node, 50)
     assert ear.enough().done()
 
 
@@ -211,7 +211,7 @@ async def test_what_comes_late_of_a_release_that_was_let_pass_is_not_the_next_on
 )
 def test_what_a_notice_says_is_read_with_care(message, crowd, slot):
     """Any client may publish: only a number of up to six digits (R33), and a possible slot (R24), say it."""
-    assert _told(message) == (crowd, slot)
+    assert _read(message) == (crowd, slot)
 
 
 # -- only waiters listen ----------------------------------------------------------------

@@ -98,9 +98,9 @@ def _trial_of(kind: Kind, session: Session, names: int = 1) -> Iterator[Step]:
     lock, mutex = (primitive_of(each, over, options) for each in (kind, MUTEX))
     won = lock.at(0) if kind.permits else lock
     ends = session.read_clocks().owner_ends
-    first, second, third = (session.owners.new() + ends for _ in range(3))
+    first, second, third = (next(session.owners) + ends for _ in range(3))
     fence = TRIAL_FENCE if options.fencing else 0
-    seat = kind.seat(session.new_seat, session.owners.new) if kind.seat else NO_SEAT
+    seat = kind.seat(session.new_seat, session.owners.__next__) if kind.seat else NO_SEAT
     seat = seat._replace(life=round(TRIAL_TTL * 1000))
     beside = lock.acquire(second, TRIAL_TTL, fence, seat=seat)
     shares = not kind.permits and not kind.conflicts(kind)
