@@ -85,8 +85,6 @@ class HandoffWindow:
 class HandoffWindows:
     """The windows of one process, by name.  Times are from the manager's clock."""
 
-    __slots__ = ("_room", "windows")
-
     def __init__(self) -> None:
         self.windows: dict[str, HandoffWindow] = {}
         """By name, in the order in which they began.  Callers may skip `take` for a name without a window, or
@@ -179,8 +177,6 @@ class Grant(NamedTuple):
 @final
 class Succession:
     """Hands locks off between the tasks of one manager."""
-
-    __slots__ = ("_availability", "_releases")
 
     def __init__(self, availability: Availability, releases: Releases) -> None:
         self._availability = availability

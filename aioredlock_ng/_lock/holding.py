@@ -133,7 +133,8 @@ class Holding:
     """A won lock, from the win to its release."""
 
     # Defaults on the class: most holdings never change them, and need no entry of their own for them.
-    _extending: Round | None = None
+    extending: Round | None = None
+    """The extension round in flight."""
     _retries = 0
     _by_watchdog = 0
     _release: Round | None = None
@@ -268,7 +269,7 @@ class Holding:
     def due(self) -> float:
         """When the watchdog has to check it next."""
         # An extension in flight plans the next one when it ends: until then only the deadline counts.
-        return self.deadline if self._extending is not None else min(self._extend_at, self.deadline)
+        return self.deadline if self.extending is not None else min(self._extend_at, self.deadline)
 
     @property
     def deserted(self) -> bool:
@@ -329,12 +330,12 @@ class Holding:
         """Do what is due: end it at its deadline, else extend it.  Called by the watchdog."""
         if now >= self.deadline:
             self.expire()
-        elif self._extending is None and now >= self._extend_at:
+        elif self.extending is None and now >= self._extend_at:
             self.extend(self.wanted, by_watchdog=True)
 
     def extend(self, ttl: float, *, by_watchdog: bool = False) -> Round:
         """Ask all nodes to let the lock live `ttl` seconds from now (R8); one round at a time."""
-        assert self._extending is None, "one extension round per lease"
+        assert self.extending is None, "one extension round per lease"
         assert self._release is None, "nothing is sent after the release (R6)"
         session = self._session
         self.wanted = max(self.wanted, ttl)
@@ -345,7 +346,7 @@ class Holding:
             if answer.missing and extension_verdict(round_) is Extension.EXTENDED:
                 self._repair([node], ttl)
 
-        round_ = self._extending = self._ask_to_extend(ttl, on_answer)
+        round_ = self.extending = self._ask_to_extend(ttl, on_answer)
         round_.then(extension_decided, lambda: self._extended(round_, asked_at, ttl, by_watchdog))
         return round_
 
@@ -364,14 +365,9 @@ class Holding:
         round_.ask(primitive.extend(grant.owner, ttl, grant.fence), outbox.node_timeout)
         return round_
 
-    @property
-    def extending(self) -> Round | None:
-        """The extension round in flight."""
-        return self._extending
-
     def _extended(self, round_: Round, asked_at: float, ttl: float, by_watchdog: bool) -> None:  # noqa: FBT001
         """Apply the outcome of an extension round."""
-        self._extending = None
+        self.extending = None
         # Lost or released meanwhile: the outcome changes nothing.
         if self.done:
             return
@@ -502,7 +498,7 @@ class Holding:
         extension = self._request.extension
         exhausted = extension.enabled and extension.exhausted(self._by_watchdog)
         # If no round failed, the one in flight, which is too slow, explains the loss.
-        self._blame = self._blame or self._extending
+        self._blame = self._blame or self.extending
         self.lose(LossReason.EXTENSIONS_EXHAUSTED if exhausted else LossReason.EXPIRED)
 
     def notice_expiry(self) -> None:
@@ -629,7 +625,7 @@ class Holding:
         if waiter is None:
             return False
         # The lease is lost; or the nodes may be about to say so.
-        if self.loss is not None or self._extending is not None:
+        if self.loss is not None or self.extending is not None:
             return False
         # Its keys may live for longer than its validity says, or have to stay for its `at_least`.
         if self.wanted != self._grant.ttl or self.taken_until > self._grant.since:

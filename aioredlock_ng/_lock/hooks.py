@@ -126,8 +126,6 @@ LINES: Final[dict[type[Event], LogLine]] = {
 class HookList:
     """The hooks of one manager.  A hook that raises is logged once and never affects a lock."""
 
-    __slots__ = ("_at_once", "_attach", "_deliver", "_listeners", "_reported", "votes", "wanted")
-
     def __init__(self, hooks: Iterable[object]) -> None:
         self._listeners: dict[type[Event], list[tuple[object, Callable[[Any], object]]]] = {
             event: [] for event in METHODS

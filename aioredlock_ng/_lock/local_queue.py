@@ -59,8 +59,6 @@ class AttemptLimiter:
     A non-blocking call (``blocking_timeout=0``) waits a `node_timeout` at most, and is then refused.
     """
 
-    __slots__ = ("_ended", "_line", "in_flight", "most")
-
     def __init__(self) -> None:
         self.most = MAX_TRIES
         """Number of places; behind quiet releases `MAX_QUIET` more, or as many again if that is less."""
@@ -389,8 +387,6 @@ class NameQueue:
 @final
 class LocalQueue:
     """The queues of one manager, by name; a name has an entry while a contender is inside."""
-
-    __slots__ = ("_announce", "_on_idle", "attempt_limiter", "cooldowns", "entries", "handoff")
 
     def __init__(
         self, attempt_limiter: AttemptLimiter, on_idle: Callable[[str], None], announce: Callable[[str], None]

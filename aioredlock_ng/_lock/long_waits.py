@@ -61,8 +61,6 @@ class LongWaits:
     ended.
     """
 
-    __slots__ = ("_lines", "_logged", "_loop", "_session", "_warned", "_window")
-
     def __init__(self, session: Session) -> None:
         self._session = session
         self._loop = session.loop

@@ -108,8 +108,6 @@ class Notifications:
     observation, for all observers in this process.  No channel is both (R16).
     """
 
-    __slots__ = ("_listeners", "_nodes", "_quorum", "_seat")
-
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
         self._quorum = majority(len(nodes))

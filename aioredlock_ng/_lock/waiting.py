@@ -188,8 +188,6 @@ class Deadline:
 class Sleeps:
     """The waits of all calls of one manager: each for a limited time, and none beyond the manager's end."""
 
-    __slots__ = ("_availability", "_futures")
-
     def __init__(self, availability: Availability) -> None:
         self._availability = availability
         self._futures: set[asyncio.Future[bool]] = set()
