@@ -123,10 +123,8 @@ class Acquisition:
             # It ended between taking a place and asking.
             if self._has_place:
                 self._leave_place()
-            # It knows this call: without the circle, no work for the garbage collector.
             if self._retries is not None:
                 self._retries.stop()
-                self._retries = None
             if self._long_wait is not None:
                 self._long_wait.cancel()
                 session.long_waits.drop(self)

@@ -589,7 +589,8 @@ class Holding:
         for window in ended:
             window.release, window.listened = round_, queue.listened(names)
         self.released = True
-        session.watchdog.remove(self)
+        session.watchdog.forget(self)
+        session.watchdog.leases.pop(self, None)
         session.counters.released += 1
         if self._ended is not None:
             self._ended.set()

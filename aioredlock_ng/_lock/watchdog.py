@@ -60,11 +60,6 @@ class Watchdog:
         """Number of leases that are held, as far as is known and by the clock; callable from any thread."""
         return sum(holding.held for holding in tuple(self.leases))
 
-    def remove(self, holding: Holding) -> None:
-        """Forget a lease that is released."""
-        self.leases.pop(holding, None)
-        self.forget(holding)
-
     def watch(self, holding: Holding) -> None:
         """Check `holding` when it is next due; call this again whenever that has changed."""
         self._lately = True
