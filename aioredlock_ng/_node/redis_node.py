@@ -427,7 +427,7 @@ class RedisNode(Node):
         conflict = self._greeting is not None and bool(self._greeting.conflict)
         changed = state is not self._state or conflict is not self._conflict
         self._state, self._reason, self._conflict = state, reason, conflict
-        # `_session/quarantine_log` logs quarantines, for all nodes together: here they are only for DEBUG.
+        # `_session/quorum_log` logs quarantines, for all nodes together: here they are only for DEBUG.
         waited, waits = self._waits, self._votes_in is not None
         self._waits = waits
         if state is NodeState.UP:

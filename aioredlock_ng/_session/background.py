@@ -26,8 +26,7 @@ from .._node.failures import why
 from .._node.redis_node import RECONNECT
 from ..errors import LossReason
 from ..events import ClockStepped, Misconfigured, NodeChanged
-from .quarantine_log import QuarantineLog
-from .quorum_log import QuorumLog
+from .quorum_log import QuarantineLog, QuorumLog
 
 MAX_STRANGERS: Final = 32
 """Servers of other clients' lists that are named at a time, and reported, each once."""

@@ -1,22 +1,32 @@
-"""Reports that no lock can be acquired any more, and when one can again: a log line and an event."""
+"""The log of a quorum: quarantines (R12), and when no lock can be acquired, and can be again."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import math
+from collections.abc import Callable, Collection, Sequence
 from contextvars import Context
 from typing import Final, final
 
+from .._core.members import COMPARE_FIRST
 from .._core.quorum import majority
 from .._core.quorum_view import HEARTBEAT
 from .._lock.session import Session
 from .._log import report
-from .._node import NodeState
+from .._node import Node, NodeState
 from ..events import QuorumChanged
 
 STANDS: Final = 1.5 * HEARTBEAT
 """Seconds for which a change stands before it counts: a connection that is made again at once is none."""
+
+GATHER: Final = 0.75
+"""Seconds until a line is logged: all nodes that lose their memory together are found within a heartbeat."""
+
+CAUSES: Final = "first use, restart, flush, failover, a first replica or a jump of the clock"
+
+WAY_OUT: Final = "if no lock can be alive, `aioredlock-ng init` ends the wait"
+"""The advice for nodes that wait; not given where another quorum uses a node, since it would do harm."""
 
 
 @final
@@ -78,3 +88,70 @@ class QuorumLog:
                 event.reason,
             )
         session.hooks.tell(event)
+
+
+@final
+class QuarantineLog:
+    """Logs the nodes that have no vote for a while: all of them together, and again when more join them.
+
+    Args:
+        nodes: the nodes of the manager.
+        unavailable_for: returns in how many seconds a majority may vote.
+    """
+
+    def __init__(self, nodes: Sequence[Node], unavailable_for: Callable[[], float]) -> None:
+        self._nodes = nodes
+        self._unavailable_for = unavailable_for
+        self._logged: set[Node] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._starting = True
+
+    def started(self) -> None:
+        """Log what all nodes have said by now."""
+        self._starting = False
+        self._log()
+
+    def check(self) -> None:
+        """Check the nodes; call it whenever one of them may have begun or ended a wait."""
+        waiting = self._waiting()
+        # All nodes that were logged have ended their wait, each in its own way.
+        if self._logged and not any(node.status.state is NodeState.QUARANTINED for node in self._logged):
+            self._logged.clear()
+            up = sum(node.status.state is NodeState.UP for node in self._nodes)
+            report(logging.INFO, "the quarantine is over: %d of %d nodes may vote", up, len(self._nodes))
+        # One more node waits.  Others may follow within a moment: one line for all of them.
+        if not (self._starting or self._timer) and not waiting <= self._logged:
+            self._timer = asyncio.get_running_loop().call_later(GATHER, self._log, context=Context())
+
+    def close(self) -> None:
+        """Log nothing more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _waiting(self) -> set[Node]:
+        return {node for node in self._nodes if node.status.votes_in is not None}
+
+    def _log(self) -> None:
+        self._timer, waiting = None, self._waiting()
+        if not waiting <= self._logged:
+            report(logging.WARNING, "%s", message_about(self._nodes, waiting, self._unavailable_for()))
+        self._logged = waiting
+
+
+def message_about(nodes: Sequence[Node], waiting: Collection[Node], unavailable_for: float) -> str:
+    """Return the message about the nodes that wait: which nodes, how long, why, and what to do."""
+    names = ", ".join(node.name for node in nodes if node in waiting)
+    statuses = [node.status for node in waiting]
+    wait = max(status.votes_in or 0.0 for status in statuses)
+    subject = f"node {names} has" if len(waiting) == 1 else f"nodes {names} have"
+    if unavailable_for == 0:
+        locks = "the other nodes grant locks meanwhile"
+    elif math.isfinite(unavailable_for):
+        locks = f"no lock can be acquired for another {unavailable_for:.1f} s"
+    else:
+        locks = "too few of the others are up"  # `QuorumLog` says what that means
+    # Where no server says why, such as after a jump of a clock, it may be any of the causes.
+    doubts = sorted({status.doubt for status in statuses} - {""})
+    way_out = COMPARE_FIRST if any(status.replaces for status in statuses) else WAY_OUT
+    why = f"locks that are still held may have been lost ({'; '.join(doubts) or CAUSES}); {way_out}"
+    return f"quarantine: {subject} no vote for another {wait:.1f} s, and {locks}: {why}"
