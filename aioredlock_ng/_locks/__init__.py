@@ -7,6 +7,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Coroutine, Generator
+from types import CodeType, FrameType
 from typing import Any, Final, NoReturn, TypeVar, final
 
 T = TypeVar("T")
@@ -108,3 +109,16 @@ class Uncopied:
             f"a {type(self).__name__} depends on the connections of this process and cannot be copied or "
             "pickled: make one in each process that uses it, from the same node URLs and names"
         )
+
+
+_GENERATORS: Final = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+
+
+def generator_of(frame: FrameType) -> tuple[int, CodeType] | None:
+    """Return what stands for the generator of a frame; None for other code, whose frames tell nothing.
+
+    A helper that enters for its caller has another frame by the time it leaves.  And the frame itself would
+    outlive a generator that is dropped.
+    """
+    code = frame.f_code
+    return (id(frame), code) if code.co_flags & _GENERATORS else None

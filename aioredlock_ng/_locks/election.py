@@ -70,23 +70,14 @@ def unbounded(extension: ExtensionPolicy | None, default: ExtensionPolicy) -> Ex
 _WRITE: Final = "`async with manager.election(…).campaign() as leadership:`"
 
 
-@final
-@instead("`async with leadership:`", *WITH)
-class Leadership(Uncopied):
-    """One term of a leader, from the win of its campaign to its end.
-
-    It ends by `resign`, with the ``async with`` of its campaign or of its own, or when it is lost (R7).
-    """
+class LeadershipState(Uncopied):
+    """The state of a leadership, which any thread can read; no I/O."""
 
     __slots__ = ("_announcement", "_lease")
 
     def __init__(self, lease: Lease, announcement: Announcement) -> None:
         self._lease = lease
         self._announcement = announcement
-
-    def __repr__(self) -> str:
-        state = f"leads {self.remaining:.1f}s" if self.held else "is over"
-        return f"<Leadership {printable(self._lease.names)} term={self.term} {self.holder!r} {state}>"
 
     @property
     def name(self) -> str:
@@ -117,17 +108,32 @@ class Leadership(Uncopied):
         """Seconds of validity left, if no extension follows; 0 once it is over.  No I/O."""
         return self._lease.remaining
 
-    @property
-    def lost(self) -> asyncio.Event:
-        """Set when the leadership is lost; a resignation is no loss."""
-        return self._lease.lost
-
     def check(self) -> None:
         """Raise `LockLostError` if it does not lead any more; no I/O."""
         self._lease.check()
 
     def _check_end(self) -> None:
         self._lease._check_end()  # noqa: SLF001
+
+
+@final
+@instead("`async with leadership:`", *WITH)
+class Leadership(LeadershipState):
+    """One term of a leader, from the win of its campaign to its end.
+
+    It ends by `resign`, with the ``async with`` of its campaign or of its own, or when it is lost (R7).
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        state = f"leads {self.remaining:.1f}s" if self.held else "is over"
+        return f"<Leadership {printable(self._lease.names)} term={self.term} {self.holder!r} {state}>"
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set when the leadership is lost; a resignation is no loss."""
+        return self._lease.lost
 
     async def resign(self) -> ReleaseReport:
         """Give it up, so that another candidate wins at once; return what each node said.
@@ -140,7 +146,7 @@ class Leadership(Uncopied):
         finally:
             self._say_goodbye()
 
-    def _enter_for(self, inside: tuple[object, ...]) -> None:
+    async def _enter_for(self, inside: tuple[object, ...]) -> None:
         """Arm it for a new block of a thread, the first of those that it is `inside` of.  Used by `sync`."""
         self._lease.check()
         act_for(inside)
@@ -206,6 +212,13 @@ class Campaign(Uncopied):
     async def _win(self) -> Leadership:
         self._begin()
         return self._election._inaugurated(await self._lock.acquire())  # noqa: SLF001
+
+    async def _win_for(self, inside: tuple[object, ...]) -> Leadership:
+        """Win for a thread's code `inside` of these blocks, of which it enters the first; used by `sync`."""
+        self._begin()
+        lease = await self._lock._acquire_for(inside, enters=True, single_try=False)  # noqa: SLF001
+        assert lease is not None, "it waits"
+        return self._election._inaugurated(lease)  # noqa: SLF001
 
     async def __aenter__(self) -> Leadership:
         """Wait until this candidate leads, and run the block as the leader.

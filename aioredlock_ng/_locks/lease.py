@@ -8,7 +8,7 @@ import warnings
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
-from typing import NoReturn, Self, final
+from typing import TYPE_CHECKING, NoReturn, Self, final
 
 from .._core.quorum import Extension, Vote, extension_verdict
 from .._kinds.kind import Mode
@@ -72,28 +72,14 @@ _OUTCOMES = {
 }
 
 
-@final
-@instead("`async with lease:`", "__await__", *WITH)
-@dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
-class Lease(Renamed):
-    """One holding of a lock, from its win to its release.
+class LeaseState(Renamed):
+    """The state of a lease, which any thread can read; no I/O."""
 
-    Use it as ``async with lease:`` or call `release`.  A lease that is dropped without either stops
-    being extended, is released, and warns (`ResourceWarning`).
-    """
+    __slots__ = ()
 
-    _session: Session
-    _holding: Holding | View
-
-    def __repr__(self) -> str:
-        names = printable(self.names)
-        holding = self._holding
-        state = "released" if holding.released else holding.loss or ("valid" if self.held else "expired")
-        granted = sum(vote.vote is Vote.GRANTED for vote in self.votes)
-        fence = f" fence={holding.fence}" if holding.fence else ""
-        return f"<Lease {names}{fence} {state} {self.remaining:.1f}s {granted}/{len(self.votes)}>"
-
-    # -- what it is ----------------------------------------------------------------------------
+    if TYPE_CHECKING:
+        _session: Session
+        _holding: Holding | View
 
     @property
     def name(self) -> str:
@@ -173,11 +159,6 @@ class Lease(Renamed):
         return self._holding.held and not self._session.inherited
 
     @property
-    def lost(self) -> asyncio.Event:
-        """Set when the lease is lost: refused by a majority, or `grace` before its validity ends."""
-        return self._holding.lost
-
-    @property
     def extensions(self) -> int:
         """Number of times that the validity was extended."""
         return self._holding.extensions
@@ -186,8 +167,6 @@ class Lease(Renamed):
     def votes(self) -> tuple[NodeVote, ...]:
         """The votes of the nodes in the latest round that was won."""
         return self._holding.votes()
-
-    # -- what can be done with it --------------------------------------------------------------
 
     def check(self) -> None:
         """Raise unless the lock is still ours; call it right before a write, from any thread.  No I/O.
@@ -208,6 +187,33 @@ class Lease(Renamed):
         if self._holding.loss is not None:
             raise self._holding.error()
         self.check()
+
+
+@final
+@instead("`async with lease:`", "__await__", *WITH)
+@dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
+class Lease(LeaseState):
+    """One holding of a lock, from its win to its release.
+
+    Use it as ``async with lease:`` or call `release`.  A lease that is dropped without either stops
+    being extended, is released, and warns (`ResourceWarning`).
+    """
+
+    _session: Session
+    _holding: Holding | View
+
+    def __repr__(self) -> str:
+        names = printable(self.names)
+        holding = self._holding
+        state = "released" if holding.released else holding.loss or ("valid" if self.held else "expired")
+        granted = sum(vote.vote is Vote.GRANTED for vote in self.votes)
+        fence = f" fence={holding.fence}" if holding.fence else ""
+        return f"<Lease {names}{fence} {state} {self.remaining:.1f}s {granted}/{len(self.votes)}>"
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set when the lease is lost: refused by a majority, or `grace` before its validity ends."""
+        return self._holding.lost
 
     async def extend(self, ttl: Seconds | None = None) -> None:
         """Extend the validity to `ttl` seconds from now, by default the longest asked; never shorten it.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import sys
 from types import CodeType, FrameType, TracebackType
 from typing import Final, final
@@ -17,7 +16,7 @@ from .._session import lifecycle
 from .._session.lifecycle import Lifecycle
 from .._settings.options import Renamed, Request
 from ..errors import LockTakenError, QuorumUnavailableError, printable
-from . import WITH, Uncopied, awaited, instead
+from . import WITH, Uncopied, awaited, generator_of, instead
 from .lease import Lease
 
 _WRITE: Final = "`async with lock as lease:`, or `lease = await lock.acquire()` and release it"
@@ -115,7 +114,7 @@ class Lock(Renamed, Uncopied):
     async def _acquire(self, *, single_try: bool = False, enters: bool = True) -> Lease:
         """Acquire, and run the block of an ``async with`` under the lease; raises as `acquire` does."""
         life, request = self._life, self._request
-        generator = _generator(sys._getframe(1)) if enters else None  # noqa: SLF001 (it is documented)
+        generator = generator_of(sys._getframe(1)) if enters else None  # noqa: SLF001 (it is documented)
         given = 0.0 if single_try else request.blocking_timeout
         # The task is inside of the lock already: one more lease of it, without I/O (R27).
         if request.reentrant and (again := self._reenter()) is not None:
@@ -155,13 +154,12 @@ class Lock(Renamed, Uncopied):
         return None
 
     async def _acquire_for(
-        self, inside: tuple[object, ...], *, block: object | None, single_try: bool
+        self, inside: tuple[object, ...], *, enters: bool, single_try: bool
     ) -> Lease | None:
-        """Acquire for a thread's code `inside` of these blocks, and for its new `block` (R27): see `sync`."""
+        """Acquire for a thread's code `inside` of these blocks; the first is that which it `enters` (R27)."""
         act_for(inside)
         lease = await (self.try_acquire() if single_try else self.acquire())
-        if lease is not None and block is not None:
-            act_for((block, *inside))
+        if lease is not None and enters:
             lease._bind_or_release()  # noqa: SLF001 (no await since the win was judged, R7)
         return lease
 
@@ -185,19 +183,9 @@ class Lock(Renamed, Uncopied):
         # In a forked child no task is inside, and the lease has nothing to release.
         if self._life.inherited:
             return entries.pop()[2]
-        current, generator = asyncio.current_task(), _generator(frame)
+        current, generator = asyncio.current_task(), generator_of(frame)
         known = [i for i, (task, by, _) in enumerate(entries) if by == generator and (by or task is current)]
         own = [i for i, (task, _, _) in enumerate(entries) if task is current]
         orphaned = [i for i, (task, _, _) in enumerate(entries) if task is not None and task.done()]
         index = (known or own or (orphaned or [0])[:1])[-1]
         return entries.pop(index)[2]
-
-
-def _generator(frame: FrameType) -> tuple[int, CodeType] | None:
-    """Return what stands for the async generator of a frame; None for other code, whose frames tell nothing.
-
-    A helper that enters for its caller has another frame by the time it leaves.  And the frame itself would
-    outlive a generator that is dropped.
-    """
-    code = frame.f_code
-    return (id(frame), code) if code.co_flags & inspect.CO_ASYNC_GENERATOR else None

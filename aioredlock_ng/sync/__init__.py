@@ -7,8 +7,8 @@
 A thread cannot be cancelled: a loss raises at `SyncLease.check`, to be called before each write, and at the
 end of the block.  Threads may share a manager, but not those that run an event loop.  With
 ``reentrant=True`` code may go again into a lock that it is inside of by ``with``; without that it would wait
-for itself, and gets `WouldDeadlockError`.  Code is inside of a block while the function of the ``with`` is on
-its stack, whichever thread runs it.
+for itself, and gets `WouldDeadlockError`.  Code is inside of a block in the thread and the context that have
+entered it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 import atexit
 import functools
 import inspect
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -44,6 +43,7 @@ from .._settings.specs import NodeSpec
 from ..events import Hooks
 from ._courier import Courier
 from ._election import SyncCampaign, SyncElection, SyncLeadership
+from ._entries import idle, inside
 from ._lock import SyncLease, SyncLock, SyncReadWriteLock
 from ._thread import Call, LoopThread
 
@@ -76,13 +76,12 @@ def _end_all() -> None:
     for manager in list(_MANAGERS):
         with suppress(ManagerClosedError, RuntimeError):
             if manager._thread.runs:  # noqa: SLF001
-                idle = manager._thread.entries.idle()  # noqa: SLF001
-                call = manager._thread.submit(manager.manager._aclose_for, idle)  # noqa: SLF001
+                call = manager._thread.submit(manager.manager._aclose_for, idle())  # noqa: SLF001
                 closing.append((call, manager._thread.courier))  # noqa: SLF001
     LoopThread.ended = True
     ends = time.monotonic() + EXIT_LIMIT
     for call, courier in closing:
-        call.wait(max(0.0, ends - time.monotonic()))
+        call.over.wait(max(0.0, ends - time.monotonic()))
         courier.end()
         courier.wait(max(0.0, ends - time.monotonic()))
 
@@ -250,15 +249,14 @@ class SyncLockManager(Renamed, Uncopied):
     def close(self) -> None:
         """Release every lease and end the thread; idempotent.
 
-        Waits for the blocks of other threads, at most until their deadline; they end in `LockLostError`.
-        Leases of blocks that the calling code is inside of, or that this thread has suspended in a generator,
-        are released at once, as are those from `SyncLock.acquire`.  So a signal handler may close it.
+        Waits for the blocks of other threads and contexts, at most until their deadline; they end in
+        `LockLostError`.  Leases of blocks that the calling code is inside of are released at once, as are
+        those from `SyncLock.acquire`.  So a signal handler may close it.
         Hooks and log handlers that have calls left get a second.  A loop that stands still for 3 seconds,
         as when other code of the user's blocks it, is not waited for: it ends later.
         """
         if not self._thread.inherited:
-            own = self._thread.entries.of_thread(sys._getframe())  # noqa: SLF001
-            self._thread.stop(self.manager._aclose_for, own)  # noqa: SLF001
+            self._thread.stop(self.manager._aclose_for, inside())  # noqa: SLF001
 
     def __enter__(self) -> SyncLockManager:
         """Start, as `LockManager.start` does."""

@@ -71,7 +71,7 @@ class Courier:
             self._over.set()
 
     def _report_dropped(self) -> None:
-        """Log how many were dropped: the first time, and whenever all others have been told."""
+        """Log how many were dropped: the first time, and whenever none waits any more."""
         dropped, before = self.dropped, self._reported
         if dropped > before and (before == 0 or self._untold.empty()):
             self._reported = dropped

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Final, NoReturn, final
+from typing import Any, Final, NoReturn, final
 
 from .. import (
     Campaign,
@@ -17,17 +16,17 @@ from .. import (
     LeaderUnknown,
     LockLostError,
     ManagerClosedError,
-    QuorumUnavailableError,
     ReleaseReport,
 )
 from .._locks import ASYNC_WITH, WITH, Uncopied, instead
+from .._locks.election import LeadershipState
 from .._settings.options import Renamed
-from ._entries import Entry
-from ._lock import SyncLock, release_of
-from ._thread import Call, LoopThread
+from ._entries import Entry, inside
+from ._lock import release_of
+from ._thread import LoopThread
 
 _OVER: Final = object()
-"""What stands for the end of what an observer is told: None says that there is no leader."""
+"""The end of the news of an observer; None says that there is no leader."""
 
 
 _WRITE: Final = "`with manager.election(…).campaign() as leadership:`"
@@ -35,75 +34,41 @@ _WRITE: Final = "`with manager.election(…).campaign() as leadership:`"
 
 @final
 @instead("`with leadership:`", *ASYNC_WITH)
-class SyncLeadership(Uncopied):
+class SyncLeadership(LeadershipState):
     """A `Leadership` for threads: a loss raises at `check`, and at the end of the block."""
 
-    def __init__(self, leadership: Leadership, thread: LoopThread) -> None:
-        self._leadership, self._thread = leadership, thread
-        self._entry: Entry | None = None
+    def __init__(self, leadership: Leadership, thread: LoopThread, entry: Entry | None = None) -> None:
+        super().__init__(leadership._lease, leadership._announcement)  # noqa: SLF001
+        self._leadership, self._thread, self._entry = leadership, thread, entry
 
     def __repr__(self) -> str:
         return f"<Sync{repr(self._leadership)[1:]}"
 
     @property
-    def name(self) -> str:
-        """The name of the election."""
-        return self._leadership.name
-
-    @property
-    def term(self) -> int:
-        """The number of this leadership, for what the leader writes to; as `Leadership.term`."""
-        return self._leadership.term
-
-    @property
-    def holder(self) -> str:
-        """What this leader calls itself, for observers."""
-        return self._leadership.holder
-
-    @property
-    def held(self) -> bool:
-        """Whether it leads, by all that is known and by the clock."""
-        return self._leadership.held
-
-    @property
-    def remaining(self) -> float:
-        """Seconds of validity left, if no extension follows; 0 once it is over."""
-        return self._leadership.remaining
-
-    @property
     def lost(self) -> threading.Event:
         """Set when the leadership is lost: a thread can wait for it.  A resignation is no loss."""
-        return self._thread.losses.watch(self, self._leadership._lease)  # noqa: SLF001
-
-    def check(self) -> None:
-        """Raise `LockLostError` if it does not lead any more; call it right before each write."""
-        self._leadership.check()
+        return self._thread.losses.watch(self._lease)
 
     def resign(self) -> ReleaseReport:
         """Give it up, so that another candidate wins at once; return what each node said; idempotent."""
-        return release_of(self._thread, self._leadership._lease, self._leadership.resign)  # noqa: SLF001
+        return release_of(self._thread, self._lease, self._leadership.resign)
 
     def __enter__(self) -> SyncLeadership:
         """Run a block as the leader; for one from `SyncElection.try_campaign`; raises `LockLostError`."""
-        entry = Entry(frame := sys._getframe(1))  # noqa: SLF001
-        self._thread.entries.add(entry)
-        inside = (entry.mark, *self._thread.entries.around(frame))
-        self._thread.result(self._thread.submit(self._leadership._enter_for, inside))  # noqa: SLF001
+        entry = Entry()
+        self._thread.call(self._leadership._enter_for, inside())  # noqa: SLF001
         self._entry = entry
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         """Resign; raises `LockLostError` when the leadership was lost."""
         try:
-            if not self._thread.inherited:
-                self._thread.leave(self._leadership, *exc_info)
-        except ManagerClosedError:  # then it was released with the manager
-            if exc_info[1] is None:
-                self._leadership._check_end()  # noqa: SLF001
-        finally:  # not before: a handler's `close` would wait for it
+            self._thread.leave(self._leadership, *exc_info)
             if self._entry is not None:
-                self._thread.entries.discard(self._entry)
-                self._entry.left()
+                self._entry.left()  # not before: a handler's `close` would wait for it
+        except BaseException:  # such as a signal handler's
+            self._thread.give_back(self._leadership)
+            raise
 
 
 @final
@@ -113,35 +78,27 @@ class SyncCampaign(Uncopied):
 
     def __init__(self, campaign: Campaign, thread: LoopThread) -> None:
         self._campaign, self._thread = campaign, thread
-        self._lock = SyncLock(campaign._lock, thread)  # noqa: SLF001
-        self.leadership: Leadership | None = None
-        """The leadership, once it is won."""
+        self._leads: SyncLeadership | None = None
 
     def __repr__(self) -> str:
         return f"<Sync{repr(self._campaign)[1:]}"
 
     def __enter__(self) -> SyncLeadership:
         """Wait until this candidate leads; raises as `Campaign` does."""
-        campaign = self._campaign
-        campaign._begin()  # noqa: SLF001
-        frame = sys._getframe(1)  # noqa: SLF001
-        lease = self._lock._enter(frame).lease  # noqa: SLF001
-        try:
-            inaugurated = campaign._election._inaugurated  # noqa: SLF001
-            self.leadership = self._thread.result(self._thread.submit(inaugurated, lease))
-        except BaseException as error:  # such as a KeyboardInterrupt, at any moment
-            self._lock._leave(frame, type(error), error, error.__traceback__)  # noqa: SLF001
-            raise
-        return SyncLeadership(self.leadership, self._thread)
+        lock, entry = self._campaign._lock, Entry()  # noqa: SLF001
+        leadership = self._thread.call(
+            self._campaign._win_for,  # noqa: SLF001
+            inside(),
+            limit=lock._request.blocking_timeout,  # noqa: SLF001
+            names=lock.names,
+        )
+        self._leads = SyncLeadership(leadership, self._thread, entry)
+        return self._leads
 
     def __exit__(self, *exc_info: object) -> None:
         """Resign; raises `LockLostError` when the leadership was lost."""
-        try:
-            self._lock._leave(sys._getframe(1), *exc_info)  # noqa: SLF001
-        finally:
-            if self.leadership is not None and not self._thread.inherited:
-                with suppress(ManagerClosedError, QuorumUnavailableError):
-                    self._thread.result(self._thread.submit(self.leadership._say_goodbye))  # noqa: SLF001
+        assert self._leads is not None, "entered"
+        self._leads.__exit__(*exc_info)
 
 
 @final
@@ -166,13 +123,8 @@ class SyncElection(Renamed, Uncopied):
 
     def try_campaign(self) -> SyncLeadership | None:
         """Try once, without waiting; None when another candidate leads: as `Election.try_campaign`."""
-        call = self._thread.submit(self._election.try_campaign)
-        try:
-            leadership: Leadership | None = self._thread.result(call)
-            return None if leadership is None else SyncLeadership(leadership, self._thread)
-        except BaseException:  # such as a KeyboardInterrupt, at any moment
-            call.give_up()
-            raise
+        leadership = self._thread.call(self._election.try_campaign)
+        return None if leadership is None else SyncLeadership(leadership, self._thread)
 
     def run(self, lead: Callable[[SyncLeadership], object]) -> NoReturn:
         """Campaign again and again, and call `lead` once for each leadership, in this thread.
@@ -188,17 +140,18 @@ class SyncElection(Renamed, Uncopied):
         """
         election, began, short = self._election, 0.0, 0
         while True:
-            campaign = self.campaign()
+            leads: Leadership | None = None
             try:
-                with campaign as leadership:
+                with self.campaign() as leadership:
+                    leads = leadership._leadership  # noqa: SLF001
                     began = election._life.clock.now()  # noqa: SLF001
                     try:
                         lead(leadership)
                     except (LockLostError, ExceptionGroup) as error:
-                        if not election._has_ended(campaign.leadership, error):  # noqa: SLF001
+                        if not election._has_ended(leads, error):  # noqa: SLF001
                             raise
             except LockLostError as error:
-                if not election._was_lost(campaign.leadership, error):  # noqa: SLF001
+                if not election._was_lost(leads, error):  # noqa: SLF001
                     raise
             short = election._short_terms(short, began)  # noqa: SLF001
             time.sleep(election._pause(short))  # noqa: SLF001
@@ -209,16 +162,13 @@ class SyncElection(Renamed, Uncopied):
         The iteration waits for news, and ends when the manager is closed.
         """
         news = self._election.observe()
-        told: Call | None = None
         try:
             while True:
-                told = self._thread.submit(anext, news, _OVER)
-                if (leader := self._thread.result(told, None)) is _OVER:
+                leader: Any = self._thread.call(anext, news, _OVER, limit=None)
+                if leader is _OVER:
                     return
                 yield leader
         finally:
-            if told is not None:
-                told.give_up()  # an interrupt has ended the waiting
             with suppress(ManagerClosedError, RuntimeError):  # collected in the loop, which closes it then
                 self._thread.submit(news.aclose)
 

@@ -19,22 +19,19 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, ClassVar, Final, TypeVar, final
-from weakref import ref
-
-import anyio
+from weakref import WeakKeyDictionary
 
 from .. import ConfigurationError, Leadership, Lease, ManagerClosedError, QuorumUnavailableError
 from .._log import log_by
 from ..errors import printable
 from ..events import Hooks, Lost
 from ._courier import Courier
-from ._entries import Entries
 from ._events import LossEvent
 
 R = TypeVar("R")
 
 NAME: Final = "aioredlock_ng"
-"""What the thread is called."""
+"""The name of the thread."""
 
 STANDSTILL: Final = 3.0
 """Seconds without a turn of the loop, or for the thread's last steps, after which closing waits no longer."""
@@ -58,78 +55,66 @@ class Losses(Hooks):
     """Wakes the threads that wait for the loss of something they hold."""
 
     def __init__(self) -> None:
-        self._watched: dict[ref[object], tuple[LossEvent, Callable[[], bool]]] = {}
+        self._watched: WeakKeyDictionary[LossEvent, Any] = WeakKeyDictionary()
 
-    def watch(self, held: object, lease: Lease) -> threading.Event:
-        """Return what is set when `lease` is lost, and now if it was: one event, whichever thread asks."""
-        watched, holding = self._watched, lease._holding  # noqa: SLF001
-
-        def is_lost() -> bool:
-            return holding.loss is not None
-
-        key = ref(held, lambda key: watched.pop(key, None))
-        event, _ = watched.setdefault(key, (LossEvent(), is_lost))
-        if is_lost():  # looked at last: a loss that comes later finds the event
+    def watch(self, lease: Lease) -> threading.Event:
+        """Return an event that is set when `lease` is lost, and now if it was."""
+        event, holding = LossEvent(), lease._holding  # noqa: SLF001
+        self._watched[event] = holding
+        if holding.loss is not None:  # looked at last: a loss that comes later finds the event
             event.set()
         return event
 
     def on_lost(self, event: Lost) -> None:
         """Take note of a loss; called in the loop."""
-        for noticed, is_lost in list(self._watched.values()):
-            if is_lost():
-                noticed.set()
+        for each in self._watched.keyrefs():
+            if (watching := each()) is not None and self._watched[watching].loss is not None:
+                watching.set()
 
 
 @final
 class Call:
-    """What a thread has asked for, and waits for."""
+    """A coroutine function that a thread has the loop run, and its result.
 
-    __slots__ = ("_context", "_error", "_function", "_given_up", "_over", "_result", "_task", "_wake")
+    No `concurrent.futures.Future`: its lock is held for a moment by the thread that waits.  A signal handler
+    that raised there would keep the lock, and the loop would wait for it for ever.  Nor a blocking portal of
+    anyio, which waits without a limit for the loop to take a call.
+    """
 
-    _result: Any
-    _task: asyncio.Task[None]
+    __slots__ = ("_context", "_error", "_function", "_result", "_task", "given_up", "over")
 
-    def __init__(self, wake: Callable[[Callable[[], object]], None], function: Callable[[], Any]) -> None:
-        self._wake, self._function, self._context = wake, function, contextvars.copy_context()
-        self._given_up = False
+    def __init__(self, function: Callable[[], Awaitable[Any]]) -> None:
+        self._function, self._context = function, contextvars.copy_context()
+        self._task: asyncio.Task[None] | None = None
+        self._result: Any = None
         self._error: BaseException | None = None
-        self._over = LossEvent()
+        self.given_up = False
+        self.over = LossEvent()
 
     def begin(self, tasks: set[asyncio.Task[None]]) -> None:
         """Run it; called in the loop."""
-        if self._given_up:
-            return
-        self._task = self._context.run(asyncio.get_running_loop().create_task, self._run())
-        tasks.add(self._task)
-        self._task.add_done_callback(tasks.discard)
+        if not self.given_up:
+            self._task = asyncio.get_running_loop().create_task(self._run(), context=self._context)
+            tasks.add(self._task)
+            self._task.add_done_callback(tasks.discard)
 
     def refuse(self) -> None:
         """Have it fail: the loop has ended before it began."""
         self._error = ManagerClosedError("the lock manager is closed")
-        self._over.set()
+        self.over.set()
 
     async def _run(self) -> None:
         try:
-            result = self._function()
-            self._result = await result if isinstance(result, Awaitable) else result
+            self._result = await self._function()
         except BaseException as error:
             self._error = error
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
-        else:
-            if self._given_up:
-                self._undo()
         finally:
-            self._over.set()
+            self.over.set()
 
-    def wait(self, seconds: float | None = None) -> bool:
-        """Wait until it has ended, at most so long; return whether it has."""
-        return self._over.wait(seconds)
-
-    def result(self, timeout: float | None = None) -> Any:
-        """Wait for what it returns or raises; raises `TimeoutError` after `timeout` seconds."""
-        if not self.wait(timeout):
-            raise TimeoutError
+    def result(self) -> Any:
+        """Return or raise its result, once it is over."""
         error, self._error = self._error, None
         if error is not None:
             try:
@@ -138,19 +123,14 @@ class Call:
                 del error, self  # the traceback refers to this frame
         return self._result
 
-    def give_up(self) -> None:
-        """End it, or undo what it has come to: its thread waits no longer.  Waits for nothing."""
-        self._given_up = True
-        self._wake(self._give_up)
+    def end(self) -> None:
+        """Cancel it, and release a lease that it has won, or wins all the same; called in the loop."""
+        if self._task is not None:  # else it never begins
+            self._task.cancel()
+            self._task.add_done_callback(self._undo)
 
-    def _give_up(self) -> None:
-        task = getattr(self, "_task", None)  # none: it has not begun, and will not
-        if task is not None and not task.cancel():
-            self._undo()
-
-    def _undo(self) -> None:
-        result = getattr(self, "_result", None)
-        lease = result._lease if isinstance(result, Leadership) else result  # noqa: SLF001
+    def _undo(self, _: object) -> None:
+        lease = self._result._lease if isinstance(self._result, Leadership) else self._result  # noqa: SLF001
         if isinstance(lease, Lease):
             lease._holding.release()  # noqa: SLF001
 
@@ -189,13 +169,12 @@ class LoopThread:
     node_timeout = connect_timeout = 0.0  # the manager's
 
     def __init__(self) -> None:
-        self.losses, self.entries, self.courier = Losses(), Entries(), Courier(f"{NAME} hooks")
+        self.losses, self.courier = Losses(), Courier(f"{NAME} hooks")
         self._started_in: int | None = None  # the process that the thread runs in
         self._started = False
         self._claim = _thread.allocate_lock()  # for the loop: two callers may start a thread each
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None  # once it runs
-        self._stop: asyncio.Event | None = None
         self._stopped = False
         self._calls: deque[Call] = deque()  # which the loop has not begun
         self._refuses = False  # it begins none any more
@@ -225,33 +204,18 @@ class LoopThread:
         self._started, self._thread = True, threading.current_thread()
         log_by(self.courier.deliver)
         try:
-            anyio.run(self._run)
+            with asyncio.Runner() as runner:
+                self._loop = runner.get_loop()
+                self._wake(self._take_calls)  # those that came before
+                if not self._stopped:  # looked at after `_loop` was set: `stop` looks in the other order
+                    self._loop.run_forever()  # no task, which other code could cancel (R44)
+                self._refuse_calls()
+                if self._tasks:
+                    self._loop.run_until_complete(asyncio.wait({*self._tasks}))
         finally:
             self._refuse_calls()  # also when it could not begin
             self.courier.end()
             self._over.set()
-
-    async def _run(self) -> None:
-        self._stop = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-        try:
-            if not self._stopped:  # looked at after `_loop` was set: `stop` looks in the other order
-                self._take_calls()
-                await self._wait_for_stop(self._stop)
-        finally:
-            self._refuse_calls()
-            if self._tasks:
-                await asyncio.wait(self._tasks)
-
-    async def _wait_for_stop(self, stop: asyncio.Event) -> None:
-        """Wait until `stop` is called, also where other code cancels all tasks of this loop (R44)."""
-        while not stop.is_set():
-            try:
-                await stop.wait()
-            except asyncio.CancelledError:
-                task = asyncio.current_task()
-                assert task is not None, "a task runs this"
-                task.uncancel()
 
     def _take_calls(self) -> None:
         """Begin what threads ask for, or refuse it; called in the loop, and by threads once it ends."""
@@ -267,40 +231,38 @@ class LoopThread:
         self._refuses = True
         self._take_calls()
 
-    def submit(
-        self,
-        function: Callable[..., Any],
-        *args: object,
-    ) -> Call:
-        """Run a function in the thread of the loop; locks and leases do.  Raises when that cannot be."""
+    def submit(self, function: Callable[..., Awaitable[Any]], *args: object) -> Call:
+        """Have a function run there, without waiting for it; raises when that cannot be."""
+        self._check()
+        self._post(call := Call(functools.partial(function, *args)))
+        return call
+
+    def _check(self) -> None:
         if self.inherited:
             raise RuntimeError("this SyncLockManager was used before a fork: make one per process, after it")
         if self.ended:
             raise ManagerClosedError("the lock manager is closed: the interpreter ends")
         if asyncio._get_running_loop() is not None:  # noqa: SLF001 (asyncio exports it)
             raise RuntimeError("a SyncLockManager would block this event loop: use a LockManager here")
-        return self._submit(function, *args)
 
-    def begin(self, function: Callable[..., Any]) -> None:
+    def begin(self, function: Callable[[], Awaitable[Any]]) -> None:
         """Make a function the thread's first use, without waiting for it; nothing if there was a use."""
         if not (self._started or self._stopped or self.ended):
             with suppress(ConfigurationError):  # green threads: the next call says so
-                self._submit(function)
+                self._post(Call(function))
 
-    def _submit(self, function: Callable[..., Any], *args: object) -> Call:
+    def _post(self, call: Call) -> None:
         if not self._started:
             if self._stopped:
                 raise ManagerClosedError("the lock manager is closed")
             self._start()
         if len(self._calls) >= MAX_CALLS:
             raise QuorumUnavailableError(f"{MAX_CALLS} calls wait for the {_STANDS_STILL}")
-        call = Call(self._wake, functools.partial(function, *args))
         self._calls.append(call)
         if self._refuses:  # looked at after that: a loop that ends later finds the call
             self._take_calls()
         else:
             self._wake(self._take_calls)
-        return call
 
     def _wake(self, function: Callable[[], object]) -> None:
         """Have the loop call this, if it runs; one that begins sees by itself what is to be done."""
@@ -312,58 +274,72 @@ class LoopThread:
                     raise
 
     def call(
-        self, function: Callable[..., Coroutine[Any, Any, R]], *args: object, goes_on: bool = False
-    ) -> R:
-        """Run a coroutine function there, and wait for what it returns; raises as `result`."""
-        result: R = self.result(self.submit(function, *args), goes_on=goes_on)
-        return result
-
-    def result(
         self,
-        call: Call,
+        function: Callable[..., Awaitable[R]],
+        *args: object,
         limit: float | None = 0.0,
-        *,
         names: tuple[str, ...] = (),
         goes_on: bool = False,
-    ) -> Any:
-        """Wait for a call, which ends by itself `limit` seconds after it has begun, if the loop turns.
+    ) -> R:
+        """Run a function there, and return its result.
 
-        One that is not waited for any more is given up, unless it `goes_on`.
+        It ends by itself `limit` seconds after it has begun, if the loop turns.  One that is not waited for
+        any more is cancelled and undone, unless it `goes_on`.
 
         Raises:
             QuorumUnavailableError: the loop stands still.
         """
-        silence = max(SILENCE, self.node_timeout) + (0.0 if self._answered else self.connect_timeout)
-        look = silence / LOOKS
-        if not (call.wait(None if limit is None else limit + look) or self._hears(call, look)):
+        self._check()
+        call = Call(functools.partial(function, *args))
+        try:
+            self._post(call)
+            self._wait_for(call, limit, names)
+            self._answered = True
+            result: R = call.result()
+        except BaseException:  # such as a KeyboardInterrupt, at any moment
             if not goes_on:
-                call.give_up()
+                call.given_up = True
+                self._wake(call.end)
+            raise
+        return result
+
+    def _wait_for(self, call: Call, limit: float | None, names: tuple[str, ...]) -> None:
+        silence = max(SILENCE, self.node_timeout) + (0.0 if self._answered else self.connect_timeout)
+        if not (call.over.wait(limit) or self._turns_until(call.over, silence)):
             lock = f"lock {printable(names)}: " if names else ""
             raise QuorumUnavailableError(f"{lock}no answer from the {_STANDS_STILL}", names=names)
-        self._answered = True
-        return call.result()
 
-    def _hears(self, call: Call, look: float) -> bool:
-        """Wait for a call as long as the loop turns; return whether it has ended."""
-        while True:
+    def _turns_until(self, over: LossEvent, silence: float) -> bool:
+        """Wait until `over` is set; return False after `silence` seconds without a turn of the loop."""
+        look = silence / LOOKS
+        while not over.wait(look):
             turn = LossEvent()
             self._wake(turn.set)
             for _ in range(LOOKS - 1):
-                if call.wait(look):
+                if over.wait(look):
                     return True
                 if turn.is_set():
                     break
             else:
                 return False
+        return True
 
     def leave(self, block: Lease | Leadership, *exc_info: Any) -> None:
         """Leave the block of a lease there; a loop that stands still does so when it goes on."""
+        if self.inherited:  # a forked child leaves its parent's block
+            return
         held = block.held
         try:
             self.call(block.__aexit__, *exc_info, goes_on=True)
-        except QuorumUnavailableError:
-            if not held and exc_info[1] is None:
+        except (QuorumUnavailableError, ManagerClosedError) as error:
+            closed = isinstance(error, ManagerClosedError)  # then the lock was released with the manager
+            if (closed or not held) and exc_info[1] is None:
                 block._check_end()  # noqa: SLF001
+
+    def give_back(self, block: Lease | Leadership) -> None:
+        """Leave a block that an interrupt has ended, without waiting."""
+        with suppress(ManagerClosedError, RuntimeError):  # a forked child, or a thread with a loop
+            self.submit(block.__aexit__, None, None, None)
 
     def stop(self, close: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
         """Run `close` there, end the thread, and wait for its end."""
@@ -373,28 +349,14 @@ class LoopThread:
             return
         with suppress(ManagerClosedError):  # by another thread
             call = self.submit(self._close, close, *args)
-            if self._wait_for_end() and self._thread is not None:
+            # A loop that stands still may wait for the code that a handler has interrupted.
+            if self._turns_until(self._over, STANDSTILL) and self._thread is not None:
                 self._thread.join(STANDSTILL)  # its last steps take a lock of `threading`
                 self.courier.wait(LAST_WORDS)
                 call.result()
 
-    def _wait_for_end(self) -> bool:
-        """Wait until the loop has ended, but only as long as it turns; return whether it has.
-
-        One that stands still may wait for the code that a handler has interrupted: for the lock of `logging`,
-        say.  It goes on when the handler has returned.
-        """
-        while True:
-            turn = LossEvent()
-            self._wake(turn.set)
-            if self._over.wait(STANDSTILL):
-                return True
-            if not turn.is_set():
-                return False
-
     async def _close(self, close: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
-        assert self._stop is not None, "the loop runs"
         try:
             await close(*args)
         finally:
-            self._stop.set()
+            asyncio.get_running_loop().stop()

@@ -19,6 +19,7 @@ import pytest
 
 from aioredlock_ng import LockLostError, ManagerClosedError, QuorumUnavailableError, ReleaseOutcome
 from aioredlock_ng.sync import SyncLockManager, _thread
+from tests.behaviour.test_sync import in_loop
 from tests.behaviour.tools import keys
 from tests.servers import Nodes, until
 
@@ -82,10 +83,10 @@ def test_a_hook_that_never_returns(
     """Locks, losses and the end go on without it; what finds no room is counted, and logged later."""
     monkeypatch.setattr("aioredlock_ng.sync._courier.MAX_UNTOLD", 5)
     goes_on = threading.Event()
-    told: list[object] = []
+    delivered: list[object] = []
 
     def block(event: object) -> None:
-        told.append(event)
+        delivered.append(event)
         goes_on.wait(PATIENCE)
 
     with SyncLockManager(shared_nodes.urls, hooks=[SimpleNamespace(on_acquired=block)]) as manager:
@@ -97,11 +98,11 @@ def test_a_hook_that_never_returns(
             with pytest.raises(LockLostError):
                 lease.extend()
             assert lease.lost.wait(SOON)
-        assert len(told) == 1
+        assert len(delivered) == 1
         courier = manager._thread.courier
         assert courier.dropped >= 4
         goes_on.set()
-        until(lambda: len(told) + courier.dropped >= 11, "the others are told")
+        until(lambda: len(delivered) + courier.dropped >= 11, "the others are delivered")
         message = "log lines and calls of hooks of a SyncLockManager were dropped"
         until(lambda: message in caplog.text, "it is logged")
     assert manager.manager.statistics().closed
@@ -127,7 +128,7 @@ def test_a_hook_that_calls_back(shared_nodes: Nodes) -> None:
 
 
 def test_a_request_leaves_nothing_behind(shared_nodes: Nodes) -> None:
-    """What a thread has set in its context ends with it, though the loop's thread has begun in it."""
+    """Values of a context end with it, though the loop's thread has begun in it."""
 
     class Payload:
         pass
@@ -165,7 +166,7 @@ def stops(manager: SyncLockManager) -> Iterator[Callable[[], threading.Event]]:
 
     def stop() -> threading.Event:
         begun = threading.Event()
-        manager._thread.submit(lambda: [begun.set(), goes_on.wait(PATIENCE)])
+        in_loop(manager, lambda: [begun.set(), goes_on.wait(PATIENCE)], waits=False)
         assert begun.wait(PATIENCE)
         return goes_on
 
@@ -229,7 +230,7 @@ def test_a_loss_while_the_loop_stands_still(
         until(lambda: not lease.held, "its time is over")
 
 
-def test_so_many_calls_wait_for_a_loop(
+def test_a_limited_number_of_calls_waits_for_a_loop(
     manager: SyncLockManager, stops: Callable[[], threading.Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beyond that they fail at once: nothing grows without a limit."""

@@ -77,13 +77,13 @@ def test_tasks_take_turns(shared_nodes: Nodes, pool: str, tmp_path: Path) -> Non
         finally:
             worker.terminate()
             worker.wait(60)
-    told = (tmp_path / "log").read_text()
-    assert sent.returncode == 0, sent.stderr + told
+    log_text = (tmp_path / "log").read_text()
+    assert sent.returncode == 0, sent.stderr + log_text
     total = int(ask(shared_nodes.urls[0] + "/3", "GET", "total") or 0)
     if pool == "gevent":
         assert total == 0
-        assert sent.stdout.count("gevent has patched them") == JOBS, sent.stdout + told
+        assert sent.stdout.count("gevent has patched them") == JOBS, sent.stdout + log_text
     else:
-        assert total == JOBS, told
+        assert total == JOBS, log_text
         assert len(set(sent.stdout.split(","))) == JOBS, "each had a fence of its own"
     until(lambda: keys(shared_nodes.urls) == {}, "no lease is left")

@@ -35,10 +35,12 @@ OUTSIDE = {"_cli", "_dashboard", "_demo", "_view", "__main__", "contrib", "pytes
 """Users of the public interface that live in the package."""
 
 PUBLIC = {"", "errors", "events", "testing", "_log", "_settings"}
-PUBLIC_MODULES = {f"{PACKAGE}._locks{name}" for name in ("", ".decorator", ".template")}
+PUBLIC_MODULES = {
+    f"{PACKAGE}._locks{name}" for name in ("", ".decorator", ".template", ".lease", ".election")
+}
 """What they may import, beside each other; "" is the package itself.  `_settings`, `_log` and these modules
-of `_locks` are no part of the inside: what users write is read in one way everywhere, all log records look
-alike, and what users must not copy is refused alike."""
+of `_locks` are no part of the inside: options, log records and the state of a lease have one form, and what
+users must not copy is refused in one way."""
 
 PROGRAMS = {"_cli", "_demo", "testing"}
 """What is a program of its own, or stands for a server: there is no caller whose context it could keep."""
