@@ -57,6 +57,23 @@ async def test_a_task_of_this_process_is_in_the_way():
         assert counts(w.manager) == (2, 2)
 
 
+async def test_a_name_that_stays_taken_after_its_release():
+    """No node is asked while `at_least` runs: the wait, its end and the refusal are told all the same."""
+    heard = Heard()
+    async with world(hooks=[heard]) as w:
+        await (await w.manager.lock("a", at_least=10).acquire()).release()
+        heard.take(*CALLS)
+        with pytest.raises(LockTakenError):
+            await w.manager.lock("a", blocking_timeout=3).acquire()
+        assert await w.manager.lock("a").try_acquire() is None
+        assert [(type(event), event.taken) for event in heard.of(*CALLS)] == [
+            (Waiting, True),
+            (GaveUp, True),
+            (GaveUp, True),
+        ]
+        assert counts(w.manager) == (2, 2)
+
+
 @pytest.mark.parametrize("taken", [True, False], ids=["taken", "no quorum"])
 async def test_nodes_are_asked_in_vain(taken):
     """Each round is reported, the wait and its end once; both say if it is taken, and what nodes said."""

@@ -32,6 +32,7 @@ HEARTBEATS = 1.1
 """Two of them, in seconds."""
 LONG = 30.0
 """A quarantine within which more than one thing can happen."""
+LATE = 2.0
 SETTLED = 7.0
 """Seconds after which a server that others use cannot be one that was in this list before."""
 
@@ -341,3 +342,18 @@ async def test_a_first_use_is_told_at_once() -> None:
             told = read_members(server.get(key) or b"", now_ms=0, asked_at=0.0, size=3)
             used = {member.identity[:40].decode() for member in told if member.state == USED}
             assert used == {one.identity[0] for one in servers}
+
+
+async def test_a_client_that_reached_its_own_server_alone_has_lost_its_rank() -> None:
+    """It had no majority for a quarantine: others may have come first meanwhile."""
+    async with _two_lists() as (first, second):
+        await use(first.manager)
+        await first.goes(off="ab")
+        await asyncio.sleep(LONG + LATE)
+        await use(second.manager)
+        await second.goes(off="a")
+        assert await second.tries()
+        first.wires["a"].mend()
+        for _ in range(20):
+            assert not await first.tries()
+            await asyncio.sleep(0.1)
