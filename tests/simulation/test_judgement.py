@@ -249,7 +249,7 @@ FOUND: Final[dict[str, tuple[int]]] = {
     "readers keep no writer out": (9,),
     "a call that gives up leaves its mark": (6,),
     "an undo overtakes its acquire": (32,),
-    "answers of a batch are mixed up": (17,),
+    "answers of a batch are mixed up": (21,),
     "none in line has a head start": (135,),
     "a call in line that gives up keeps its seat": (135,),
     "grants of any slots are a permit": (14,),
