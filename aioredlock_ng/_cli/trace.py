@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
 import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TextIO
@@ -95,9 +94,12 @@ async def _follow(manager: LockManager, arguments: argparse.Namespace, stream: T
 
 
 def _as_json(event: Event, at: float) -> str:
-    fields = dataclasses.asdict(event)
-    head = {"version": FORMAT, "command": "trace", "at": at, "event": fields.pop("what")}
-    return json.dumps(head | fields, allow_nan=False)
+    from .._view.values import event_as_json
+
+    fields = event_as_json(event, at)
+    return json.dumps(
+        {"version": FORMAT, "command": "trace", "event": fields.pop("what"), **fields}, allow_nan=False
+    )
 
 
 def _as_line(event: Event, at: float) -> Line:

@@ -92,7 +92,7 @@ class Feed:
         self._looked = asyncio.Event()
         """Set at the next look."""
         self._closed = False
-        self._name = secrets.token_hex(4)
+        self.name = secrets.token_hex(4)
         """Tells this feed's looks from those of an earlier process."""
 
     def open(
@@ -126,7 +126,7 @@ class Feed:
     def _numbered(self, heard: str) -> int:
         """Return the number of the look that an ``id`` is of; 0 when it is none of ours."""
         feed, _, number = heard.partition("-")
-        ours = feed == self._name and number.isdecimal() and len(number) <= len(str(self._number))
+        ours = feed == self.name and number.isdecimal() and len(number) <= len(str(self._number))
         return int(number) if ours and int(number) <= self._number else 0
 
     def _follow(self, name: str) -> Followed:
@@ -159,11 +159,7 @@ class Feed:
             await self._looked.wait()
         return None if self._closed else self._last
 
-    def marked(self, text: str, last: _Look) -> str:
-        """Number the last event, for a stream that is opened again."""
-        return f"{text[:-1]}id: {self._name}-{last.number}\n\n"
-
-    async def look_at(self, followed: Followed, number: int) -> None:
+    async def look_first(self, followed: Followed, number: int) -> None:
         """Look at a lock whose page was opened after look `number`: until the next it would show nothing."""
         with suppress(ConfigurationError, LockError):  # the next look says so
             await followed.poll(self._manager, number, again=False)
@@ -268,10 +264,11 @@ class Stream:
             return None
         text = last.change if self._heard == last.number - 1 else last.whole
         if self._followed is not None:
-            await self._feed.look_at(self._followed, last.number)
+            await self._feed.look_first(self._followed, last.number)
             text += self._followed.message(self._heard, last.number)
         self._heard = last.number
-        return self._feed.marked(text, last)
+        # A stream that is opened again says which look it heard of last.
+        return f"{text[:-1]}id: {self._feed.name}-{last.number}\n\n"
 
     def close(self) -> None:
         """Let go of it."""
