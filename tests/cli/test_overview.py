@@ -283,7 +283,7 @@ MINE, OTHER_POOL = lock("it", *[held("a")] * 3), shared("semaphore", permits=(*P
         (MINE, read("a"), False),
         (MINE, POOL, False),
         (read("a", "b"), read("b"), True),
-        (read("a", "b"), read("c"), False),
+        pytest.param(read("a", "b"), read("c"), False, id="other readers"),
         (read("a", "b"), MINE, False),
         (read("a", "b", more=True), read("c"), True),
         (POOL, POOL, True),
