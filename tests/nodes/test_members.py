@@ -44,23 +44,6 @@ async def use(manager: LockManager) -> int:
         return lease.fence
 
 
-async def test_two_lists_that_differ_in_a_server(nodes4: LocalNodes) -> None:
-    """The second one is refused, and the first one goes on."""
-    a, b, x, y = nodes4.urls
-    initialise([a, b, x], "lists:")
-    async with contextlib.AsyncExitStack() as stack:
-        first, second = using((a, b, x), "first"), using((a, b, y), "second")
-        for manager in (first, second):
-            stack.push_async_callback(manager.aclose)
-        await use(first)
-        await asyncio.sleep(HEARTBEATS)
-        await use(second)  # y has no vote: a and b exclude the other client
-        await asyncio.sleep(NOTICED)
-        with pytest.raises(ConfigurationError, match="says client first"):
-            await use(second)
-        await use(first)
-
-
 @pytest.mark.heavy
 async def test_a_server_is_replaced_under_load(nodes4: LocalNodes) -> None:
     """Its process is stopped, an empty one is started behind its address, and fences grow all along."""

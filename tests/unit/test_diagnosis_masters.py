@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 
 import pytest
 
@@ -277,36 +276,3 @@ async def test_nothing_is_subscribed_that_could_not_be_undone(verb, reply, told,
         assert seen.count(b"SUBSCRIBE") == asked
         await asyncio.sleep(0.1)  # the connections that only looked for other servers have ended
         assert node._connections == connections
-
-
-@pytest.mark.parametrize(
-    ("policy", "options", "warnings"),
-    [
-        ("allkeys-lru", {}, 1),
-        ("noeviction", {}, 0),
-        (None, {}, 0),
-        ("volatile-ttl", {"fencing": False, "restart_quarantine": 0}, 0),
-    ],
-)
-async def test_a_node_that_evicts_is_a_warning_at_connect(policy, options, warnings, caplog):
-    """Once for each node and manager, however often it is connected."""
-    nodes = [MemoryNode(), MemoryNode(), MemoryNode()]
-    manager = make(nodes, **options)
-    endpoint = manager._life.nodes[1]._endpoint
-    connect = endpoint.connect
-
-    async def connect_to_evicting(*arguments):
-        link, identity = await connect(*arguments)
-        return link, type(identity)(identity.run_id, identity.role, policy)
-
-    endpoint.connect = connect_to_evicting
-    with caplog.at_level(logging.WARNING, "aioredlock_ng"):
-        async with manager:
-            nodes[1].disconnect()
-            await asyncio.sleep(5)
-            nodes[1].crash(keep_data=True)
-            nodes[1].restart()
-            await asyncio.sleep(5)
-    told = [record.getMessage() for record in caplog.records if "maxmemory-policy" in record.getMessage()]
-    assert len(told) == warnings
-    assert all("CONFIG SET maxmemory-policy noeviction" in message for message in told)
