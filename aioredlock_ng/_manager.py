@@ -194,6 +194,10 @@ class LockManager(Renamed, Uncopied):
             )
         return cls(urls, **options)
 
+    def __class_getitem__(cls, _: object) -> type[LockManager]:
+        """Accept an annotation such as `LockManager[int]`; the type of its fences is always an int."""
+        return cls
+
     def __repr__(self) -> str:
         return repr(self._life) if hasattr(self, "_life") else "<LockManager not made>"
 

@@ -23,10 +23,10 @@ from aioredlock_ng._lock.attempt import Attempt
 from aioredlock_ng._lock.handoff import HandoffWindow
 from aioredlock_ng._lock.holding import Holding
 from aioredlock_ng._lock.local_queue import NameQueue
+from aioredlock_ng._lock.session import Session
 from aioredlock_ng._node.ledger import PendingRelease, _Unresolved
 from aioredlock_ng._node.link import Link
 from aioredlock_ng._round.round import Round
-from aioredlock_ng._lock.session import Session
 
 PACKAGE: Final = "aioredlock_ng"
 FEWEST: Final = 8  # samples below which there are no quarters to compare
