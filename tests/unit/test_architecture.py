@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import io
 import re
 import sys
+import tokenize
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 import aioredlock_ng
 
@@ -74,6 +78,14 @@ worlds, and the parts of the command and of the page."""
 
 TESTS_INTO_THE_INSIDE = 60
 """How many other files of tests import private modules: at most as many, and fewer with each change."""
+
+CODE_LINES = {ROOT: 20_986, TESTS: 50_965}
+"""Lines of code of the package and of its tests, reached and to be kept within one percent.  A change that
+raises a figure says here why."""
+
+NO_CODE = {
+    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
+}  # fmt: skip
 
 FUNCTION_LINES = 60
 """As many lines of code a function has at the most."""
@@ -401,3 +413,29 @@ def is_big(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     first = function.body[0]
     docstring = (first.end_lineno or 0) - first.lineno + 1 if ast.get_docstring(function) is not None else 0
     return (function.end_lineno or 0) - function.lineno + 1 - docstring > FUNCTION_LINES
+
+
+@pytest.mark.parametrize("folder", CODE_LINES, ids=lambda folder: folder.name)
+def test_the_house_keeps_its_size(folder: Path) -> None:
+    """It does not grow unnoticed; and whoever makes it smaller takes the figure down."""
+    reached, now = CODE_LINES[folder], sum(map(code_lines, folder.rglob("*.py")))
+    assert 0.99 * reached <= now <= 1.01 * reached, f"{now} lines of code, where CODE_LINES has {reached}"
+
+
+def code_lines(path: Path) -> int:
+    """Count the lines that have a token: no empty lines, no comments, no docstrings."""
+    source = path.read_text()
+    places = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = {
+        line
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, places) and ast.get_docstring(node) is not None
+        for line in range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1)
+    }
+    lines = {
+        line
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type not in NO_CODE
+        for line in range(token.start[0], token.end[0] + 1)
+    }
+    return len(lines - docstrings)
