@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from ._locks.rwlock import ReadWriteLock
     from ._log import LOG_FIELDS
     from ._manager import LockManager
-    from ._node import Node, NodeState
+    from ._node import Node, NodeState, NodeStatistics
     from ._settings.options import LockOptions, ReadWriteLockOptions, SemaphoreOptions
-    from ._statistics import LeaseStatistics, ManagerStatistics, NodeStatistics
+    from ._statistics import LeaseStatistics, ManagerStatistics
     from .errors import (
         ConfigurationError,
         LockError,
@@ -128,9 +128,9 @@ _HOMES = {
         "_locks.rwlock": "ReadWriteLock",
         "_log": "LOG_FIELDS",
         "_manager": "LockManager",
-        "_node": "Node NodeState",
+        "_node": "Node NodeState NodeStatistics",
         "_settings.options": "LockOptions ReadWriteLockOptions SemaphoreOptions",
-        "_statistics": "LeaseStatistics ManagerStatistics NodeStatistics",
+        "_statistics": "LeaseStatistics ManagerStatistics",
         "errors": "ConfigurationError LockError LockLostError LockNotAcquiredError LockTakenError LossReason "
         "ManagerClosedError NodeVote QuorumUnavailableError WouldDeadlockError",
         "events": "Hooks",

@@ -1,4 +1,4 @@
-"""What a manager counts, and the frozen values in which it tells of itself."""
+"""What a manager counts, and the values in which it tells of itself."""
 
 from __future__ import annotations
 
@@ -7,53 +7,7 @@ from typing import Final, final
 
 from ._core.members import COMPARE, not_in_list
 from ._core.quorum import majority
-from ._node import NodeState, NodeStatus
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeStatistics:
-    """One node, as it stands now."""
-
-    name: str
-    state: NodeState
-    reason: str
-    """Why it is not up; empty when it is."""
-    round_trip: float | None
-    """Seconds the last heartbeat took; None before the first."""
-    in_flight: int
-    """Commands sent and not answered; a script for several locks counts once."""
-    pending_releases: int
-    """Releases that the node has not acknowledged and that will be sent again."""
-    dropped: int
-    """Releases given up because too many were unacknowledged; their keys end with their ttl."""
-    mismatched: int
-    """Connections dropped because a reply came that cannot belong to its request (R15)."""
-    votes_in: float | None
-    """Seconds until a quarantined node may vote; None when it may, or when waiting does not help."""
-    belongs_elsewhere: bool = False
-    """Whether a node of the list is another quorum's, or was a moment ago, or clients with another list came
-    first, or use another server in place of this node: `init` is no way out."""
-    clock: float | None
-    """Seconds that its clock is ahead of this machine's (R14); None when unknown."""
-
-    @classmethod
-    def of(cls, name: str, status: NodeStatus, clock: float | None) -> NodeStatistics:
-        """Make it from a node's status."""
-        return cls(
-            name=name,
-            state=status.state,
-            reason=status.reason,
-            round_trip=status.round_trip,
-            in_flight=status.in_flight,
-            pending_releases=status.pending_releases,
-            dropped=status.dropped,
-            mismatched=status.mismatched,
-            votes_in=status.votes_in,
-            belongs_elsewhere=status.belongs_elsewhere or status.replaces,
-            clock=clock,
-        )
-
+from ._node import NodeState, NodeStatistics
 
 MAX_LEASES: Final = 1000
 """Leases that `ManagerStatistics.leases` lists; of more, the newest."""
@@ -75,9 +29,38 @@ class LeaseStatistics:
     ``"write"``: what it is now."""
 
 
+@dataclass(slots=True, kw_only=True)
+class Counters:
+    """What all parts of one manager count where it happens, from its start."""
+
+    acquired: int = 0
+    handed_off: int = 0
+    """Of these, the ones that came from another task of this process, for which no node was asked (R43)."""
+    refused: int = 0
+    """Attempts that did not get the lock, those included that a task of this process was in the way of, for
+    which no node was asked; of those that were cancelled, the ones that had been decided."""
+    gave_up: int = 0
+    """Calls of `acquire` and `try_acquire` that ended without the lock: see `events.GaveUp`."""
+    extended: int = 0
+    lost: int = 0
+    released: int = 0
+    certified: int = 0
+    """Fences that took one round trip, since the nodes agreed at once."""
+    raised: int = 0
+    """Fences that took two."""
+    uncertified: int = 0
+    """Tries given up because the nodes did not agree on a fence; of those that are `refused`."""
+    topped_up: int = 0
+    """Keys given back to nodes that had lost them."""
+    quarantined: int = 0
+    """Times that a node was found without a vote."""
+    steps: int = 0
+    """Jumps of nodes' clocks that were noticed."""
+
+
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManagerStatistics:
+@dataclass(slots=True, kw_only=True, unsafe_hash=True)
+class ManagerStatistics(Counters):
     """A manager, as it stands now; the counters run from its start."""
 
     nodes: tuple[NodeStatistics, ...]
@@ -87,29 +70,6 @@ class ManagerStatistics:
     """These leases, oldest first; of more than 1,000 the newest."""
     waiting: int
     """Acquires that wait for their turn or their next try."""
-    acquired: int
-    handed_off: int
-    """Of these, the ones that came from another task of this process, for which no node was asked (R43)."""
-    refused: int
-    """Attempts that did not get the lock, those included that a task of this process was in the way of, for
-    which no node was asked; of those that were cancelled, the ones that had been decided."""
-    gave_up: int
-    """Calls of `acquire` and `try_acquire` that ended without the lock: see `events.GaveUp`."""
-    extended: int
-    lost: int
-    released: int
-    certified: int
-    """Fences that took one round trip, since the nodes agreed at once."""
-    raised: int
-    """Fences that took two."""
-    uncertified: int
-    """Tries given up because the nodes did not agree on a fence; of those that are `refused`."""
-    topped_up: int
-    """Keys given back to nodes that had lost them."""
-    quarantined: int
-    """Times that a node was found without a vote."""
-    steps: int
-    """Jumps of nodes' clocks that were noticed."""
     conflict: str | None
     """Why nothing can be locked, whatever the nodes answer: see `ConfigurationError`."""
     closed: bool = False
@@ -131,30 +91,3 @@ class ManagerStatistics:
         """
         voting = 0 if self.conflict else sum(node.state is NodeState.UP for node in self.nodes)
         return voting - majority(len(self.nodes))
-
-
-@final
-@dataclass(slots=True)
-class Counters:
-    """Counted where it happens, by all parts of one manager."""
-
-    acquired: int = 0
-    handed_off: int = 0
-    """Of those acquired, the ones that another task of the process has handed off (R43)."""
-    refused: int = 0
-    gave_up: int = 0
-    extended: int = 0
-    lost: int = 0
-    released: int = 0
-    certified: int = 0
-    """Fences that the answers to the acquire made, in one round trip."""
-    raised: int = 0
-    """Fences that took a second round."""
-    uncertified: int = 0
-    """Tries given up because the nodes did not agree on a fence."""
-    topped_up: int = 0
-    """Keys given back to nodes that had lost them."""
-    quarantined: int = 0
-    """Times that a node was found without a vote."""
-    steps: int = 0
-    """Jumps of nodes' clocks that were noticed."""

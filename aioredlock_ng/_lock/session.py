@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from random import Random
 from typing import Any, final
 
@@ -28,7 +28,7 @@ from .._round.deadlines import Deadlines, move_on_after, running_loop
 from .._round.outbox import Outbox, TickContext
 from .._round.releases import Releases
 from .._settings.options import Options
-from .._statistics import MAX_LEASES, Counters, LeaseStatistics, ManagerStatistics, NodeStatistics
+from .._statistics import MAX_LEASES, Counters, LeaseStatistics, ManagerStatistics
 from ..events import LoopStalled
 from .attempt import Attempt, owner_values
 from .election import Observation
@@ -218,7 +218,7 @@ def statistics_of(nodes: Sequence[Node], counters: Counters, session: Session | 
     """Return the statistics of a manager over `nodes`; it has no session before its first use."""
     return ManagerStatistics(
         nodes=tuple(
-            NodeStatistics.of(node.name, node.status, session.clock_of(i) if session else None)
+            replace(node.status, clock=session.clock_of(i) if session else None)
             for i, node in enumerate(nodes)
         ),
         held=session.watchdog.held if session else 0,

@@ -42,38 +42,46 @@ class NodeState(StrEnum):
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeStatus:
-    """The status of a node."""
+class NodeStatistics:
+    """One node, as it stands now."""
 
+    name: str
     state: NodeState
     reason: str = ""
-    """Why it is not up, in words."""
+    """Why it is not up; empty when it is."""
     round_trip: float | None = None
-    """Seconds that the last heartbeat took; None before the first."""
+    """Seconds the last heartbeat took; None before the first."""
     in_flight: int = 0
-    """Commands that were sent and are not answered."""
+    """Commands sent and not answered; a script for several locks counts once."""
     pending_releases: int = 0
-    """Releases that the node has not acknowledged (the release ledger, R5)."""
+    """Releases that the node has not acknowledged and that will be sent again (R5)."""
     dropped: int = 0
-    """Entries given up because the ledger was full; their keys end with their ttl."""
-    run_id: str | None = None
-    """The run id of the server process; None when unknown."""
+    """Releases given up because too many were unacknowledged; their keys end with their ttl."""
     mismatched: int = 0
     """Connections dropped because a reply came that cannot belong to its request (R15)."""
     votes_in: float | None = None
-    """Seconds until it may vote again; None when it may, or when waiting does not help."""
+    """Seconds until a quarantined node may vote; None when it may, or when waiting does not help."""
     doubt: str = ""
     """Why it has to wait for that: its server did not prove that it has forgotten nothing (R12b)."""
+    run_id: str | None = None
+    """The run id of the server process; None when unknown."""
     unusable: str = ""
     """Why its server cannot be a node as it is: its Redis Cluster needs another prefix, or a client."""
     conflict: str = ""
     """Why the node cannot be in this quorum at all (A4); waiting does not change that."""
-    belongs_elsewhere: bool = False
+    lists_differ: bool = False
     """Whether a node of the list belongs to another quorum, or did so lately, or clients with another list
-    came first: `init` does not help (R12a, R12c)."""
+    came first (R12a, R12c)."""
     replaces: bool = False
     """Whether other clients use another server in its place, or did so lately: `init` would give both a vote
     (R12c)."""
+    clock: float | None = None
+    """Seconds that its clock is ahead of this machine's (R14); None when unknown."""
+
+    @property
+    def belongs_elsewhere(self) -> bool:
+        """Whether the lists of nodes disagree about it, or lately did: then `init` is no way out."""
+        return self.lists_differ or self.replaces
 
 
 @final
@@ -126,7 +134,7 @@ class Node(Protocol):
     """Set once the first attempt to reach the node has ended, one way or the other."""
 
     @property
-    def status(self) -> NodeStatus:
+    def status(self) -> NodeStatistics:
         """Its current status."""
 
     def bind(self, env: NodeEnv) -> None:

@@ -133,7 +133,7 @@ class Greeting:
         return self._other_quorum if stray else self._view.members.reason(self._identity)
 
     @property
-    def belongs_elsewhere(self) -> bool:
+    def lists_differ(self) -> bool:
         """Whether a node of the quorum belongs to another one, or lists disagree."""
         return self._view.belongs_elsewhere or self._view.members.disputed
 

@@ -17,7 +17,7 @@ from .._core.quarantine import Eligibility
 from .._core.quorum_view import HEARTBEAT
 from .._core.rights import NOTICE_RIGHTS, channel_rule
 from .._log import report
-from . import Node, NodeEnv, NodeState, NodeStatus, TimeSample
+from . import Node, NodeEnv, NodeState, NodeStatistics, TimeSample
 from .channels import Channels, is_refusal
 from .connection import Endpoint, run_ids_behind
 from .failures import CLUSTERDOWN, MOVED, notes_of, refusal, why
@@ -216,10 +216,6 @@ class RedisNode(Node):
             return ""
         return self._greeting.eligibility.reason
 
-    @property
-    def _belongs_elsewhere(self) -> bool:
-        return self._greeting is not None and self._greeting.belongs_elsewhere
-
     def _why_not(self, command: Command) -> str:
         """Return why `command`, which is no release, need not be sent now; empty: it is sent."""
         if self._state.votes:
@@ -398,10 +394,11 @@ class RedisNode(Node):
         return max(0.0, self._votes_at - self.env.clock.now())
 
     @property
-    def status(self) -> NodeStatus:
+    def status(self) -> NodeStatistics:
         """Its current status."""
         eligibility = Eligibility() if self._greeting is None else self._greeting.eligibility
-        return NodeStatus(
+        return NodeStatistics(
+            name=self.name,
             state=self._state,
             reason=self._reason,
             round_trip=self._round_trip,
@@ -413,7 +410,7 @@ class RedisNode(Node):
             votes_in=self._votes_in,
             doubt=eligibility.doubt,
             conflict="" if self._greeting is None else self._greeting.conflict,
-            belongs_elsewhere=self._belongs_elsewhere,
+            lists_differ=self._greeting is not None and self._greeting.lists_differ,
             replaces=eligibility.replaces,
             unusable=self._unusable,
         )

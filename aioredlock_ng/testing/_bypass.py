@@ -21,7 +21,7 @@ from .._kinds import KINDS
 from .._kinds.kind import Kind
 from .._kinds.mutex import LEADER
 from .._lock.session import Session
-from .._node import Node, NodeState, NodeStatus
+from .._node import Node, NodeState, NodeStatistics
 from .._session import lifecycle
 from .._session.lifecycle import Lifecycle
 from .._statistics import Counters
@@ -64,13 +64,13 @@ QUORUM: Final = "quorum"
 class _Node:
     """A node that grants everything, or nothing, or does not answer; a round needs no more of a node."""
 
-    status = NodeStatus(state=NodeState.UP)
     can_hear = False
 
     def __init__(
         self, name: str, fence: int, before: int, *, silent: bool, taken: frozenset[bytes] | None
     ) -> None:
         self.name = name
+        self.status = NodeStatistics(name=name, state=NodeState.UP)
         self._fence = fence  # an even one, for holders that are alone (R21)
         self._before = before
         self._silent = silent

@@ -67,7 +67,7 @@ async def _gather(session: Session, number: int) -> NodeFacts:
         _ask(session, node, timeout, _is_map, b"ACL", b"GETUSER", b"default"),
     )
     incarnation = await _incarnation(session, node, timeout)
-    voting = status.state.votes and not status.belongs_elsewhere
+    voting = status.state.votes and not status.lists_differ
     trial = await try_locking(session, node, timeout, voting=voting)
     deaf = await try_listening(session, node, timeout)
     mute, uncounted = await try_telling(session, node, timeout)
@@ -88,7 +88,7 @@ async def _gather(session: Session, number: int) -> NodeFacts:
         distrusted=distrusted,
         incarnation=incarnation,
         votes_in=status.votes_in,
-        belongs_elsewhere=status.belongs_elsewhere,
+        belongs_elsewhere=status.lists_differ,
         replaces=status.replaces,
         without_vote=not voting,
         failures=trial.failures,
