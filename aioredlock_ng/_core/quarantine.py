@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Final, final
 
 FORMAT: Final = b"1"
@@ -57,7 +58,7 @@ BY_INIT: Final = b"init"
 BY_USE: Final = b"use"
 """A client found the node without an incarnation record, and used it."""
 
-_YEAR_10000_MS: Final = 253_402_300_800_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _MAX_LABEL: Final = 200
 """Characters of a holder label that are shown."""
@@ -118,23 +119,10 @@ def shown_label(label: bytes) -> str:
 
 def moment(ms: int) -> str:
     """Return a moment of Unix time as people read it, in UTC."""
-    if ms >= _YEAR_10000_MS:
+    try:
+        return f"{_EPOCH + timedelta(milliseconds=ms):%Y-%m-%d %H:%M:%S} UTC"
+    except OverflowError:  # after the year 9999
         return "an unknown time"
-    days, seconds = divmod(ms // 1000, 86_400)
-    year = 1970
-    while days >= (length := 365 + _leap(year)):
-        days, year = days - length, year + 1
-    month = 1
-    for length in (31, 28 + _leap(year), 31, 30, 31, 30, 31, 31, 30, 31, 30):
-        if days < length:
-            break
-        days, month = days - length, month + 1
-    minutes, second = divmod(seconds, 60)
-    return f"{year}-{month:02}-{days + 1:02} {minutes // 60:02}:{minutes % 60:02}:{second:02} UTC"
-
-
-def _leap(year: int) -> bool:
-    return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
 
 
 @final

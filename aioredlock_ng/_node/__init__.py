@@ -86,8 +86,8 @@ class NodeStatistics:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimeSample:
-    """A node's clock, read once (R14)."""
+class Greeted:
+    """The answer to a greeting, read; with its times it is a sample of the node's clock (R14)."""
 
     asked_at: float
     """Before the command was written, on the manager's clock."""
@@ -96,7 +96,11 @@ class TimeSample:
     time: float
     """The node's answer, in Unix seconds."""
     same_server: bool
-    """False when another server answered before, or none did."""
+    """Whether the same server with the same data answered before."""
+    changed: bool
+    """Whether its record differs from before, or the servers in use do: that may concern other nodes."""
+    taken_from: str
+    """The quorum from which the node was taken back just now; empty when it was not (R12a)."""
 
 
 @final
@@ -114,12 +118,10 @@ class NodeEnv:
     """The quorum as the manager sees it; None when it uses no incarnation records."""
     prefix: bytes = b""
     """The beginning of all keys and channels (R16)."""
-    on_time: Callable[[Node, TimeSample], None] = lambda _node, _sample: None
+    on_time: Callable[[Node, Greeted], None] = lambda _node, _sample: None
     """Called when a node has answered with its time."""
-    on_greeted: Callable[[Node], None] = lambda _node: None
-    """Called when a node's incarnation record differs from before, or cannot be read."""
-    on_taken_back: Callable[[Node, str], None] = lambda _node, _from: None
-    """Called when a node was taken back from another quorum, with what is known of that quorum (R12a)."""
+    on_greeted: Callable[[Node, Greeted | None], None] = lambda _node, _greeted: None
+    """Called when a node's incarnation record differs from before, or cannot be read: then with None."""
     on_notice: Callable[[Node, bytes, object], None] = lambda _node, _channel, _message: None
     """Called with each message that is published on a channel to which the node is subscribed."""
 

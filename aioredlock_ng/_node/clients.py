@@ -75,27 +75,14 @@ class _OwnersEndpoint(ServerEndpoint):
     def _read(self, server: Any) -> Way:
         """Read the way to a server from its pool, or from a Cluster's entry for it."""
         connection_class, options = _read(server)
-        self._keep(options.get("password"))
+        self.keep(options.get("password"))
         if (provider := options.get("credential_provider")) is not None:
             options["credential_provider"] = _Provider(provider, self)
         return connection_class, options
 
-    def _keep(self, secret: str | bytes | None) -> None:
+    def keep(self, secret: str | bytes | None) -> None:
         """Let no message repeat a password."""
         self._secrets = [secret.decode(errors="replace") if isinstance(secret, bytes) else secret or ""]
-
-    def _shown(self, error: Exception) -> str:
-        """Return the reason of an error, unless that repeats the password."""
-        return type(error).__name__ if self._is_given_away_by(error) else why(error)
-
-    def asks_provider(self) -> None:
-        """Note that the user's credential provider is asked."""
-        self._at_provider = True
-
-    def is_given(self, credentials: tuple[Any, ...]) -> None:
-        """Note the answer."""
-        self._keep(credentials[-1])
-        self._at_provider = False
 
 
 @final
@@ -240,16 +227,17 @@ class _Provider(CredentialProvider):
 
     def get_credentials(self) -> Any:
         """As in redis-py before 5.1."""
-        self._endpoint.asks_provider()
-        credentials = self._provider.get_credentials()
-        self._endpoint.is_given(credentials)
-        return credentials
+        self._endpoint.at_provider = True
+        return self._given(self._provider.get_credentials())
 
     async def get_credentials_async(self) -> Any:
         """As in redis-py."""
-        self._endpoint.asks_provider()
-        credentials = await self._provider.get_credentials_async()
-        self._endpoint.is_given(credentials)
+        self._endpoint.at_provider = True
+        return self._given(await self._provider.get_credentials_async())
+
+    def _given(self, credentials: Any) -> Any:
+        self._endpoint.keep(credentials[-1])
+        self._endpoint.at_provider = False
         return credentials
 
 

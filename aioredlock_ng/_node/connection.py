@@ -12,7 +12,6 @@ import logging
 import re
 from abc import abstractmethod
 from collections.abc import Coroutine, Mapping
-from contextlib import suppress
 from contextvars import Context
 from typing import Any, Final, Protocol, TypeAlias, final
 
@@ -86,7 +85,7 @@ class ServerEndpoint:
         self._redis_sentinels: RedisSentinels | None = None
         self._secrets: list[str] = []
         """The passwords of the last login, which no message may repeat."""
-        self._at_provider = False
+        self.at_provider = False
         """Whether the login waits for a user's credential provider, or ended there."""
         self._ending: asyncio.Task[tuple[Link, Identity]] | None = None
         """A connecting that was cancelled last, and may not have ended."""
@@ -102,7 +101,7 @@ class ServerEndpoint:
         A server or proxy that refuses to log in by RESP3 is asked again, at once, by RESP2.
         """
         self._addresses.start()
-        self._at_provider = False
+        self.at_provider = False
         try:
             connected = await self._apart(self._log_in(timeout, on_failure), timeout)
         except Exception as error:
@@ -110,7 +109,7 @@ class ServerEndpoint:
             # An error that repeats the password is replaced, and not chained.
             if self._is_given_away_by(error):
                 raise RedisConnectionError(f"{type(error).__name__} at login") from None
-            if tried := "its credential provider" if self._at_provider else self._addresses.tried:
+            if tried := "its credential provider" if self.at_provider else self._addresses.tried:
                 error.add_note(f"at {tried}")
             raise
         self._addresses.succeeded()
@@ -128,24 +127,21 @@ class ServerEndpoint:
             raise RedisConnectionError("connecting was cancelled before, and has not ended since")
         name = f"aioredlock_ng connects to {self.name}"
         task = Context().run(asyncio.create_task, connecting, name=name)
+        ended: set[object] = set()
         try:
-            await asyncio.wait((task,), timeout=timeout)
-        except asyncio.CancelledError:
-            await self._end(task, timeout)
-            raise
-        if not task.done():
-            await self._end(task, timeout)
+            ended.update((await asyncio.wait((task,), timeout=timeout))[0])
+        finally:
+            # The time is up, or we are cancelled: it is left alone if it does not end in time.
+            if not ended:
+                self._ending = task
+                task.add_done_callback(_drop)
+                task.cancel()
+                await asyncio.wait((task,), timeout=timeout)
+        if not ended:
             raise TimeoutError
         if task.cancelled():
             raise RedisConnectionError("other code cancelled connecting")
         return task.result()
-
-    async def _end(self, connecting: asyncio.Task[tuple[Link, Identity]], timeout: float) -> None:
-        """Cancel a connecting that is not wanted any more, and leave it alone if it does not end in time."""
-        self._ending = connecting
-        connecting.add_done_callback(_drop)
-        connecting.cancel()
-        await asyncio.wait((connecting,), timeout=timeout)
 
     async def _log_in(self, timeout: float, on_failure: Fail) -> tuple[Link, Identity]:
         if self._protocol == RESP2:
@@ -155,7 +151,7 @@ class ServerEndpoint:
         except LoginError as error:
             refusal = error.reason
             # Without credentials RESP2 would fail, too.
-            if self._at_provider:
+            if self.at_provider:
                 raise refusal from error
         try:
             link, identity = await self._connect(timeout, on_failure, RESP2)
@@ -191,6 +187,10 @@ class ServerEndpoint:
             return False  # redis-py's own text, about a host or a timeout, or ours
         return any(secret and secret in why(error) for secret in self._secrets)
 
+    def _shown(self, error: Exception) -> str:
+        """Return the reason of an error, unless that repeats the password."""
+        return type(error).__name__ if self._is_given_away_by(error) else why(error)
+
     async def _connect(self, timeout: float, on_failure: Fail, protocol: int) -> tuple[Link, Identity]:
         connection_class, options = await self._way(timeout)
         if self._redis_sentinels is not None:
@@ -218,7 +218,7 @@ class ServerEndpoint:
             self._protocol = RESP2
         if not self._told:
             self._told = True
-            reason = type(refusal).__name__ if self._is_given_away_by(refusal) else why(refusal)
+            reason = self._shown(refusal)
             if isinstance(refusal, _TIMED_OUT):
                 told = "is slow: no answer to HELLO 3 in time"
             elif _may_pass(refusal):
@@ -267,22 +267,6 @@ def _may_pass(refusal: Exception) -> bool:
     if isinstance(refusal, ResponseError):
         return _ABOUT_HELLO.search(str(refusal)) is None
     return isinstance(refusal, (RedisConnectionError, OSError, *_TIMED_OUT))
-
-
-async def run_ids_behind(endpoint: Endpoint, timeout: float, count: int) -> frozenset[str]:
-    """Connect `count` times, to other addresses of the name if it has some; return the masters' run ids.
-
-    The server may refuse further connections: then fewer are found.
-    """
-    found: set[str] = set()
-    with suppress(Exception):
-        for _ in range(count):
-            endpoint.look_elsewhere()
-            link, identity = await endpoint.connect(timeout, lambda *_: None)
-            link.give_up("it was only to tell its run_id")
-            if identity.run_id is not None and identity.role in (None, "master"):
-                found.add(identity.run_id)
-    return frozenset(found)
 
 
 def _take_over(connection: Connection, on_failure: Fail, *, resp3: bool) -> Link:

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Final, Protocol
+from typing import Any, Final
 from weakref import WeakSet
-
-
-class Closable(Protocol):
-    """A thing that must not be used in a forked child."""
-
-    def close(self) -> None:
-        """Refuse further use."""
-
 
 generation = 0
 """Differs between a process and the children it forks."""
-_not_for_children: Final[WeakSet[Closable]] = WeakSet()
+_not_for_children: Final[WeakSet[Any]] = WeakSet()
 
 
-def close_in_children(thing: Closable) -> None:
-    """Close `thing` in every child that is forked from now on, so that no use of it has to check."""
+def close_in_children(thing: Any) -> None:
+    """Call `thing.close` in every child that is forked from now on, so that no use of it has to check."""
     _not_for_children.add(thing)
 
 

@@ -7,7 +7,7 @@ to their requests (R15), and brings back the node's time (R14).
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, cast, final
 
 from .. import _scripts
@@ -23,12 +23,10 @@ from .._core.quarantine import (
 )
 from .._core.quorum_view import ONE_SERVER_EACH, SEVERAL_SERVERS, QuorumView, ServersSeen
 from .._log import report
+from . import Greeted
 from .failures import in_our_words, refusal
 
 _PARTS: Final = 9
-
-_RUN_ID: Final = 40
-"""Characters at the beginning of an identity that are the server's ``run_id``."""
 
 NO_EVICTION: Final = "noeviction"
 """The one ``maxmemory-policy`` by which a server forgets nothing."""
@@ -37,21 +35,6 @@ MAX_LOGGED_FINDINGS: Final = 32
 """How many different lines are logged about one node: each is kept, so that it is not logged twice."""
 
 _UNHEARD: Final = Eligibility(reason="it has not been checked so far: whether it may vote is unknown")
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Greeted:
-    """The answer to a greeting, read."""
-
-    time: float
-    """The node's time of day, in Unix seconds."""
-    same_server: bool
-    """Whether the same server with the same data answered before."""
-    changed: bool
-    """Whether its record differs from before, or the servers in use do: that may concern other nodes."""
-    taken_from: str
-    """Which quorum the node was taken back from just now; empty when it was not."""
 
 
 @final
@@ -97,12 +80,6 @@ class Greeting:
         """Whether the node's clock is suspected to have jumped (R14)."""
 
     # -- the vote ------------------------------------------------------------------------------
-
-    @property
-    def run_id(self) -> str | None:
-        """The run id of the server that answered last; None when it gave none."""
-        known = self._identity not in (b"", UNKNOWN_IDENTITY)
-        return self._identity[:_RUN_ID].decode(errors="replace") if known else None
 
     @property
     def eligibility(self) -> Eligibility:
@@ -210,21 +187,19 @@ class Greeting:
         else:
             # Too few nodes have been read to write anything, or the manager only reads.
             self._sent_read_only = True
-            args = (nonce, b"0", quarantine, b"", b"0", b"", b"0", b"0", *told, view.label)
-            return self._built(args)
+            return self._built(nonce, b"0", quarantine, b"", b"0", b"", b"0", b"0", *told)
         lift, _ = view.lift(self, now) or (0, 0.0)
         claim = bytes(view.claim())  # decides what follows, at a first use
         record = (claim, b"%d" % lift, b"%d" % view.dated_back_ms(self))
-        args = (nonce, size, quarantine, *restart, *record, *told, view.label)
-        return self._built(args)
+        return self._built(nonce, size, quarantine, *restart, *record, *told)
 
-    def _built(self, args: tuple[bytes, ...]) -> Command:
+    def _built(self, nonce: bytes, *args: bytes) -> Command:
         return Command(
             Purpose.OTHER,
             owner=b"",
-            fits=lambda reply: _fits(reply, args[0]),
+            fits=lambda reply: _fits(reply, nonce),
             keys=(self._view.key, members_key(self._view.prefix)),
-            args=args,
+            args=(nonce, *args, self._view.label),
             script=_scripts.GREET,
         )
 
@@ -243,10 +218,8 @@ class Greeting:
         answer = cast("tuple[bytes, bytes, int, bytes, bytes, bytes, bytes, int, bytes]", reply)
         _, incarnation, time_us, identity, role, refused, doubt, remembers_ms, members = answer
         self.refusal = refusal(refused.decode(errors="replace"))
-        same_server, changed = (
-            identity == self._identity,
-            not self._answered or incarnation != self._incarnation,
-        )
+        same_server = identity == self._identity
+        changed = not self._answered or incarnation != self._incarnation
         self._identity, self._incarnation, self._answered = identity, incarnation, True
         self._answered_read_only = self._sent_read_only
         found = self._eligibility = eligibility(
@@ -281,40 +254,43 @@ class Greeting:
             self._restart_of = incarnation if overtaken else b""
         # A server that was replaced does not come back: one name leads to several (A4).
         if self._servers.returns(identity) and not self.moves:
-            self._warn(f"{SEVERAL_SERVERS}; {ONE_SERVER_EACH}")
+            self._log_once(f"{SEVERAL_SERVERS}; {ONE_SERVER_EACH}")
         self._log_findings(found)
-        taken_from = "" if found.conflict else self._taken_from
-        return Greeted(time_us / 1_000_000, same_server, changed, taken_from)
+        return Greeted(
+            asked_at=asked_at,
+            heard_at=heard_at,
+            time=time_us / 1_000_000,
+            same_server=same_server,
+            changed=changed,
+            taken_from="" if found.conflict else self._taken_from,
+        )
 
     def _log_findings(self, found: Eligibility) -> None:
         """Log what an operator should know about the node, each finding once."""
         if self._identity == UNKNOWN_IDENTITY:
-            self._warn(
+            self._log_once(
                 "it denies INFO, so restarts with old data cannot be detected: allow +info, and do not "
                 "rename the command"
             )
         if found.unknown_format:
-            self._warn("its incarnation record was written by another version; it is left as it is")
+            self._log_once("its incarnation record was written by another version; it is left as it is")
         if self._view.adopt(found.quarantine_ms):
             self._log_once(
-                logging.INFO,
                 f"its restart quarantine is {found.quarantine_ms / 1000:g} s, longer than this client's, "
                 "and applies: set the same restart_quarantine in all clients",
+                logging.INFO,
             )
 
     def tell_eviction(self, policy: str | None) -> None:
         """Log that a server may evict locks and counters: no incarnation record shows that (A2, R11)."""
         if policy not in (None, NO_EVICTION):
-            self._warn(
+            self._log_once(
                 f"its maxmemory-policy is {policy}: when its memory is full it may delete held locks and "
                 "fence counters, and no client can detect that; run CONFIG SET maxmemory-policy "
                 f"{NO_EVICTION}"
             )
 
-    def _warn(self, what: str) -> None:
-        self._log_once(logging.WARNING, what)
-
-    def _log_once(self, level: int, what: str) -> None:
+    def _log_once(self, what: str, level: int = logging.WARNING) -> None:
         if what not in self._logged and len(self._logged) < MAX_LOGGED_FINDINGS:
             self._logged.add(what)
             report(level, "node %s: %s", self._node, what, node=self._node)

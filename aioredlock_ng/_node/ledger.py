@@ -112,33 +112,23 @@ class Ledger:
         """Whether several commands may have set, or may still set, the key of `owner`."""
         return owner in self.unresolved and self.unresolved[owner].another
 
-    def is_unresolved(self, owner: bytes) -> bool:
-        """Whether an acquire of `owner` may still be executed behind our back."""
-        return owner in self.unresolved
-
     def record(self, command: Command, now: float, receiver: Receiver | None = None, index: int = 0) -> None:
-        """Note a release that the node has not acknowledged; `receiver` and `index` as in `follow`."""
+        """Note a release that is not acknowledged; `receiver` gets the answer that settles it."""
         if command.owner in self._releases:
             return
         # A fair lock: the process's next call may have its seat by the time of a repetition.
         if command.repeated:
             command = replace(command, args=command.repeated)
-        unresolved = self.is_unresolved(command.owner)
+        unresolved = command.owner in self.unresolved
         until = now + command.keeps
         if unresolved:
             until = max(until, self.unresolved[command.owner].until)
         self._releases[command.owner] = PendingRelease(self, command, until, unresolved=unresolved)
         if receiver is not None:
-            self.follow(command.owner, receiver, index)
+            self._releases[command.owner].asker = receiver, index
         if len(self._releases) > LEDGER_LIMIT:
             self._releases.popitem(last=False)
             self.dropped += 1
-
-    def follow(self, owner: bytes, receiver: Receiver, index: int) -> None:
-        """Give `receiver` the answer that settles the release of `owner`, as the answer of node `index`."""
-        release = self._releases.get(owner)
-        if release is not None and release.asker is None and receiver is not release:
-            release.asker = receiver, index
 
     def settle(self, owner: bytes) -> None:
         """Remove the records of `owner`."""

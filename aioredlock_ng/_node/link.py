@@ -8,9 +8,10 @@ import socket
 import ssl
 import struct
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context
-from typing import Final, Protocol, final
+from typing import Final, final
 from weakref import WeakKeyDictionary
 
 from .._core.command import Command, Purpose
@@ -48,10 +49,11 @@ class Link(asyncio.Protocol):
         """Whether the server can push messages, as RESP3 does."""
         self.resp3_in_doubt = False
         """Whether it speaks RESP2 only because its peer hung up at ``HELLO 3``: RESP3 may work later."""
-        self._lost: asyncio.Future[str] = self.loop.create_future()
+        self.lost: asyncio.Future[str] = self.loop.create_future()
+        """Done, with the reason, when the connection has ended."""
         self._ended: asyncio.Future[None] = self.loop.create_future()
         flush_soon = flusher(self.loop).soon
-        self.pipe = Pipe(on_failure, functools.partial(flush_soon, self, self.loop), self._mismatch)
+        self.pipe = Pipe(on_failure, functools.partial(flush_soon, self.flush, self.loop), self._mismatch)
         # No methods of ours in between: there are ten writes and ten replies in every cycle.
         self.pipe.write, self.pipe.on_unwritten = transport.write, self._not_written
         self.data_received = self.pipe.feed  # type: ignore[method-assign]
@@ -59,11 +61,6 @@ class Link(asyncio.Protocol):
         """Whether a reply came that cannot belong to its request (R15)."""
         self._generation = fork.generation
         fork.close_in_children(self.pipe)  # there the socket is the parent's, and so are the locks on it
-
-    @property
-    def lost(self) -> asyncio.Future[str]:
-        """Done, with the reason, when the connection has ended."""
-        return self._lost
 
     def flush(self) -> None:
         """Write the queued commands."""
@@ -125,7 +122,7 @@ class Link(asyncio.Protocol):
 
     def _close_our_half(self) -> bool:
         """Send an end of file, if answers are still to come; False when that is not possible."""
-        if not self.pipe or self._lost.done() or not self.transport.can_write_eof():
+        if not self.pipe or self.lost.done() or not self.transport.can_write_eof():
             return False
         try:
             self.transport.write_eof()
@@ -135,15 +132,8 @@ class Link(asyncio.Protocol):
 
     def _end(self, reason: str) -> None:
         self.pipe.close()
-        if not self._lost.done():
-            self._lost.set_result(reason)
-
-
-class Writer(Protocol):
-    """An object with bytes to write at the end of the turn of the event loop."""
-
-    def flush(self) -> None:
-        """Write them."""
+        if not self.lost.done():
+            self.lost.set_result(reason)
 
 
 @final
@@ -151,7 +141,7 @@ class Flusher:
     """Flushes all writers of one loop at the end of each turn of it."""
 
     def __init__(self) -> None:
-        self._writers: deque[Writer] = deque()
+        self._writers: deque[Callable[[], None]] = deque()
         self._scheduled = False
 
     def hold(self) -> bool:
@@ -161,9 +151,9 @@ class Flusher:
         self._scheduled = True
         return True
 
-    def soon(self, writer: Writer, loop: asyncio.AbstractEventLoop) -> None:
-        """Call `flush` at the end of this turn."""
-        self._writers.append(writer)
+    def soon(self, write: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
+        """Call `write` at the end of this turn."""
+        self._writers.append(write)
         if not self._scheduled:
             # Without a loop of its own: it must not keep one alive.
             loop.call_soon(self.flush, loop, context=Context())
@@ -175,7 +165,7 @@ class Flusher:
         try:
             # A flush may queue further writers.
             while writers:
-                writers.popleft().flush()
+                writers.popleft()()
         finally:
             # If one raised, the others still write, in the next turn.
             self._scheduled = False

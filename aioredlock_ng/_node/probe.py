@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, final
 
 from .._core.command import Command, Purpose, Receiver, Reply, Silence
@@ -51,22 +50,6 @@ class Probe:
             elif reply != self._expected.incarnation:
                 first = CHANGED
         self._receiver.on_reply(node, first)
-
-
-@final
-class WriteProbe:
-    """Receives the answer to a `write_probe`, and passes it on."""
-
-    __slots__ = ("_heard",)
-
-    awaited = True
-
-    def __init__(self, heard: Callable[[Reply], None]) -> None:
-        self._heard = heard
-
-    def on_reply(self, node: int, reply: Reply) -> None:
-        """Pass it on."""
-        self._heard(reply)
 
 
 def write_probe(prefix: bytes) -> Command:

@@ -17,16 +17,16 @@ from .._core.quarantine import Eligibility
 from .._core.quorum_view import HEARTBEAT
 from .._core.rights import NOTICE_RIGHTS, channel_rule
 from .._log import report
-from . import Node, NodeEnv, NodeState, NodeStatistics, TimeSample
+from . import Node, NodeEnv, NodeState, NodeStatistics
 from .channels import Channels, is_refusal
-from .connection import Endpoint, run_ids_behind
+from .connection import Endpoint
 from .failures import CLUSTERDOWN, MOVED, notes_of, refusal, why
 from .greeting import Greeting
 from .handshake import Identity
 from .ledger import Ledger
 from .link import Link, heartbeat, unverified
 from .pipe import Parcel, Question, limit_for, pack_precondition, takes_none
-from .probe import Probe, WriteProbe, write_probe
+from .probe import Probe, write_probe
 
 RECONNECT: Final = RetryPolicy(base=0.05, cap=0.5)
 """Seconds between attempts to reach a node that is down: jittered, so that clients do not march in step."""
@@ -44,6 +44,8 @@ now."""
 MAX_LOGGED_REASONS: Final = 8
 """How many different reasons are logged for one node while it is down."""
 
+_LIFE, _WRITES = 0, 1  # which of a node's own questions an answer is to: for a sign of life, or a write probe
+
 STALE_ROLE: Final = "READONLY"
 """In the error of a master that has become a replica; older servers put their own words before it."""
 
@@ -52,10 +54,15 @@ STALE_ROLE: Final = "READONLY"
 class RedisNode(Node):
     """See `Node`.  Without an answer the reply is a `Silence` with its reason (R1)."""
 
+    env: NodeEnv
+    """What `bind` was given."""
+
     def __init__(self, endpoint: Endpoint) -> None:
         self.name = endpoint.name
         self.address = endpoint.address
         """Tells two nodes apart: database numbers and credentials do not make a second server."""
+        self.clustered = endpoint.clustered
+        """Whether it is one slot of a Redis Cluster, which all keys have to be in."""
         self.settled = asyncio.Event()
         self._ledger = Ledger()
         self._state = NodeState.CONNECTING
@@ -65,7 +72,6 @@ class RedisNode(Node):
         self._mismatched = 0
         self._closed = False
         self._logged: set[str] = set()
-        self._env: NodeEnv | None = None
         self._greeting: Greeting | None = None
         """None when the manager uses no incarnation records."""
         self._votes_at: float | None = None
@@ -97,27 +103,11 @@ class RedisNode(Node):
 
     def bind(self, env: NodeEnv) -> None:
         """As in `Node`."""
-        self._env = env
+        self.env = env
         self._endpoint.prefix = env.prefix
         if env.quorum_view is not None:
             self._greeting = Greeting(self.name, env.quorum_view)
             self._greeting.moves = self.clustered
-
-    @property
-    def env(self) -> NodeEnv:
-        """What `bind` was given."""
-        assert self._env is not None, "bind() comes first"
-        return self._env
-
-    @property
-    def clustered(self) -> bool:
-        """Whether it is one slot of a Redis Cluster, which all keys have to be in."""
-        return self._endpoint.clustered
-
-    @property
-    def in_flight(self) -> int:
-        """Commands that were sent and are not answered."""
-        return len(self._link.pipe) if self._link else 0
 
     @property
     def unverified(self) -> str | None:
@@ -130,18 +120,14 @@ class RedisNode(Node):
         """Send `command`, or answer at once why it cannot be sent."""
         link = self._link
         release = command.purpose is Purpose.RELEASE
-        reason = ""
-        # No connection; or one without a vote, which takes releases all the same.
-        if link is None:
-            reason = self._reason
-        elif self._state is not NodeState.UP and not release:
-            reason = self._why_not(command)
-        if not reason and link is not None:
+        reason = self._reason
+        # A connection with a vote; releases are sent without one, too.
+        if link is not None and (release or self._state is NodeState.UP or self._takes(command)):
             put = self._put_probed if command.proof is Proof.PROBED else link.pipe.put
             if put(command, receiver, index):
                 # Sent.  But an unanswered acquire of this owner may be executed after it: the ledger repeats
                 # the release (R5).
-                if release and self._ledger.is_unresolved(command.owner):
+                if release and command.owner in self._ledger.unresolved:
                     self._ledger.record(command, self.env.clock.now(), receiver, index)
                 elif command.purpose is Purpose.REPAIR:
                     self._ledger.note_another(command.owner)
@@ -179,10 +165,8 @@ class RedisNode(Node):
         # Waiters poll on this connection.
         if is_refusal(command, message):
             self._may_not_subscribe = True
-            self._warn_of_refusal(message)
-
-    def _warn_of_refusal(self, message: str) -> None:
-        if not self._warned_of_refusal:
+            if self._warned_of_refusal:
+                return
             self._warned_of_refusal = True
             report(
                 logging.WARNING,
@@ -216,13 +200,10 @@ class RedisNode(Node):
             return ""
         return self._greeting.eligibility.reason
 
-    def _why_not(self, command: Command) -> str:
-        """Return why `command`, which is no release, need not be sent now; empty: it is sent."""
-        if self._state.votes:
-            return ""
-        # In quarantine: only commands that ask for a vote are held back; a repair, say, is sent (R9).
-        without_vote = self._state is NodeState.QUARANTINED and not command.purpose.needs_vote
-        return "" if without_vote else self._reason
+    def _takes(self, command: Command) -> bool:
+        """Whether `command`, which is no release, is worth sending now."""
+        # In quarantine only commands that ask for a vote are held back; a repair, say, is sent (R9).
+        return self._state.votes or (self._state is NodeState.QUARANTINED and not command.purpose.needs_vote)
 
     def suspect(self, jumped: bool) -> None:  # noqa: FBT001 (the one thing it says)
         """As in `Node`."""
@@ -245,12 +226,12 @@ class RedisNode(Node):
         nonce = b"%016x" % self.env.random.getrandbits(64)
         self._pinged_at = now = self.env.clock.now()
         command = heartbeat(nonce) if self._greeting is None else self._greeting.command(nonce, now)
-        self._pinging = self._link.pipe.put(command, self, 0)
+        self._pinging = self._link.pipe.put(command, self, _LIFE)
         if self._pinging:
             self._answered.clear()
         # A greeting asks itself whether the server refuses writes; a PING does not.
         if self._greeting is None:
-            self._link.pipe.put(write_probe(self.env.prefix), WriteProbe(self._heard_of_writes), 0)
+            self._link.pipe.put(write_probe(self.env.prefix), self, _WRITES)
 
     async def greet(self) -> None:
         """As in `Node`."""
@@ -278,13 +259,16 @@ class RedisNode(Node):
         return True
 
     def on_reply(self, node: int, reply: Reply) -> None:
-        """Take the answer to a heartbeat: the first sign of life of a suspect node."""
+        """Take the answer to a heartbeat: the first sign of life of a suspect node; or to a `write_probe`."""
+        if node == _WRITES:
+            self._heard_of_writes(reply)
+            return
         self._pinging = False
         if not isinstance(reply, Silence):
             self._round_trip = self.env.clock.now() - self._pinged_at
-        # A greeting, on a connection that is alive: `_greeting_done` follows when no other one is due.
+        # A greeting, on a connection that is alive: it is answered when no other one is due.
         if self._greeting is not None and self._link is not None and not self._link.lost.done():
-            self._heard(reply, self._pinged_at)
+            self._heard(reply, self._greeting)
             self._look_again()
             self._greet_again()
             return
@@ -293,28 +277,14 @@ class RedisNode(Node):
             self._update_state()
         self._answered.set()
 
-    def _greeting_done(self) -> None:
-        """Note that no greeting is due for now."""
-        self.settled.set()
-        if not self._pinging:
-            self._answered.set()
-
-    def _heard(self, reply: Reply, asked_at: float) -> None:
+    def _heard(self, reply: Reply, greeting: Greeting) -> None:
         """Take the answer to a greeting: it decides the vote, and the clock watch needs its time."""
-        assert self._greeting is not None, "only a node with an incarnation record greets"
         heard_at = self.env.clock.now()
-        greeted = self._greeting.take(reply, asked_at, heard_at)
+        greeted = greeting.take(reply, self._pinged_at, heard_at)
         # An answer, and no silence.
         if greeted is not None:
-            if greeted.taken_from:
-                self.env.on_taken_back(self, greeted.taken_from)
-            self.env.on_time(
-                self,
-                TimeSample(
-                    asked_at=asked_at, heard_at=heard_at, time=greeted.time, same_server=greeted.same_server
-                ),
-            )
-        wait = self._greeting.eligibility.wait
+            self.env.on_time(self, greeted)
+        wait = greeting.eligibility.wait
         self._votes_at = None if wait is None else heard_at + wait
         # A server of a Redis Cluster that does not have the keys' slot cannot be the node.
         moved = self.without_vote if isinstance(reply, Silence) and reply.reason.startswith(MOVED) else ""
@@ -324,7 +294,7 @@ class RedisNode(Node):
             self.env.on_change(self)
         # Another record, or none that can be read: it may concern the other nodes, too (R12a).
         if greeted is None or greeted.changed:
-            self.env.on_greeted(self)
+            self.env.on_greeted(self, greeted)
 
     def reconsider(self) -> None:
         """As in `Node`."""
@@ -358,8 +328,11 @@ class RedisNode(Node):
             self._next_greeting = asyncio.get_running_loop().call_later(
                 due_in, self._greet, context=Context()
             )
+        # None is due for now.
         elif not self.greeting_pending:
-            self._greeting_done()
+            self.settled.set()
+            if not self._pinging:
+                self._answered.set()
 
     @property
     def greeting_pending(self) -> bool:
@@ -402,7 +375,7 @@ class RedisNode(Node):
             state=self._state,
             reason=self._reason,
             round_trip=self._round_trip,
-            in_flight=self.in_flight,
+            in_flight=len(self._link.pipe) if self._link else 0,
             pending_releases=len(self._ledger),
             dropped=self._ledger.dropped,
             run_id=self._run_id,
@@ -521,8 +494,19 @@ class RedisNode(Node):
             attempt += 1
 
     async def further_run_ids(self, count: int) -> frozenset[str]:
-        """Connect `count` times more; return the run ids of the servers that answer."""
-        return await run_ids_behind(self._endpoint, self.env.connect_timeout, count)
+        """Connect `count` times, to other addresses of the name if it has some; return the masters' run ids.
+
+        The server may refuse further connections: then fewer are found.
+        """
+        found: set[str] = set()
+        with suppress(Exception):
+            for _ in range(count):
+                self._endpoint.look_elsewhere()
+                link, identity = await self._endpoint.connect(self.env.connect_timeout, lambda *_: None)
+                link.give_up("it was only to tell its run_id")
+                if identity.run_id is not None and identity.role in (None, "master"):
+                    found.add(identity.run_id)
+        return frozenset(found)
 
     def _why_unfit(self, identity: Identity) -> str:
         # Without a hash tag a Redis Cluster spreads our keys: then each lock has to be sent by itself, and no

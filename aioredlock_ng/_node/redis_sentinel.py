@@ -6,7 +6,7 @@ A failover that they start shows in the incarnation record (R12): the new master
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextvars import Context
 from typing import Any, Final
 
@@ -26,8 +26,6 @@ Sentinels, but not from us, goes on granting; it has to be left before the new o
 
 _OF_THE_MASTER: Final = ("username", "password", "db", "host", "port")
 """Options of the URL that are for the master only, and not for the Redis Sentinels."""
-
-_PAIR: Final = 2
 
 Address = tuple[str, int]
 
@@ -83,16 +81,11 @@ class RedisSentinels:
     async def _ask(self, host: str, port: int, timeout: float) -> Address:
         options = {**self._options, "host": host, "port": port}
         question = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._name)
-        answer = await ask_once(self._connection_class, options, timeout, self._addresses, *question)
-        return self._read(answer)
-
-    def _read(self, answer: object) -> Address:
-        if answer is None:
-            raise ResponseError(f"it does not know the service {self._name!r}")
-        if isinstance(answer, Sequence) and len(answer) == _PAIR:
-            host, port = answer
-            if isinstance(host, bytes) and isinstance(port, bytes) and port.isdigit():
-                return host.decode(errors="replace"), int(port)
+        match await ask_once(self._connection_class, options, timeout, self._addresses, *question):
+            case [bytes(master), bytes(its_port)] if its_port.isdigit():
+                return master.decode(errors="replace"), int(its_port)
+            case None:
+                raise ResponseError(f"it does not know the service {self._name!r}")
         raise ResponseError("its reply is malformed")
 
     def follow(self, link: Link, address: Address, timeout: float) -> None:

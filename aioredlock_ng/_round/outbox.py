@@ -176,7 +176,7 @@ class Outbox:
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._flusher.soon(self, self.loop)
+            self._flusher.soon(self.flush, self.loop)
 
     # -- leaving -------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from .._lock.holding import Holding
 from .._lock.session import Session
 from .._lock.watchdog import Watchdog
 from .._log import CONTAINED, Once, report
-from .._node import Node, NodeEnv, NodeState, TimeSample
+from .._node import Greeted, Node, NodeEnv, NodeState
 from .._node.failures import why
 from .._node.redis_node import RECONNECT
 from ..errors import LossReason
@@ -61,7 +61,6 @@ class Background:
             prefix=session.options.prefix,
             on_time=self._take_sample,
             on_greeted=self._greeted,
-            on_taken_back=self._taken_back,
             on_notice=session.notifications.on_notice,
         )
         for node in self._nodes:
@@ -201,7 +200,7 @@ class Background:
             self.usable.set()
         return False
 
-    def _take_sample(self, node: Node, sample: TimeSample) -> None:
+    def _take_sample(self, node: Node, sample: Greeted) -> None:
         """Watch the clocks (R14): a node whose clock jumps ahead has ended keys before their time."""
         clocks, number = self._session.clocks, self._nodes.index(node)
         # Another server answers there, with another clock: what was known of it is void.
@@ -292,7 +291,14 @@ class Background:
                 report(logging.ERROR, "%s; %s", reason, COMPARE)
                 self._session.hooks.tell(Misconfigured(reason=reason))
 
-    def _greeted(self, _node: Node) -> None:
+    def _greeted(self, node: Node, greeted: Greeted | None) -> None:
+        if greeted is not None and greeted.taken_from:
+            reason = (
+                f"node {node.name} was in use by clients with another number of nodes; reclaimed: "
+                f"{greeted.taken_from}"
+            )
+            report(logging.ERROR, "%s; %s", reason, COMPARE)
+            self._session.hooks.tell(Misconfigured(reason=reason))
         self._reconsider()
         self._news.set()
         # A turn after the greetings that this has made due.
@@ -311,13 +317,6 @@ class Background:
         if not self._session.availability.closing:
             self._quarantine_log.check()
             self._quorum_log.check()
-
-    def _taken_back(self, node: Node, taken_from: str) -> None:
-        reason = (
-            f"node {node.name} was in use by clients with another number of nodes; reclaimed: {taken_from}"
-        )
-        report(logging.ERROR, "%s; %s", reason, COMPARE)
-        self._session.hooks.tell(Misconfigured(reason=reason))
 
     def _node_changed(self, node: Node) -> None:
         # A node that goes down takes its record with it: the others are judged without it.

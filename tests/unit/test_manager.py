@@ -9,7 +9,6 @@ import re
 import traceback
 import warnings
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
@@ -490,7 +489,7 @@ async def test_a_raising_hook_is_logged_once_and_affects_nothing(caplog):
 
 
 async def test_statistics():
-    """Held, waiting, counters and nodes are as they are; the value is frozen."""
+    """Held, waiting, counters and nodes are as they are."""
     async with world() as w:
         w.occupy("taken", 1000.0)
         held = [await w.manager.lock(f"lock-{number}").acquire() for number in range(4)]
@@ -510,8 +509,6 @@ async def test_statistics():
         await asyncio.gather(*waiting)
         now = w.manager.statistics()
         assert (now.held, now.waiting, now.acquired, now.released) == (0, 0, 7, 7)
-        with pytest.raises(FrozenInstanceError):
-            now.held = 1  # type: ignore[misc]
         for node, spec in zip(now.nodes, w.nodes, strict=True):
             assert (node.name, node.state, node.in_flight) == (spec.name, NodeState.UP, 0)
             assert (node.round_trip, node.pending_releases, node.dropped) == (pytest.approx(ROUND_TRIP), 0, 0)

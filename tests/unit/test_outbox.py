@@ -343,7 +343,7 @@ async def test_a_node_whose_answers_were_lost_is_asked_one_by_one():
         assert votes(first) == [SILENT, GRANTED, GRANTED]
         assert states(w) == [NodeState.UP] * 3
         ledger = linked(w, 0)._ledger
-        assert ledger.is_unresolved(owner("a"))
+        assert owner("a") in ledger.unresolved
         forget(w)
         second, gone = acquire(w, "b"), release(w, "a")
         await answered()
@@ -407,7 +407,7 @@ async def test_without_room_each_is_asked_alone(monkeypatch: pytest.MonkeyPatch)
         last, kept, gone = acquire(w, "d"), extend(w, "a"), release(w, "a")
         await turns(1)
         assert last.unsent == (0,)
-        assert linked(w, 0).in_flight == 5
+        assert linked(w, 0).status.in_flight == 5
         w.nodes[0].thaw()
         await answered()
         assert votes(last) == [SILENT, GRANTED, GRANTED]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 
 from aioredlock_ng._core.quarantine import Incarnation
@@ -35,5 +33,5 @@ def test_a_node_that_says_ever_new_things_does_not_fill_memory(caplog: pytest.Lo
     """Lines are reported once, so they are kept: a limited number of them."""
     greeting = Greeting("n", QuorumView(b"{meta}", 3, 60_000))
     for number in [*range(2 * MAX_LOGGED_FINDINGS), 0]:
-        greeting._log_once(logging.WARNING, f"line {number}")
+        greeting._log_once(f"line {number}")
     assert len(caplog.records) == MAX_LOGGED_FINDINGS

@@ -127,7 +127,7 @@ def test_stories(story: str) -> None:
             case "size":
                 assert (len(ledger), ledger.dropped) == (how[0], 0)
             case "open":
-                assert ledger.is_unresolved(owner(1)) is how[0]
+                assert (owner(1) in ledger.unresolved) is how[0]
 
 
 def test_a_release_that_was_sent_is_not_due_until_it_is_answered() -> None:
@@ -174,7 +174,7 @@ def test_unresolved_commands_are_bounded_too() -> None:
     for number in range(LEDGER_LIMIT + 2):
         ledger.record_unresolved(acquire(number), 0.0)
     assert ledger.dropped == 2
-    assert not ledger.is_unresolved(owner(0))
-    assert not ledger.is_unresolved(owner(1))
-    assert ledger.is_unresolved(owner(2))
-    assert ledger.is_unresolved(owner(LEDGER_LIMIT + 1))
+    assert owner(0) not in ledger.unresolved
+    assert owner(1) not in ledger.unresolved
+    assert owner(2) in ledger.unresolved
+    assert owner(LEDGER_LIMIT + 1) in ledger.unresolved
