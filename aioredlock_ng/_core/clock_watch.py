@@ -101,18 +101,6 @@ class _Suspicion:
 class ClockWatch:
     """Judges the clocks of `size` nodes by their samples; a step ahead above `limit` seconds voids a vote."""
 
-    __slots__ = (
-        "_ahead",
-        "_back",
-        "_limit",
-        "_offsets",
-        "_since",
-        "_size",
-        "limits",
-        "median_ahead",
-        "suspicions",
-    )
-
     def __init__(self, size: int, limit: float) -> None:
         self._size = size
         self._limit = limit
@@ -133,10 +121,6 @@ class ClockWatch:
         self.suspicions = 0
         """How often a node was suspected of a step ahead: what was believed before may not be true now."""
         self._since = -math.inf
-
-    def __repr__(self) -> str:
-        suspects = sorted(self._ahead.keys() | self._back.keys())
-        return f"<ClockWatch {len(self._offsets)} of {self._size} sampled, suspects {suspects}>"
 
     def sample(self, node: int, asked_at: float, heard_at: float, node_time: float) -> Conclusion:
         """Take in the Unix time that a node answered; stamps are read before writing and after parsing."""
@@ -234,12 +218,9 @@ class ClockWatch:
 
 def _suspect(pending: dict[int, _Suspicion], node: int, new: _Suspicion) -> None:
     """Note a step; a further one of a suspect adds to the first, as our own steps do at the other nodes."""
-    first = pending.get(node)
-    pending[node] = (
-        new
-        if first is None
-        else _Suspicion(first.low + new.low, first.high + new.high, first.before, first.began)
-    )
+    if (first := pending.get(node)) is not None:
+        new = _Suspicion(first.low + new.low, first.high + new.high, first.before, first.began)
+    pending[node] = new
 
 
 def _alike(seconds: float, pending: dict[int, _Suspicion]) -> int:

@@ -322,10 +322,6 @@ class QuorumView:
         first = [one for one in strange if one in in_use and one.told_since <= began + self._heartbeat]
         return first[-1] if first else None
 
-    def _present(self) -> set[bytes]:
-        """Return the servers that answered last in each place."""
-        return {view.identity for view in self._views.values()}
-
     def _filled(self) -> list[_NodeView]:
         """Return the nodes of which it is known which server is there."""
         return [view for view in self._reached() if view.master and view.identity != UNKNOWN_IDENTITY]
@@ -339,7 +335,8 @@ class QuorumView:
         if other.answered_at <= self._initialised_at:
             return 0.0
         # One that was followed by another in its place had gone by the time that this one's quarantine began.
-        followed = other.identity in self._listed and other.identity not in self._present()
+        present = {view.identity for view in self._views.values()}
+        followed = other.identity in self._listed and other.identity not in present
         late_by = 0.0 if followed else LATE * self._heartbeat
         return max(0.0, other.answered_at + wait_ms(self.quarantine_ms) / 1000 + late_by - self._now)
 
@@ -393,10 +390,6 @@ class QuorumView:
     def _ages_ms(member: Member, now: float) -> tuple[int, int]:
         there, answered = now - member.there_since, now - member.answered_at
         return max(0, round(there * 1000)), max(0, round(answered * 1000))
-
-    def other_than(self, identity: bytes) -> Member | None:
-        """Return the server that others use in place of this one; None if it may vote."""
-        return self.members.others.get(identity)
 
     @property
     def _needed(self) -> int:

@@ -89,7 +89,7 @@ class Greeting:
             return Eligibility(reason="its clock has jumped: its votes do not count until this is resolved")
         # Others have used another server in its place, and a lock may have that one's vote (R12c).
         found, disputed = self._eligibility, self._view.members.disputed
-        other = self._view.other_than(self._identity)
+        other = self._view.members.others.get(self._identity)
         if other is not None and (disputed or not found.reason):
             # While they use it, no time is enough.
             wait = None if disputed else self._view.waits_for(other)

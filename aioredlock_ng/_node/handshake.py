@@ -95,7 +95,7 @@ def make_connection(
     # A name from the URL is redis-py's business.
     named = {} if {"lib_name", "lib_version"} & options.keys() else _NAMELESS
     connection = connection_class(**{**named, **options, **ours})
-    if addresses is not None and isinstance(connection, ByName):
+    if addresses is not None and isinstance(connection, PlainConnection):
         connection.addresses = addresses
     return connection
 
@@ -122,7 +122,7 @@ async def ask_once(
         discard(connection)
 
 
-class ByName(Connection):
+class PlainConnection(Connection):
     """Connects to any of the addresses of its host, where redis-py's own may wait for the first one alone."""
 
     addresses: Addresses | None = None
@@ -154,12 +154,7 @@ class ByName(Connection):
 
 
 @final
-class PlainConnection(ByName):
-    """A connection over TCP."""
-
-
-@final
-class TlsConnection(ByName, SSLConnection):
+class TlsConnection(PlainConnection, SSLConnection):
     """A connection over TLS."""
 
 

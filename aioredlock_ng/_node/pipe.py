@@ -268,26 +268,6 @@ class Pipe:
     to `take`, and `on_mismatch` when a reply cannot belong to its request.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_entries",
-        "_number",
-        "_on_failure",
-        "_on_mismatch",
-        "_on_output",
-        "_out",
-        "_reader",
-        "_room",
-        "_unfinished",
-        "answered",
-        "expected",
-        "on_notice",
-        "on_unwritten",
-        "precondition",
-        "unresolved",
-        "write",
-    )
-
     def __init__(
         self,
         on_failure: Fail,

@@ -123,15 +123,12 @@ class NodeUrl:
                 self.service, url = _service(url)
                 scheme = scheme.removesuffix(REDIS_SENTINEL_MARK)
             self._read(scheme, url)
+            self._refuse_unknown_options(secret="password=" in url.partition("?")[2])
+            make_connection(self.connection_class, self.options, 1.0, self.protocol)
         except ConfigurationError:
             raise
         except (ValueError, TypeError, RedisError):
             # The parser's own message may quote the part of the URL that holds the password.
-            raise self._invalid() from None
-        self._refuse_unknown_options(secret="password=" in url.partition("?")[2])
-        try:
-            make_connection(self.connection_class, self.options, 1.0, self.protocol)
-        except (ValueError, TypeError, RedisError):
             raise self._invalid() from None
 
     def _read(self, scheme: str, url: str) -> None:
@@ -147,7 +144,9 @@ class NodeUrl:
             self.address = (parts.hostname, parts.port or DEFAULT_PORT)
         if not all(self.address):
             what = "path" if scheme == "unix" else "host"
-            raise ConfigurationError(f"node {self.name}: the URL names no {what}{self._example}")
+            form = " or no service; it is written redis+sentinel://host:26379,host:26379/service/db"
+            example = "" if self.service is None else form
+            raise ConfigurationError(f"node {self.name}: the URL names no {what}{example}")
         if self.service is None and scheme != "unix" and "," in str(self.address[0]):
             raise ConfigurationError(
                 f"node {self.name}: the URL of a node names one server; give several as a list of URLs"
@@ -176,12 +175,6 @@ class NodeUrl:
         return ConfigurationError(
             f"node {self.name}: not a valid node URL; check the port, and %-escape special characters"
         )
-
-    @property
-    def _example(self) -> str:
-        if self.service is None:
-            return ""
-        return " or no service; it is written redis+sentinel://host:26379,host:26379/service/db"
 
     def _refuse_unknown_options(self, *, secret: bool) -> None:
         from difflib import get_close_matches  # here: only a mistake needs it

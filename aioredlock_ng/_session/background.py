@@ -211,7 +211,7 @@ class Background:
             self._report_step(self._nodes[step.node], step.seconds)
         # Most nodes shifted by the same amount: the jump was our own clock's, and costs no node its vote.
         if concluded.own:
-            self._report_own_step(concluded.own)
+            self._report_step(None, concluded.own)
         # Before any suspicion is lifted below, or the vote would be back for a moment.
         for step in concluded.steps:
             time = self._session.clock.now() + step.before  # the node's time, had its clock not jumped
@@ -220,35 +220,27 @@ class Background:
         for i, other in enumerate(self._nodes):
             other.suspect(not clocks.trusted(i))
 
-    def _report_step(self, node: Node, seconds: float) -> None:
-        self._session.counters.steps += 1
-        if seconds > 0:
-            report(
-                logging.ERROR,
-                "node %s: its clock jumped ahead by %.3f s or more, so locks there expired too early: "
-                "slew this clock instead of setting it",
-                node.name,
-                seconds,
-                node=node.name,
-            )
-        else:
+    def _report_step(self, node: Node | None, seconds: float) -> None:
+        """Report that the clock of a node has jumped, or, without one, this machine's."""
+        if node is None:
             report(
                 logging.WARNING,
-                "node %s: its clock jumped back by %.3f s or more; keys there live that much longer",
-                node.name,
-                -seconds,
-                node=node.name,
+                "this machine's clock seems to have jumped by %.3f s (half of the nodes or more shifted by "
+                "the same amount)",
+                seconds,
             )
-        self._session.hooks.tell(ClockStepped(node=node.name, seconds=seconds))
-
-    def _report_own_step(self, seconds: float) -> None:
-        report(
-            logging.WARNING,
-            "this machine's clock seems to have jumped by %.3f s (half of the nodes or more shifted by "
-            "the same amount)",
-            seconds,
-        )
-        self._session.hooks.tell(ClockStepped(node=None, seconds=seconds))
+        else:
+            self._session.counters.steps += 1
+            level, effect = logging.WARNING, "back by %.3f s or more; keys there live that much longer"
+            if seconds > 0:
+                level = logging.ERROR
+                effect = (
+                    "ahead by %.3f s or more, so locks there expired too early: slew this clock instead of "
+                    "setting it"
+                )
+            message = f"node %s: its clock jumped {effect}"
+            report(level, message, node.name, abs(seconds), node=node.name)
+        self._session.hooks.tell(ClockStepped(node=None if node is None else node.name, seconds=seconds))
 
     async def take_part(self) -> None:
         """Use the nodes for locks from now on: write incarnation records where there are none (R12)."""
@@ -262,22 +254,6 @@ class Background:
                 self._reconsider()
                 await self._session.greet()
                 self._takes_part = True
-
-    def _find_conflict(self) -> None:
-        """Find out whether these nodes cannot be one quorum, and why (A4)."""
-        # Nodes go down one by one while the manager closes: findings mean nothing any more.
-        if self._session.availability.closing:
-            return
-        conflict = same_server(self._nodes)
-        # A manager that only reads grants nothing: what the nodes' records say is no conflict for it.
-        if self._view is not None and not self._view.read_only:
-            conflict = conflict or _unfit(self._nodes) or _other_quorum(self._nodes)
-        if conflict != self._session.availability.conflict and conflict is not None:
-            report(logging.ERROR, "%s", conflict)
-            self._session.hooks.tell(Misconfigured(reason=conflict))
-        self._session.availability.conflict = conflict
-        if self._view is not None:
-            self._note_strangers(self._view.members, quiet=self._view.read_only)
 
     def _note_strangers(self, members: Membership, *, quiet: bool) -> None:
         """Note the servers of other clients' lists; report each once, if those clients are refused."""
@@ -313,10 +289,23 @@ class Background:
         self._look_over()
 
     def _look_over(self) -> None:
-        self._find_conflict()
-        if not self._session.availability.closing:
-            self._quarantine_log.check()
-            self._quorum_log.check()
+        """Find out whether these nodes cannot be one quorum, and why (A4); log what has changed."""
+        availability = self._session.availability
+        # Nodes go down one by one while the manager closes: findings mean nothing any more.
+        if availability.closing:
+            return
+        conflict = same_server(self._nodes)
+        # A manager that only reads grants nothing: what the nodes' records say is no conflict for it.
+        if self._view is not None and not self._view.read_only:
+            conflict = conflict or _unfit(self._nodes) or _other_quorum(self._nodes)
+        if conflict != availability.conflict and conflict is not None:
+            report(logging.ERROR, "%s", conflict)
+            self._session.hooks.tell(Misconfigured(reason=conflict))
+        availability.conflict = conflict
+        if self._view is not None:
+            self._note_strangers(self._view.members, quiet=self._view.read_only)
+        self._quarantine_log.check()
+        self._quorum_log.check()
 
     def _node_changed(self, node: Node) -> None:
         # A node that goes down takes its record with it: the others are judged without it.
