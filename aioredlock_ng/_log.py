@@ -89,16 +89,15 @@ def report(
 
 @final
 class Once:
-    """Lets each thing be reported once; after `MAX_REPORTED` of them, no more."""
+    """Lets each thing be reported once; after so many of them as its limit says, no more."""
 
-    __slots__ = ("reported",)
-
-    def __init__(self) -> None:
+    def __init__(self, limit: int = MAX_REPORTED) -> None:
         self.reported: set[object] = set()
+        self._limit = limit
 
     def first(self, what: object) -> bool:
         """Whether it is to be reported; the second time it is not."""
-        if what in self.reported or len(self.reported) >= MAX_REPORTED:
+        if what in self.reported or len(self.reported) >= self._limit:
             return False
         self.reported.add(what)
         return True

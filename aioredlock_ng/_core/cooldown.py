@@ -22,8 +22,6 @@ KNOWN_FOR: Final = 60.0
 class Cooldowns:
     """Until when names stay taken that this process has released; `now` is the manager's clock."""
 
-    __slots__ = ("until",)
-
     def __init__(self) -> None:
         self.until: OrderedDict[str, tuple[float, float]] = OrderedDict()  # and until when that is known
 

@@ -45,7 +45,6 @@ RESERVED_NAMES: Final = (*(f"{mark}:{{" for mark in MARKS), _INCARNATION, _MEMBE
 """The beginnings of this package's own keys behind the prefix: no name of a lock may begin so."""
 
 _BESIDE: Final = re.compile(rb"(.*)(?:%b):\{\1.*\}" % "|".join(MARKS).encode(), re.DOTALL)
-"""The whole form of `mark_key`, under whatever prefix."""
 
 _RECORD: Final = re.compile(rb"\d{1,17}:|\Z")
 """The beginning of a record's value, and of no owner value."""

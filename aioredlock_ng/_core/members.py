@@ -37,7 +37,6 @@ COMPARE_FIRST: Final = f"if no server was replaced, {COMPARE}"
 """The advice where clients use another server in a node's place: `init` would give both a vote."""
 
 _RUN_ID: Final = 40
-"""Characters at the beginning of an identity that are the server's ``run_id``."""
 
 _LINE: Final = re.compile(rb"(\d{1,17}):(\S{1,200}) ([uwn]) (\d{1,17}) (\d{1,17}) (\d{1,17}) ([^\n]*)\n")
 

@@ -61,7 +61,6 @@ BY_USE: Final = b"use"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _MAX_LABEL: Final = 200
-"""Characters of a holder label that are shown."""
 
 
 @final

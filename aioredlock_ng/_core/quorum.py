@@ -63,12 +63,6 @@ class Tally:
         self.pending = size
         """How many nodes have not voted yet."""
 
-    def __repr__(self) -> str:
-        return (
-            f"<Tally {self.granted} granted, {self.refused} refused, {self.silent} silent"
-            f" of {self.size}: {self.verdict.value}>"
-        )
-
     def cast(self, vote: Vote) -> Verdict:
         """Count the vote of a node that has not voted yet, and return the verdict so far."""
         assert self.pending > 0, "more votes than nodes"

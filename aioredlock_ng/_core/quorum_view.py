@@ -129,21 +129,18 @@ class QuorumView:
         """Of the client, for messages of others."""
         self._views: dict[object, _NodeView] = {}
         self._claim: Claim | None = None
+        # At the first use: for how long all nodes remember, for each that has got no record since.
         self._dated_back_ms: dict[object, int] = {}
-        """At the first use: for how long all nodes remember, for each that has got no record since."""
+        # The servers that are, or were, behind the list, the last one that answered last.
         self._listed: dict[bytes, None] = {}
-        """The servers that are, or were, behind the list, the last one that answered last."""
         self._heartbeat = heartbeat
-        self._now = 0.0
-        """When a node was last asked, heard or lost."""
-        self._began = math.inf
-        """When this client used servers first."""
+        self._now = 0.0  # when a node was last asked, heard or lost
+        self._began = math.inf  # when this client used servers first
+        # The servers that clients, and this one, have told of, in each state.
         self._heard: dict[tuple[bytes, bytes], Member] = {}
-        """The servers that clients, and this one, have told of, in each state."""
-        self._initialised_ms = 0
-        """The latest `init` of a node, in Unix milliseconds by its clock."""
+        self._initialised_ms = 0  # the latest `init` of a node, in Unix milliseconds by its clock
+        # When that was, by this client's clock: no lock of any list was alive then.
         self._initialised_at = -math.inf
-        """When that was, by this client's clock: no lock of any list was alive then."""
         self.members = Membership()
         """Which servers of the list may not vote, since others use another one in their place (R12c)."""
         self.conflict = False
@@ -503,8 +500,6 @@ class ServersSeen:
     A restart or a failover makes a new server, and the old one never comes back under its identity: a server
     that was left for another one and answers again was alive all the time, and so are both now.
     """
-
-    __slots__ = ("_seen",)
 
     def __init__(self) -> None:
         self._seen: dict[bytes, None] = {}

@@ -45,6 +45,7 @@ def listening(verb: bytes, channel: bytes) -> Command:
 class _Channel:
     """One channel on one connection; the receiver of the answers to its commands."""
 
+    awaited = True
     __slots__ = ("_channels", "asked", "name", "refused", "stands", "unanswered", "wanted")
 
     def __init__(self, name: bytes, channels: Channels) -> None:
@@ -58,11 +59,6 @@ class _Channel:
         """Whether we are subscribed, by the last confirmation."""
         self.refused = False
         """Whether the server refuses it, for as long as this connection lasts."""
-
-    @property
-    def awaited(self) -> bool:
-        """As in `Receiver`."""
-        return True
 
     def on_reply(self, node: int, reply: Reply) -> None:
         """Take the confirmation of one command, or the silence instead of it."""
@@ -81,13 +77,10 @@ class Channels:
     `send` queues a command, whose reply comes later, or returns False when it cannot do so now.
     """
 
-    __slots__ = ("_by_name", "_send", "_unsent")
-
     def __init__(self, send: Callable[[Command, Receiver], bool]) -> None:
         self._send = send
         self._by_name: dict[bytes, _Channel] = {}
         self._unsent: dict[bytes, _Channel] = {}
-        """The channels for which the wanted command could not be sent so far."""
 
     def __len__(self) -> int:
         return len(self._by_name)

@@ -115,8 +115,7 @@ class ClusterEndpoint(_OwnersEndpoint):
 
     def __init__(self, client: RedisCluster) -> None:
         self._manager = client.nodes_manager
-        self._servers: list[Address] = []
-        """In the order in which they are asked."""
+        self._servers: list[Address] = []  # in the order in which they are asked
         hosts = sorted(self._clients_servers)
         name = "client:cluster:" + ",".join(f"{host}:{port}" for host, port in hosts)
         super().__init__(name, ("cluster", *hosts), client, self._any_server)

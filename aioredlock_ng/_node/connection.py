@@ -83,12 +83,11 @@ class ServerEndpoint:
         self._protocol = protocol
         self._addresses = Addresses()
         self._redis_sentinels: RedisSentinels | None = None
-        self._secrets: list[str] = []
-        """The passwords of the last login, which no message may repeat."""
+        self._secrets: list[str] = []  # the passwords of the last login, which no message may repeat
         self.at_provider = False
         """Whether the login waits for a user's credential provider, or ended there."""
+        # A connecting that was cancelled last, and may not have ended.
         self._ending: asyncio.Task[tuple[Link, Identity]] | None = None
-        """A connecting that was cancelled last, and may not have ended."""
         self._told = False
 
     @abstractmethod

@@ -22,7 +22,7 @@ from .._core.quarantine import (
     parse,
 )
 from .._core.quorum_view import ONE_SERVER_EACH, SEVERAL_SERVERS, QuorumView, ServersSeen
-from .._log import report
+from .._log import Once, report
 from . import Greeted
 from .failures import in_our_words, refusal
 
@@ -48,29 +48,26 @@ class Greeting:
         self._identity = b""
         self._incarnation = b""
         self._sent_read_only = False
-        """Whether the last greeting that was sent writes nothing."""
         self._answered_read_only = False
-        """Whether the last greeting that was answered wrote nothing."""
+        # The quorum from which the last greeting that was sent takes the node back; else empty.
         self._taken_from = ""
-        """The quorum from which the last greeting that was sent takes the node back; else empty."""
-        self._logged: set[str] = set()
+        self._logged = Once(MAX_LOGGED_FINDINGS)
+        # The other quorum that the node named when it last answered, in words; empty if it named none.
         self._other_quorum = ""
-        """The other quorum that the node named when it last answered, in words; empty if it named none."""
+        # The record whose quarantine must begin again; empty once a greeting that said so was answered.
         self._restart_of = b""
-        """The record whose quarantine must begin again; empty once a greeting that said so was answered."""
         self._restart_floor = 0
         self._restart_sent = b""
-        """The value of `_restart_of` in the last greeting that was sent."""
         self.get_incarnation = Command(
             Purpose.OTHER, owner=b"", fits=_fits_incarnation, keys=(view.key,), verb=b"GET"
         )
         """The command that reads the incarnation record, for plain votes (`Probe`)."""
         self.heard = False
         """Whether the present connection's first greeting was answered."""
+        # Whether the last greeting was answered with an incarnation record, or with the lack of one.
         self._answered = False
-        """Whether the last greeting was answered with an incarnation record, or with the lack of one."""
+        # The servers of which the node was told, and had to be at once (R12c).
         self._told = frozenset[bytes]()
-        """The servers of which the node was told, and had to be at once (R12c)."""
         self._servers = ServersSeen()
         self.moves = False
         """Whether the node is a slot of a Redis Cluster, which may go to another server and come back."""
@@ -113,11 +110,6 @@ class Greeting:
     def lists_differ(self) -> bool:
         """Whether a node of the quorum belongs to another one, or lists disagree."""
         return self._view.belongs_elsewhere or self._view.members.disputed
-
-    def precondition(self) -> tuple[bytes, ...]:
-        """Return the precondition of votes; see `PRECONDITION_SIZE`."""
-        expected = self.eligibility.expected
-        return expected.incarnation, b"%d" % expected.floor
 
     # -- the next greeting ------------------------------------------------------------------
 
@@ -291,8 +283,7 @@ class Greeting:
             )
 
     def _log_once(self, what: str, level: int = logging.WARNING) -> None:
-        if what not in self._logged and len(self._logged) < MAX_LOGGED_FINDINGS:
-            self._logged.add(what)
+        if self._logged.first(what):
             report(level, "node %s: %s", self._node, what, node=self._node)
 
 

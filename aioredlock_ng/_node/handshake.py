@@ -27,7 +27,6 @@ from .failures import withheld
 from .plain import facts_in
 
 _SECTIONS: Final = (b"server", b"replication", b"memory")
-"""The sections of ``INFO`` that identify the server, and show its eviction policy."""
 
 Words: TypeAlias = tuple[bytes | str | int, ...]
 """A command."""

@@ -39,6 +39,7 @@ class _Unresolved:
 class PendingRelease:
     """A release that the node has not acknowledged; it receives the answers to its own repetitions."""
 
+    awaited = True  # a release is always worth sending
     __slots__ = ("_ledger", "asker", "command", "sent", "unresolved", "until")
 
     def __init__(self, ledger: Ledger, command: Command, until: float, *, unresolved: bool) -> None:
@@ -50,11 +51,6 @@ class PendingRelease:
         self.sent = False
         self.asker: tuple[Receiver, int] | None = None
         """The round of the release, and the node's index there: it gets the answer that settles this."""
-
-    @property
-    def awaited(self) -> bool:
-        """A release is always worth sending."""
-        return True
 
     def on_reply(self, node: int, reply: Reply) -> None:
         """Settle the release, unless the answer leaves it open."""
@@ -74,8 +70,6 @@ class PendingRelease:
 @final
 class Ledger:
     """The releases that one node has not acknowledged, by owner.  Times are the manager's clock."""
-
-    __slots__ = ("_releases", "dropped", "unresolved")
 
     def __init__(self) -> None:
         self._releases: OrderedDict[bytes, PendingRelease] = OrderedDict()

@@ -59,7 +59,6 @@ It is never passed to a command's `fits`."""
 _REQUEST_ID_ARGUMENTS: Final = tuple(
     b"$%d\r\n%b\r\n" % (len(request_id), request_id) for request_id in REQUEST_IDS
 )
-"""The request ids as they stand at the end of a packed command."""
 
 _NOTHING: Final = object()
 """What the parser returns when no reply is complete (its default, False, is a RESP3 value)."""
@@ -73,7 +72,6 @@ PUSH: Final = hiredis.PushNotification
 """A RESP3 push: a list of a type of its own."""
 
 _ERROR: Final = hiredis.ReplyError
-"""An error reply, parsed."""
 
 MAX_HEADS: Final = 4096
 """Beginnings of commands that are kept packed: most keys are used again and again."""

@@ -10,7 +10,7 @@ from .._core.quarantine import INCARNATION_CHANGED, ExpectedIncarnation
 
 CHANGED: Final = Silence(INCARNATION_CHANGED)
 
-_NO_ROOM: Final = Silence("its incarnation record could not be read: too many commands in flight")
+NO_ROOM: Final = Silence("its incarnation record could not be read: too many commands in flight")
 
 
 @final
@@ -27,10 +27,6 @@ class Probe:
         self._expected = expected
         self._receiver = receiver
         self._first: list[Reply] = []
-
-    def without_incarnation(self) -> None:
-        """Note that there was no room to read the incarnation record: the SET does not count."""
-        self._first.append(_NO_ROOM)
 
     @property
     def awaited(self) -> bool:

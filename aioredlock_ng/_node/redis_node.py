@@ -16,7 +16,7 @@ from .._core.policy import RetryPolicy
 from .._core.quarantine import Eligibility
 from .._core.quorum_view import HEARTBEAT
 from .._core.rights import NOTICE_RIGHTS, channel_rule
-from .._log import report
+from .._log import Once, report
 from . import Node, NodeEnv, NodeState, NodeStatistics
 from .channels import Channels, is_refusal
 from .connection import Endpoint
@@ -26,7 +26,7 @@ from .handshake import Identity
 from .ledger import Ledger
 from .link import Link, heartbeat, unverified
 from .pipe import Parcel, Question, limit_for, pack_precondition, takes_none
-from .probe import Probe, write_probe
+from .probe import NO_ROOM, Probe, write_probe
 
 RECONNECT: Final = RetryPolicy(base=0.05, cap=0.5)
 """Seconds between attempts to reach a node that is down: jittered, so that clients do not march in step."""
@@ -54,6 +54,7 @@ STALE_ROLE: Final = "READONLY"
 class RedisNode(Node):
     """See `Node`.  Without an answer the reply is a `Silence` with its reason (R1)."""
 
+    awaited = True  # as in `Receiver`, of its own questions
     env: NodeEnv
     """What `bind` was given."""
 
@@ -71,17 +72,15 @@ class RedisNode(Node):
         self._round_trip: float | None = None
         self._mismatched = 0
         self._closed = False
-        self._logged: set[str] = set()
-        self._greeting: Greeting | None = None
-        """None when the manager uses no incarnation records."""
+        self._logged = Once(MAX_LOGGED_REASONS)
+        self._greeting: Greeting | None = None  # None when the manager uses no incarnation records
         self._votes_at: float | None = None
         self._next_greeting: asyncio.TimerHandle | None = None
         self._conflict = False
-        self._waits = False
-        """Whether it was quarantined for a known time when its state was last reported."""
+        self._waits = False  # whether it was quarantined for a known time when its state was last reported
         self._unusable = ""
+        # Why the server refuses to write, where there is no incarnation record; empty when it does not.
         self._refusal = ""
-        """Why the server refuses to write, where there is no incarnation record; empty when it does not."""
         self._endpoint = endpoint
         self._link: Link | None = None
         self._pinged_at = 0.0
@@ -148,7 +147,7 @@ class RedisNode(Node):
             return False
         # The SET has left, but without the GET behind it its answer proves nothing (R12).
         if not pipe.put(self._greeting.get_incarnation, probe, index):
-            probe.without_incarnation()
+            probe.on_reply(index, NO_ROOM)
         return True
 
     def _on_failure(self, question: Question, message: str) -> None:
@@ -244,19 +243,15 @@ class RedisNode(Node):
         """Use the last greeting's precondition for votes from now on."""
         if self._greeting is not None and self._link is not None:
             # A connection cannot outlive its server's process: the scripts need not check its identity.
-            self._link.pipe.precondition = pack_precondition(self._greeting.precondition())
-            self._link.pipe.expected = self._greeting.eligibility.expected.incarnation
+            pipe, expected = self._link.pipe, self._greeting.eligibility.expected
+            pipe.precondition = pack_precondition((expected.incarnation, b"%d" % expected.floor))
+            pipe.expected = expected.incarnation
 
     def _look_again(self) -> None:
         """Greet again as soon as a wait is over, rather than at the next heartbeat."""
         # What is left may be too little for a clock to show: then each answer would bring the next greeting.
         if (wait := self._votes_in) is not None and wait < HEARTBEAT:
             asyncio.get_running_loop().call_later(max(wait, LOOK_AGAIN), self._greet, context=Context())
-
-    @property
-    def awaited(self) -> bool:
-        """As in `Receiver`, for its own heartbeats."""
-        return True
 
     def on_reply(self, node: int, reply: Reply) -> None:
         """Take the answer to a heartbeat: the first sign of life of a suspect node; or to a `write_probe`."""
@@ -401,17 +396,15 @@ class RedisNode(Node):
         waited, waits = self._waits, self._votes_in is not None
         self._waits = waits
         if state is NodeState.UP:
-            self._logged.clear()
+            self._logged = Once(MAX_LOGGED_REASONS)
         elif state is NodeState.DOWN:
             # Another server may answer there next time.
             self._run_id = None
             if self._greeting is not None:
                 self._greeting.restart(self.env.clock.now())
             # A node that stays down reports each reason once: a retry every half second fills no log.
-            new = reason not in self._logged and len(self._logged) < MAX_LOGGED_REASONS
+            new = self._logged.first(reason)
             changed = changed or (new and not self._closed)
-            if new:
-                self._logged.add(reason)
         if changed:
             level = logging.INFO if state is NodeState.UP or self._closed else logging.WARNING
             orderly = self._closed and state is NodeState.DOWN
@@ -460,11 +453,8 @@ class RedisNode(Node):
                 link, identity = await self._endpoint.connect(timeout, self._on_failure)
             except TimeoutError as error:
                 where = "".join(f" {note}" for note in notes_of(error))
-                hint = (
-                    "; does the server use TLS on this port?"
-                    if self.name.startswith(("rediss:", "valkeys:"))
-                    else ""
-                )
+                by_tls = self.name.startswith(("rediss:", "valkeys:"))
+                hint = "; does the server use TLS on this port?" if by_tls else ""
                 reason = f"no answer to connecting and login within {timeout:.3g} s{where}{hint}"
                 self._become(NodeState.DOWN, reason)
             except Exception as error:  # noqa: BLE001 (a peer that is no Redis may raise anything here)

@@ -25,7 +25,6 @@ LOOK_AFTER: Final = 2.0
 Sentinels, but not from us, goes on granting; it has to be left before the new one's quarantine is over."""
 
 _OF_THE_MASTER: Final = ("username", "password", "db", "host", "port")
-"""Options of the URL that are for the master only, and not for the Redis Sentinels."""
 
 Address = tuple[str, int]
 

@@ -43,7 +43,6 @@ OURS: Final[Mapping[object, type[Any]]] = {
 """Our class for each of redis-py's connections."""
 
 _POOL_OPTIONS: Final = ("connection_class", "max_connections", "timeout")
-"""Options of a redis-py URL about its pool; there is no pool here."""
 
 _REDIS_SENTINEL_OPTIONS: Final = ("sentinel_username", "sentinel_password")
 """The login at the Redis Sentinels: the rest of the URL is about the master."""

@@ -26,7 +26,7 @@ from .._node.failures import why
 from .._node.redis_node import RECONNECT
 from ..errors import LossReason
 from ..events import ClockStepped, Misconfigured, NodeChanged
-from .quorum_log import QuarantineLog, QuorumLog
+from .quorum_log import QuorumLog
 
 MAX_STRANGERS: Final = 32
 """Servers of other clients' lists that are named at a time, and reported, each once."""
@@ -42,7 +42,6 @@ class Background:
         self._nodes = session.nodes
         self._quarantined: set[Node] = set()
         self._strangers = Once()  # the servers of other lists that were reported
-        self._quarantine_log = QuarantineLog(session.nodes, session.availability.seconds)
         self._quorum_log = QuorumLog(session)
         self._takes_part = not read_only
         self._joining = anyio.Lock()
@@ -170,7 +169,7 @@ class Background:
             if self._view is not None:
                 self._view.starting = False
                 self._reconsider()
-        self._quarantine_log.started()
+        self._quorum_log.started()
 
     async def _wait_for(self, node: Node, others: anyio.CancelScope) -> None:
         await node.settled.wait()
@@ -304,7 +303,6 @@ class Background:
         availability.conflict = conflict
         if self._view is not None:
             self._note_strangers(self._view.members, quiet=self._view.read_only)
-        self._quarantine_log.check()
         self._quorum_log.check()
 
     def _node_changed(self, node: Node) -> None:
@@ -355,7 +353,6 @@ class Background:
         if session.inherited:
             return
         session.close()
-        self._quarantine_log.close()
         self._quorum_log.close()
         try:
             await self._end_bodies(reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextvars import Context
 from typing import Final, final
 
@@ -31,39 +31,69 @@ WAY_OUT: Final = "if no lock can be alive, `aioredlock-ng init` ends the wait"
 
 @final
 class QuorumLog:
-    """Reports each change of `Availability` that counts, once a lock could be acquired for the first time.
+    """Logs the nodes that have no vote for a while, and reports each change of `Availability` that counts.
 
-    A quarantine and lists of nodes that disagree have lines of their own: their events have none here.
+    All nodes that begin to wait within a moment have one line, and their end has one.  Availability is
+    reported once a lock could be acquired for the first time; a quarantine and lists of nodes that disagree
+    have lines of their own, so that their events have none here.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._available: bool | None = None
-        """The last report; None: no lock could be acquired so far."""
-        self._logged = False
-        """Whether the outage was logged here, so that its end is, too."""
+        self._waiting: set[Node] = set()  # those whose wait was logged
+        self._gathers: asyncio.TimerHandle | None = None
+        self._starting = True
+        self._available: bool | None = None  # the last report; None: no lock could be acquired so far
+        self._logged = False  # whether the outage was logged here, so that its end is, too
         self._changed_at = self._reported_at = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._change: asyncio.TimerHandle | None = None
+
+    def started(self) -> None:
+        """Log what all nodes have said by now."""
+        self._starting = False
+        self._log_waiting()
 
     def check(self) -> None:
-        """Look at the quorum; call it whenever that may have changed."""
-        available, now = self._session.availability.seconds() == 0, self._session.clock.now()
+        """Look at the nodes and the quorum; call it whenever either may have changed."""
+        session, nodes = self._session, self._session.nodes
+        # All nodes that were logged have ended their wait, each in its own way.
+        if self._waiting and not any(node.status.state is NodeState.QUARANTINED for node in self._waiting):
+            self._waiting.clear()
+            up = sum(node.status.state is NodeState.UP for node in nodes)
+            report(logging.INFO, "the quarantine is over: %d of %d nodes may vote", up, len(nodes))
+        # One more node waits.  Others may follow within a moment: one line for all of them.
+        if not (self._starting or self._gathers or self._wait_now() <= self._waiting):
+            self._gathers = session.loop.call_later(GATHER, self._log_waiting, context=Context())
+        available, now = session.availability.seconds() == 0, session.clock.now()
         if self._available is None:
             self._available, self._reported_at = available or None, now
         elif available is self._available:
-            self.close()
-        elif self._timer is None:
+            # A change that did not stand is none.
+            if self._change is not None:
+                self._change.cancel()
+                self._change = None
+        elif self._change is None:
             self._changed_at = now
-            self._timer = self._session.loop.call_later(STANDS, self._report, available, context=Context())
+            self._change = session.loop.call_later(STANDS, self._report, available, context=Context())
 
     def close(self) -> None:
-        """Report nothing of a change that does not count so far."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        """Log nothing more."""
+        for timer in (self._gathers, self._change):
+            if timer is not None:
+                timer.cancel()
+
+    def _wait_now(self) -> set[Node]:
+        return {node for node in self._session.nodes if node.status.votes_in is not None}
+
+    def _log_waiting(self) -> None:
+        self._gathers, waiting = None, self._wait_now()
+        if not waiting <= self._waiting:
+            unavailable_for = self._session.availability.seconds()
+            report(logging.WARNING, "%s", message_about(self._session.nodes, waiting, unavailable_for))
+        self._waiting = waiting
 
     def _report(self, available: bool) -> None:  # noqa: FBT001 (the one thing that it reports)
-        session, self._timer, self._available = self._session, None, available
+        session, self._change, self._available = self._session, None, available
         missing = [node for node in session.nodes if node.status.state is not NodeState.UP]
         event = QuorumChanged(
             available=available,
@@ -88,54 +118,6 @@ class QuorumLog:
                 event.reason,
             )
         session.hooks.tell(event)
-
-
-@final
-class QuarantineLog:
-    """Logs the nodes that have no vote for a while: all of them together, and again when more join them.
-
-    Args:
-        nodes: the nodes of the manager.
-        unavailable_for: returns in how many seconds a majority may vote.
-    """
-
-    def __init__(self, nodes: Sequence[Node], unavailable_for: Callable[[], float]) -> None:
-        self._nodes = nodes
-        self._unavailable_for = unavailable_for
-        self._logged: set[Node] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self._starting = True
-
-    def started(self) -> None:
-        """Log what all nodes have said by now."""
-        self._starting = False
-        self._log()
-
-    def check(self) -> None:
-        """Check the nodes; call it whenever one of them may have begun or ended a wait."""
-        waiting = self._waiting()
-        # All nodes that were logged have ended their wait, each in its own way.
-        if self._logged and not any(node.status.state is NodeState.QUARANTINED for node in self._logged):
-            self._logged.clear()
-            up = sum(node.status.state is NodeState.UP for node in self._nodes)
-            report(logging.INFO, "the quarantine is over: %d of %d nodes may vote", up, len(self._nodes))
-        # One more node waits.  Others may follow within a moment: one line for all of them.
-        if not (self._starting or self._timer) and not waiting <= self._logged:
-            self._timer = asyncio.get_running_loop().call_later(GATHER, self._log, context=Context())
-
-    def close(self) -> None:
-        """Log nothing more."""
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _waiting(self) -> set[Node]:
-        return {node for node in self._nodes if node.status.votes_in is not None}
-
-    def _log(self) -> None:
-        self._timer, waiting = None, self._waiting()
-        if not waiting <= self._logged:
-            report(logging.WARNING, "%s", message_about(self._nodes, waiting, self._unavailable_for()))
-        self._logged = waiting
 
 
 def message_about(nodes: Sequence[Node], waiting: Collection[Node], unavailable_for: float) -> str:
