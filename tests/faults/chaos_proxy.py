@@ -96,11 +96,6 @@ class _Connection:
         if self.server.transport is not None:
             self.server.transport.abort()
 
-    def reset_client(self) -> None:
-        """Reset the client's end alone: what it has sent is still under way."""
-        if self.client in self._ends:
-            self.client.reset()
-
     def close(self) -> None:
         """Close what is left of it."""
         for end in list(self._ends):
@@ -167,11 +162,6 @@ class ChaosProxy:
         """Reset all connections there are."""
         for connection in list(self._connections):
             connection.reset()
-
-    def reset_clients(self) -> None:
-        """Reset the clients' ends of all connections there are: what they have sent is still under way."""
-        for connection in list(self._connections):
-            connection.reset_client()
 
     async def open(self) -> None:
         """Take connections, unless it does."""

@@ -31,23 +31,13 @@ class Way:
         self.jitter = 0.0
         # Gives how many bytes are written at once; None for as many as there are.
         self.piece: Callable[[], int] | None = None
-        self.passed = self.pieces = 0  # bytes that have been written, and in how many pieces
         self._stalled = False
         self._left: int | None = None
         self._lanes: set[Lane] = set()
 
-    @property
-    def kept(self) -> int:
-        """Bytes that are under way."""
-        return sum(len(data) for lane in self._lanes for _, data in lane.under_way)
-
     def stall(self) -> None:
         """Let nothing through, the end of a connection included; what comes is kept."""
         self._stalled = True
-        self.stall_present()
-
-    def stall_present(self) -> None:
-        """Do the same to the connections there are, and nothing to those that come."""
         for lane in self._lanes:
             lane.stalled = True
 
@@ -119,8 +109,6 @@ class Lane:
         data = data[: way._left] if resets else data
         assert self.target is not None, "the caller has looked"
         self.target.write(data)
-        way.passed += len(data)
-        way.pieces += 1
         if resets:
             way._left = None
             self._connection.reset()

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from aioredlock_ng.testing import LocalNodes
-from tests.servers import ask, kill_connections
+from tests.servers import ask
 
 
 class Disturber:
@@ -60,12 +60,9 @@ class Disturber:
             self._nodes.start()
 
     async def _strike(self, kind: str, i: int) -> None:
-        url = self._nodes.urls[i]
         if kind == "freeze":
             self._nodes.pause(i)
         elif kind == "restart":
             await self._nodes.restart(i)
-        elif kind == "disconnect":
-            await asyncio.to_thread(kill_connections, url)
         else:
-            await asyncio.to_thread(ask, url, {"flush": "FLUSHALL", "scripts": "SCRIPT FLUSH"}[kind])
+            await asyncio.to_thread(ask, self._nodes.urls[i], "FLUSHALL")

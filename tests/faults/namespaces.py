@@ -68,10 +68,6 @@ def replies(ports: Sequence[int]) -> str:
     return f"tcp sport {{ {', '.join(map(str, ports))} }}"
 
 
-# The part of a rule that picks the first packet of a connection.
-NEW: Final = "tcp flags & (syn | ack) == syn"
-
-
 def reached_at(nodes: LocalNodes, address: str = "127.0.0.1") -> list[str]:
     """Return the servers' URLs at an address of the loopback device, where the rules count."""
     return [f"redis://{address}:{port}" for port in nodes.ports]

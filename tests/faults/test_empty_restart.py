@@ -15,14 +15,13 @@ from typing import Final
 
 import pytest
 
-from aioredlock_ng import LockManager, QuorumUnavailableError
+from aioredlock_ng import LockManager
 from aioredlock_ng.testing import LocalNodes
-from tests.behaviour.tools import ALLOWANCE, PATIENCE, all_up, boot_time, only_these_silent
+from tests.behaviour.tools import PATIENCE
 from tests.faults.accounts import GUARDED, filled
 from tests.faults.contention import contention, votes_again
 from tests.faults.losses import LOSSES, PERSISTENT, Loss, kept, restart_older
 from tests.faults.on_three import COUNTER, HOLDING, KEY, NAME, held_on_three, waits_for_its_end
-from tests.faults.two_turns import two_turns
 from tests.servers import ask, eventually
 
 EXTENDED: Final = 1.2  # seconds of a lease that is extended; the restart quarantine, too
@@ -97,38 +96,6 @@ async def test_without_a_quarantine_there_are_two_holders_and_the_fence_knows_th
 # -- more than one node ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lose", LOSSES)
-async def test_a_majority_that_forgets_is_unavailable_for_the_quarantine(
-    lose: Loss, make_nodes: Callable[..., LocalNodes], tmp_path: Path
-) -> None:
-    """No client gets any lock until the quarantine is over; then all is as before, and fences go on."""
-    nodes = make_nodes(5, options=PERSISTENT)
-    quarantine = 5.0  # far longer than three losses take
-    async with LockManager(nodes.urls, ttl=2.0, restart_quarantine=quarantine) as manager:
-        await all_up(manager)
-        for i in range(3):
-            shutil.copytree(kept(nodes, i), tmp_path / str(i))
-        async with manager.lock(NAME) as before:
-            pass
-        began = boot_time()
-        for i in range(3):
-            await lose(nodes, i, tmp_path / str(i))
-        lost = boot_time()
-
-        with pytest.raises(QuorumUnavailableError) as caught:
-            await manager.lock("another", blocking=False).acquire()
-        async with manager.lock(NAME, blocking_timeout=PATIENCE) as after:
-            waited = boot_time() - began
-
-        only_these_silent(caught.value.votes, range(3))
-        assert waited >= quarantine
-        assert boot_time() - lost < quarantine + AGREEING + 3 * ALLOWANCE
-        assert before.fence < after.fence
-        await all_up(manager)
-        async with manager.lock(NAME) as later:
-            assert after.fence < later.fence
-
-
 async def test_all_nodes_restored_from_an_older_backup(
     make_nodes: Callable[..., LocalNodes], tmp_path: Path
 ) -> None:
@@ -149,25 +116,6 @@ async def test_all_nodes_restored_from_an_older_backup(
         async with manager.lock(NAME, blocking_timeout=PATIENCE) as after:
             assert before.fence < last.fence < after.fence
         assert manager.statistics().quarantined == 3
-
-
-async def test_a_lease_outlives_a_rolling_restart_with_older_data(
-    make_nodes: Callable[..., LocalNodes], tmp_path: Path
-) -> None:
-    """Each node is set back to before the lock, when the one before it votes again; B is kept out."""
-    nodes = make_nodes(3, options={"appendonly": "yes", "appendfsync": "everysec"})
-    for i in range(3):
-        shutil.copytree(kept(nodes, i), tmp_path / str(i))
-    async with two_turns(nodes.urls, ttl=EXTENDED, restart_quarantine=EXTENDED) as two:
-        for i in range(3):
-            await restart_older(nodes, i, tmp_path / str(i))
-            await eventually(lambda: two.complete, what="A has its key on every node again")
-            await two.all_up()
-            two.a.lease.check()
-            assert not two.b.inside.is_set()
-        assert two.a.manager.statistics().topped_up >= 3
-        await two.recovered()
-        assert two.a.lost is None
 
 
 def holders(nodes: LocalNodes) -> list[set[bytes]]:

@@ -21,7 +21,7 @@ from tests.behaviour.tools import no_key_left
 from tests.faults.accounts import GUARDED, filled
 from tests.faults.claims import OF_FENCES, check_claims
 from tests.faults.two_turns import KEY, two_turns
-from tests.servers import ask, eventually
+from tests.servers import ask
 
 POLICIES: Final = (
     "allkeys-lru",
@@ -77,28 +77,6 @@ def make_room(url: str) -> None:
     """End the cache on a server."""
     ask(url, "CONFIG SET", "maxmemory", 0)
     ask(url, "UNLINK", "filler", *ask(url, "KEYS", "filler:*"))
-
-
-async def test_a_minority_that_evicts(nodes: LocalNodes, caplog: pytest.LogCaptureFixture) -> None:
-    """All clients are warned of it; the lease goes on, B is kept out, and the node has the key again."""
-    policy = ask(nodes.urls[0], "CONFIG GET", "maxmemory-policy")["maxmemory-policy"]
-    async with two_turns(nodes.urls, ttl=TTL, restart_quarantine=TTL) as two:
-        warnings = [
-            record for record in caplog.records if f"maxmemory-policy is {policy}" in record.getMessage()
-        ]
-        assert len(warnings) == 2 * 3, "each manager warns of each node"
-        findings = await two.b.manager.diagnose()
-        assert [one.level for one in findings if one.check == "eviction"] == ["error"] * 3
-
-        await evict(nodes.urls[1])
-        await two.a.outlives(TTL / 4)
-        make_room(nodes.urls[1])
-        await eventually(lambda: two.complete, what="A has its key on every node again")
-
-        two.a.lease.check()
-        assert two.a.manager.statistics().topped_up > 0
-        assert not two.b.inside.is_set()
-        await two.recovered()
 
 
 async def test_a_majority_that_evicts(nodes: LocalNodes, tmp_path: Path) -> None:

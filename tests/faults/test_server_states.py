@@ -8,18 +8,16 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
-from urllib.parse import urlsplit
 
 import pytest
 
 from aioredlock_ng import LockManager, LossReason, QuorumUnavailableError, RetryPolicy, Vote
 from aioredlock_ng.testing import LocalNodes
-from aioredlock_ng.testing.local_nodes import initialise
 from tests.behaviour.tools import PATIENCE, boot_time
-from tests.faults.on_three import HOLDING, KEY, held_on_three, waits_for_its_end
+from tests.faults.on_three import KEY
 from tests.faults.states import OTHER_PASSWORD, PASSWORD, STATES, USER, Server, State
 from tests.faults.two_turns import two_turns
-from tests.servers import ask, eventually
+from tests.servers import ask
 
 TTL: Final = 1.0  # seconds; the restart quarantine, too
 
@@ -107,34 +105,3 @@ async def test_a_server_that_grants_nothing(
     assert wrong == [state.check] * 2
     shown = "\n".join([caplog.text, str(error), repr(error.votes), repr(findings)])
     assert not [secret for secret in (PASSWORD, OTHER_PASSWORD, owner[:20]) if secret in shown]
-
-
-# -- failover --------------------------------------------------------------------------------------
-
-
-async def copy(source: str, target: str) -> None:
-    """Make a server a replica of another one until it has its data, and promote it."""
-    port = urlsplit(source).port
-    ask(source, "CONFIG SET", "repl-diskless-sync-delay", 0)  # else it waits 5 s for more replicas
-    ask(target, "REPLICAOF", "127.0.0.1", port)
-    await eventually(
-        lambda: ask(target, "INFO", "replication").get("master_link_status") == "up", what="it is copied"
-    )
-    ask(target, "REPLICAOF", "NO", "ONE")
-
-
-async def test_a_failover_to_data_that_misses_a_lock(
-    nodes5: LocalNodes, make_nodes: Callable[..., LocalNodes]
-) -> None:
-    """The process and its connections stay, its data is another's: B waits until A's lease has ended."""
-    (stale,) = make_nodes(1).urls
-    struck = nodes5.urls[HOLDING[0]]
-    await copy(struck, stale)
-    initialise(nodes5.urls)  # its first replica has given that node's data a new name
-    async with held_on_three(nodes5, ttl=2.0, restart_quarantine=2.0) as (by_a, b):
-        run_id = ask(struck, "INFO", "server")["run_id"]
-        await copy(stale, struck)
-        assert not ask(struck, "EXISTS", KEY)
-        assert ask(struck, "INFO", "server")["run_id"] == run_id
-
-        await waits_for_its_end(b, by_a)

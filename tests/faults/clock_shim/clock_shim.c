@@ -1,8 +1,7 @@
 /* A time of day that tests can set, for one process: LD_PRELOAD=clock_shim.so CLOCK_SHIM=<file>.
  *
- * The file is made if it is not there.  It holds three 64-bit integers in this machine's byte order: offset
- * (ns), rate (ppm), origin (ns of the real clock).  The time of day is real + offset + (real - origin) * rate
- * / 10^6; whoever sets a rate writes the origin first.  All other clocks stay as they are.
+ * The file is made if it is not there.  It holds a 64-bit integer in this machine's byte order: the nanoseconds
+ * that the time of day is ahead.  All other clocks stay as they are.
  *
  * System calls are made directly: looking up the next definition of a symbol may allocate memory, and the
  * server's allocator asks for the time before it is ready for that.
@@ -17,12 +16,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { OFFSET, RATE, ORIGIN, WORDS };
 static const int64_t NS = 1000000000;
-static const volatile int64_t *settings;
+static const volatile int64_t *offset;
 
-__attribute__((constructor)) static void open_settings(void) {
-  const size_t size = WORDS * sizeof(int64_t);
+__attribute__((constructor)) static void open_offset(void) {
+  const size_t size = sizeof(int64_t);
   const char *path = getenv("CLOCK_SHIM");
   int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
   if (fd < 0 || ftruncate(fd, size))
@@ -31,15 +29,15 @@ __attribute__((constructor)) static void open_settings(void) {
   close(fd);
   if (page == MAP_FAILED)
     abort();
-  settings = page;
+  offset = page;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *ts) {
   int result = (int)syscall(SYS_clock_gettime, clock, ts);
-  if (result || !settings || (clock != CLOCK_REALTIME && clock != CLOCK_REALTIME_COARSE))
+  if (result || !offset || (clock != CLOCK_REALTIME && clock != CLOCK_REALTIME_COARSE))
     return result;
   int64_t real = ts->tv_sec * NS + ts->tv_nsec;
-  int64_t shown = real + settings[OFFSET] + (real - settings[ORIGIN]) / 1000000 * settings[RATE];
+  int64_t shown = real + *offset;
   ts->tv_sec = shown / NS;
   ts->tv_nsec = shown % NS;
   return 0;

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -19,8 +17,7 @@ from tests.servers import required
 
 SOURCE: Final = Path(__file__).with_name("clock_shim.c")
 
-_WORD: Final = struct.Struct("=q")
-_OFFSET, _RATE, _ORIGIN = (_WORD.size * place for place in range(3))
+_OFFSET_NS: Final = struct.Struct("=q")
 
 
 def compiled(directory: Path) -> Path:
@@ -51,23 +48,8 @@ class ClockedNodes:
 
     def step(self, i: int, seconds: float) -> None:
         """Set a clock ahead, or back, by so much."""
-        self._write(i, _OFFSET, self._read(i, _OFFSET) + int(seconds * 1e9))
-
-    def run_at(self, i: int, rate: float) -> None:
-        """Let a clock go faster or slower from now on: 1.01 is one percent faster.  Once per clock."""
-        self._write(i, _ORIGIN, time.time_ns())
-        self._write(i, _RATE, int((rate - 1) * 1e6))
-
-    def _file(self, i: int) -> Path:
-        return self._directory / f"clock-{self.servers.ports[i]}"
-
-    def _read(self, i: int, place: int) -> int:
-        (value,) = _WORD.unpack(self._file(i).read_bytes()[place : place + _WORD.size])
-        return int(value)
-
-    def _write(self, i: int, place: int, value: int) -> None:
-        fd = os.open(self._file(i), os.O_WRONLY)
-        try:
-            os.pwrite(fd, _WORD.pack(value), place)
-        finally:
-            os.close(fd)
+        file = self._directory / f"clock-{self.servers.ports[i]}"
+        with file.open("r+b") as offset:
+            (before,) = _OFFSET_NS.unpack(offset.read(_OFFSET_NS.size))
+            offset.seek(0)
+            offset.write(_OFFSET_NS.pack(before + int(seconds * 1e9)))
