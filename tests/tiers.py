@@ -19,7 +19,6 @@ FULL: Final = "full"  # as a mark: CI runs this test with each commit, although 
 TIERS: Final[Mapping[str, tuple[str, ...]]] = {
     "campaign": (
         "faults/test_fences_grow.py",
-        "simulation/test_fence_search.py",
         "simulation/test_judgement.py",
     ),
     "mutation": (),
@@ -31,11 +30,10 @@ TIERS: Final[Mapping[str, tuple[str, ...]]] = {
         "contrib/fastapi/test_server.py",
         "dashboard/test_browser.py",
         "environments/test_pythons.py",
-        "faults/test_clients.py",
         "faults/test_fair.py",
         "faults/test_frozen_holder.py",
         "faults/test_leaders.py",
-        "faults/test_network_*.py",
+        "faults/test_network.py",
         "faults/test_node_clocks.py",
         "faults/test_permits.py",
         "faults/test_processes.py",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -169,44 +168,6 @@ def test_what_is_broken_is_rejected(name: str, folder: Path, monkeypatch: pytest
         some = list(traces([seed]))
     (one,) = rejected(some, folder)
     assert re.search(rf"^> \d+ {WORDS[word]}", stuck(one, folder), re.MULTILINE)
-
-
-def _swapped(one: Trace, first: str, second: str) -> Trace:
-    """Return a trace with two neighbours of these words and one client the other way round."""
-    lines = list(one.lines)
-    words = WORDS[first], WORDS[second]
-    at = next(i for i, (x, y) in enumerate(pairwise(lines)) if (x[0], y[0]) == words and x[1] == y[1])
-    lines[at : at + 2] = lines[at + 1], lines[at]
-    return replace(one, origin=f"{second} before {first}", lines=lines)
-
-
-def _too_early(one: Trace) -> Trace:
-    """Return a trace in which the first win comes as soon as the nodes are asked."""
-    lines = list(one.lines)
-    win = next(line for line in lines if line[0] == WORDS["win"])
-    lines.remove(win)
-    lines.insert(lines.index(WORDS["ask"] + win[1:]) + 1, win)
-    return replace(one, origin="won at once", lines=lines)
-
-
-def _without(one: Trace, word: str) -> Trace:
-    """Return a trace without the first line of a word."""
-    at = next(i for i, line in enumerate(one.lines) if line[0] == WORDS[word])
-    return replace(one, origin=f"without {word}", lines=[*one.lines[:at], *one.lines[at + 1 :]])
-
-
-def test_an_edited_trace_is_rejected(folder: Path) -> None:
-    """A pair of lines the other way round, or one that is missing: no run goes so."""
-    (one,) = traces([6])
-    edited = [
-        _too_early(one),
-        _swapped(one, "release", "released"),
-        _swapped(one, "ask", "acquire"),
-        _without(one, "released"),
-        _without(one, "release"),
-        _without(one, "win"),
-    ]
-    assert rejected([one, *edited], folder) == edited
 
 
 @pytest.mark.process
