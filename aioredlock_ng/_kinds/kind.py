@@ -18,7 +18,7 @@ A new kind is one module beside `mutex`, and:
 - a rule in ``RULES.md``, with its tests, and a proof of its fences where several may hold at once.  That of
   `_core.fencing` needs a single holder, which alone raises the counter, and a majority on which the counter
   *equals* the fence.  With several holders the proof must say again which of them may raise it, how far, and
-  what a certificate is; and a search has to test it, as ``tests/simulation/test_fence_search.py`` does.
+  what a certificate is; and a search has to test it, as ``tests/simulation/test_searches.py`` does.
 """
 
 from __future__ import annotations

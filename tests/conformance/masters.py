@@ -32,7 +32,7 @@ class MemoryMaster:
 
     def __init__(self) -> None:
         self.spec: Any = MemoryNode()
-        """What a manager takes as a node."""
+        """The node, as a manager takes it."""
 
     def put(self, entries: Sequence[Entry]) -> None:
         """Set keys, or delete them where the value is None or a set of nothing."""

@@ -17,7 +17,7 @@ from tests.conformance.tools import kind_of
 from tests.servers import SharedSets
 
 TAG: Final = b"123"
-"""What the scripts are told to begin their answers with."""
+"""The tag with which scripts begin their answers."""
 
 _CLOCK: Final = b"redis.call('TIME')"
 

@@ -64,7 +64,7 @@ def waits(seen: int, seconds: float | None) -> bool:
 
 
 def refused(answer: Any, seconds: float | None) -> bool:
-    """Return whether an acquire was refused, and told to wait for so long."""
+    """Return whether an acquire was refused, with a wait of about this time."""
     return bool(answer[0] == 0 and waits(answer[1], seconds))
 
 
@@ -215,7 +215,7 @@ class Stage:
         )
 
     async def tell(self, told: bytes, at: int = 0, label: bytes = b"us") -> bytes:
-        """Run `greet.lua` without writing a record, and tell of servers; returns what the node was told."""
+        """Run `greet.lua` without writing a record, and tell of servers; returns the node's lines."""
         args = (b"nonce", 0, 60_000, b"", 0, b"", 0, 0, told, at, label)
         reply = await self.run(_scripts.GREET, [SENTINEL, MEMBERS], *args)
         assert isinstance(reply, list), reply

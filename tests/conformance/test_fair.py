@@ -16,7 +16,7 @@ from tests.conformance.tools import OTHERS, OURS, alike, lives
 LOCK: Final = locks("a")[0]
 TICKETS_KEY, SEATS_KEY = LINE = beside("a", b"tickets")[0], beside("a", b"seats")[0]
 LIFE_MS: Final = 100_000
-"""How long a seat lives at the head of the line."""
+"""The life of a seat at the head of the line."""
 MANY: Final = 400
 """Seats whose head starts take 20 s: longer than a loaded machine stands still."""
 
@@ -46,8 +46,8 @@ class FairStage(Stage):
     ) -> None:
         """Have seats in the line: each with its ticket, and the seconds that it lives yet, or below 0.
 
-        The lock is free since so many seconds, or its holder ends in so many, if below 0.  Head starts are
-        long for so many seconds more as `late` says.
+        The lock is free since some seconds, or its holder ends in some, if below 0.  Head starts are
+        long for `late` seconds more.
         """
         now_ms = await self.now_ms()
         self.put(TICKETS_KEY, {name: ticket for name, ticket, _ in seats}, ttl)
@@ -134,7 +134,7 @@ async def test_a_seat_lives_longer_behind_others(stage):
 
 
 async def test_a_release_that_stays_settles_its_ticket(stage):
-    """What other nodes proposed takes the place of the node's own; a seat that was lost comes back to it."""
+    """The ticket of other nodes takes the place of the node's own; a seat that was lost comes back to it."""
     stage.hold("a", OTHERS)
     *_, first, _ = await stage.ask(FIRST)
     await stage.ask(SECOND)
@@ -286,7 +286,7 @@ async def test_the_head_that_leaves_a_free_lock_has_the_next_told(stage, told):
 
 @pytest.mark.parametrize("key", [TICKETS_KEY, SEATS_KEY])
 async def test_a_line_of_another_type_keeps_no_lock_from_its_release(stage, key):
-    """A call that would wait is told of it, and leaves nothing without an end."""
+    """A call that would wait gets an error, and leaves nothing without an end."""
     stage.hold("a", OTHERS)
     stage.put(key, WRONG, 60.0)
     assert await stage.ask(FIRST) == "WRONGTYPE"
@@ -301,7 +301,7 @@ async def test_a_line_of_another_type_keeps_no_lock_from_its_release(stage, key)
 
 
 async def test_the_line_is_shown_in_its_order(stage):
-    """Those that live, so many at most; and whether there are more."""
+    """Those that live, as many as asked for; and whether there are more."""
     assert await stage.queue() == [0, []]
     await stage.put_line((FIRST, 7, 60.0), (SECOND, 2**52, 60.0), (THIRD, 6, -1.0), free_since=0.0)
     assert await stage.queue() == [0, [FIRST, 7, SECOND, 2**52]]

@@ -10,13 +10,8 @@ from tests.conformance.stage import (
     EXPECTED,
     FAR,
     KEEP,
-    SENTINEL,
     TTL,
-    counters,
-    each_reason,
-    locks,
     waits,
-    without_a_vote,
 )
 from tests.conformance.tools import OTHERS, OURS, SLACK, lives
 
@@ -37,20 +32,6 @@ async def test_a_block_is_above_all_before_it(stage, names, block):
     assert all(map(lives, stage.lives(names), [TTL] * len(names) + [KEEP] * len(names)))
     stage.hold(names, None)
     assert (await stage.acquire(names, ballot=ballot, block=block))[:2] == [1, range_end(first + 1, block)]
-
-
-@each_number
-async def test_a_repeated_acquire_changes_nothing(stage, names):
-    """It is granted again with the same fence, and nothing lives longer; where a part has ended it is new."""
-    _, fence, _ = await stage.acquire(names, block=3)
-    stage.hold(names)
-    stage.count(names, *[fence] * len(names))
-    assert (await stage.acquire(names, ballot=await stage.fence(0), block=3))[:2] == [1, fence]
-    assert stage.stored(names) == [OURS] * len(names) + [fence] * len(names)
-    assert all(lives(ttl, 30.0) for ttl in stage.lives(names))
-    stage.hold("a", None)
-    assert (await stage.acquire(names))[:2] == [1, fence + 2]
-    assert stage.stored(names) == [OURS] * len(names) + [fence + 2] * len(names)
 
 
 @pytest.mark.parametrize(
@@ -76,37 +57,6 @@ async def test_what_is_taken_stays_as_it_is(stage, held, wait):
         assert abs(time_us // 1000 - await stage.now_ms()) < SLACK * 1000
         assert stage.stored("abc") == before
         assert all(map(lives, stage.lives("abc"), lived))
-
-
-@pytest.mark.parametrize("what", ["lock", "counter", "incarnation"])
-@pytest.mark.parametrize("names", ["a", "ab"])
-async def test_another_type_is_an_error(stage, what, names):
-    """Nothing is granted nor raised; what a failing counter lets happen before it, a release undoes."""
-    key = {"lock": locks(names)[-1], "counter": counters(names)[-1], "incarnation": SENTINEL}[what]
-    stage.put(key, WRONG)
-    assert await stage.acquire(names) == "WRONGTYPE"
-    assert stage.look(key) == (WRONG, None)
-    if what == "counter" and names == "a":
-        assert await stage.release(0, names) == [1, 0, 0]
-    assert set(stage.stored(names)) <= {None, WRONG}
-    if what != "lock":
-        stage.hold(names)
-    assert await stage.raise_(await stage.fence(0), names[-1]) == "WRONGTYPE"
-
-
-@pytest.mark.parametrize("why", each_reason)
-async def test_nothing_is_granted_without_a_vote(stage, why):
-    """A record that is not exactly the expected one: nothing changes."""
-    assert (await stage.acquire("b"))[0] == 1, "this is what a vote looks like"
-    now, stamp = await stage.fence(0), without_a_vote(stage, why)
-    code, nothing, time_us = await stage.acquire(stamp=stamp)
-    assert (code, nothing) == (-1, 0)
-    assert abs(time_us // 1000 - await stage.now_ms()) < SLACK * 1000
-    assert stage.stored() == [None, None]
-    stage.hold("a")
-    assert await stage.raise_(now, stamp=stamp) == -1
-    assert await stage.extend(now, stamp=stamp) == 11
-    assert (await stage.acquire(stamp=stamp))[0] == -1, "not even what is ours already"
 
 
 @pytest.mark.parametrize("state", [None, OTHERS])
@@ -195,7 +145,7 @@ async def test_a_release_raises_only_where_the_lock_was_ours(stage):
 
 @pytest.mark.parametrize("what", ["lock", "counter", "fence"])
 async def test_nothing_keeps_a_lock_from_its_release(stage, what):
-    """What is ours goes, past another type, which is left, and though a fence is far ahead of the clock."""
+    """Our keys go, past another type, which is left, and though a fence is far ahead of the clock."""
     fence = await stage.fence(FAR if what == "fence" else 0)
     stage.hold("ab")
     if what == "lock":

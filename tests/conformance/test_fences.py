@@ -1,4 +1,4 @@
-"""What scripts compute of fences, in a second and plain version: exact to the last digit, until 2248."""
+"""The scripts' arithmetic of fences, in a second and plain version: exact to the last digit, until 2248."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a release tells of another holder: what it calls itself, and nothing that proves the lock is its."""
+"""The label of another holder in the answer to a release, and nothing that proves the lock is its."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.conformance.stage import waits
 DIGITS = b"0123456789abcdef"
 RANDOM = DIGITS * 2 + DIGITS[:8]
 OTHERS = RANDOM + b":1700000000000:"
-"""What an owner value of this package begins with: all but the label."""
+"""The beginning of an owner value of this package: all but the label."""
 
 
 @pytest.mark.parametrize("fence", [0, 5], ids=["plain", "fenced"])

@@ -168,7 +168,7 @@ async def test_a_quarantine_begins_anew(stage, ready):
 
 
 async def test_a_wait_never_takes_longer_than_a_quarantine(stage):
-    """The clock went back since it was written: what would take hours begins anew, with a fresh floor."""
+    """The clock went back since it was written: what would take hours begins again, with a fresh floor."""
     before = await some(stage, ready_ms=await stage.now_ms() + HOUR_MS)
     incarnation, time_us, _, _ = await stage.greet(quarantine_ms=QUARANTINE)
     ready_ms = time_us // 1000 + wait_ms(QUARANTINE)
@@ -271,7 +271,7 @@ async def test_the_second_round_leaves_a_server_alone_that_was_not_in_the_first(
 
 
 async def test_nodes_get_one_floor_in_the_second_round(stage):
-    """The floor that all are told is taken if the clock allows it, and no greater one ever."""
+    """The floor that all are given is taken if the clock allows it, and no greater one ever."""
     first = read(await stage.init())
     told = first.floor - at(500)
     await some(stage, floor=0)

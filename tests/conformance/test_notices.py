@@ -37,7 +37,7 @@ VALUES: Final = {
     "empty": b"",
     "binary": bytes(range(256)).replace(b":", b""),
 }
-"""What other libraries write under a lock."""
+"""The values that other libraries write under a lock."""
 
 with_and_without_a_fence = pytest.mark.parametrize("fence", [0, 777], ids=["plain", "fenced"])
 
@@ -46,7 +46,7 @@ with_and_without_a_fence = pytest.mark.parametrize("fence", [0, 777], ids=["plai
 async def heard_by(
     spec: Any, *channels: tuple[bytes, ...]
 ) -> AsyncIterator[Callable[[], Awaitable[list[Told]]]]:
-    """Listen on so many connections; gives a function that returns what each has been told since then.
+    """Listen on so many connections; gives a function that returns what each has heard since then.
 
     A last message comes behind all, each time another one: that of the last time may be there still.
     """
@@ -81,13 +81,13 @@ def hears(master):
 
 
 def told(names: str, *counts: int) -> Told:
-    """Return the notices of these names, each of which says how many were told."""
+    """Return the notices of these names, each of which says how many heard it."""
     return [(key, b"%d" % count) for key, count in zip(locks(names), counts, strict=True)]
 
 
 @with_and_without_a_fence
 async def test_a_release_tells_the_channel_of_every_key_that_it_deleted(stage, hears, fence):
-    """How many listen there, behind the deletion; the answer is how many listen where the most do.
+    """It says the number of listeners there, behind the deletion; the answer is the greatest such number.
 
     A quiet one deletes just the same, and counts no listener.
     """
@@ -197,7 +197,7 @@ NO_COUNT: Final = "allchannels -pubsub|numsub"
 async def test_a_user_who_may_not_publish_releases_all_the_same(any_nodes, as_user, rights, heard, fence):
     """The answer is -1 instead of a number, even where some of the notices were allowed.
 
-    Without the right to count the message is empty: how many were told is known, of another's key nothing.
+    Without the right to count the message is empty: how many heard it is known, of another's key nothing.
     """
     url = any_nodes.urls[0]
     keys = fenced("abc") if fence else locks("abc")

@@ -1,4 +1,4 @@
-"""Every plain script in every state of its keys: masters in memory and real servers answer and act alike.
+"""Every plain script in every state of its keys: masters in memory and real servers do the same.
 
 `expected` is a deliberately dumb twin of the scripts.  Commands go through the node, as a manager's do.
 """
@@ -25,7 +25,7 @@ from tests.servers import eventually
 
 
 class State(NamedTuple):
-    """What a key is before a command, or after it."""
+    """The state of a key before a command, or after it."""
 
     value: Value
     ttl: float | None = None
@@ -133,7 +133,7 @@ async def test_every_command_in_every_state(master, what, names):
 
 
 async def test_a_key_about_to_expire_counts_until_it_has(master):
-    """What is left of it is at least a millisecond, and once it has expired it is missing."""
+    """Its remaining life is at least a millisecond, and once it has expired it is missing."""
     keys = (b"redlock:a", b"redlock:b")
     async with connected(master.spec) as node:
         for what, holder, waiting, gone in (

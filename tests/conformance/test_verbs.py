@@ -1,4 +1,4 @@
-"""What scripts call, and what becomes of their numbers, errors and replies: in memory as on real servers.
+"""The commands that scripts call, and their numbers, errors and replies: in memory as on real servers.
 
 The scripts themselves are the same in both.
 """

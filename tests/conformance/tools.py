@@ -63,7 +63,7 @@ class Asked:
 
 @contextlib.asynccontextmanager
 async def connected(spec: Any, **env: Any) -> AsyncIterator[Asked]:
-    """Run a node, one without records of its own unless told, for as long as the block lasts."""
+    """Run a node, one without records of its own by default, for as long as the block lasts."""
     (node,) = make_nodes([spec])
     env = {"node_timeout": 0.1, "connect_timeout": 5.0, "on_change": lambda _: None} | env
     node.bind(NodeEnv(clock=SystemClock(), random=Random(0), **env))
@@ -85,12 +85,12 @@ async def turns() -> None:
 
 
 def kind_of(error: str) -> str:
-    """Return what all servers say alike of an error: old ones wrap those of scripts in words of their own."""
+    """Return the part of an error that all servers share: old ones wrap those of scripts in words."""
     return "WRONGTYPE" if "WRONGTYPE" in error else error.partition(" ")[0]
 
 
 def plain(reply: Any) -> Any:
-    """Reduce a reply to what all servers say alike: of an error its kind."""
+    """Reduce a reply to the part that all servers share: of an error its kind."""
     return kind_of(reply.reason) if isinstance(reply, Silence) else reply
 
 

@@ -1,8 +1,8 @@
 """Leads whenever it is elected, in a process of its own: ``python candidate.py LABEL TTL PATH URL,URL,…``.
 
 With its term it writes to the account in the SQLite file ``PATH``, and once more when it learns that it
-leads no more.  A line of input has it give up a leadership.  As ``observer`` it tells of leaders instead.  It
-prints what happens as lines of JSON, with the time of `CLOCK_MONOTONIC`, which processes of a machine share.
+leads no more.  As ``observer`` it tells of leaders instead.  It prints what happens
+as lines of JSON, with the time of `CLOCK_MONOTONIC`, which processes of a machine share.
 """
 
 from __future__ import annotations
@@ -30,26 +30,18 @@ class Candidate:
 
     def __init__(self, account: Account) -> None:
         self._account = account
-        self._tired = asyncio.Event()
-
-    async def listen(self) -> None:
-        """Take orders to give up."""
-        while await asyncio.to_thread(sys.stdin.readline):
-            self._tired.set()
 
     async def lead(self, leadership: Leadership) -> None:
-        """Lead for one term."""
-        self._tired.clear()
+        """Lead until it is over."""
         say("leads", term=leadership.term)
         say("writes", term=leadership.term, accepted=await self._account.write(101, leadership.term))
         try:
-            await self._tired.wait()
+            await asyncio.Event().wait()
         except asyncio.CancelledError:
             say("is cancelled", term=leadership.term, held=leadership.held)
             late = await self._account.write(102, leadership.term)
             say("writes late", term=leadership.term, accepted=late)
             raise
-        say("resigns", term=leadership.term)
 
 
 async def observe(election: Election) -> None:
@@ -60,14 +52,12 @@ async def observe(election: Election) -> None:
 
 async def main(label: str, ttl: str, path: str, urls: str) -> None:
     """Take part in the election."""
-    async with LockManager(urls.split(",")) as manager, asyncio.TaskGroup() as tasks:
+    async with LockManager(urls.split(",")) as manager:
         election = manager.election("scheduler", ttl=float(ttl), holder=label)
         say("is there")
         if label == "observer":
             await observe(election)
-        candidate = Candidate(Account(path))
-        tasks.create_task(candidate.listen())
-        await election.run(candidate.lead)
+        await election.run(Candidate(Account(path)).lead)
 
 
 if __name__ == "__main__":

@@ -140,7 +140,7 @@ class ChaosProxy:
 
     @property
     def connections(self) -> int:
-        """How many there are now."""
+        """The number of connections now."""
         return len(self._connections)
 
     def stall(self) -> None:

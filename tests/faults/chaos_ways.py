@@ -12,7 +12,7 @@ END: Final = b""  # stands for the end of a connection, behind all that came bef
 
 
 class Connection(Protocol):
-    """What a direction does to the connection it is one of."""
+    """The acts of a direction on its connection."""
 
     def close(self) -> None:
         """Close both ends."""

@@ -23,7 +23,7 @@ from tests.faults.claims import Claim
 
 @dataclass(frozen=True, kw_only=True)
 class Orders:
-    """What one process is to do."""
+    """The orders of one process."""
 
     number: int  # its own
     urls: list[str]

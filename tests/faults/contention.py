@@ -68,7 +68,7 @@ class Contention:
 
     @property
     def number(self) -> int:
-        """How many claims there were."""
+        """The number of claims."""
         return sum(map(len, self.claims.values()))
 
 

@@ -1,4 +1,4 @@
-"""What takes nodes out of service while clients work: one after the other, and all heal."""
+"""A disturber takes nodes out of service while clients work: one after the other, and all heal."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ MEMORY: Final = "aioredlock_ng.testing."
 
 
 class InjectedError(ValueError):
-    """What a library raises, of a type that no code of ours knows."""
+    """An error that a library raises, of a type that no code of ours knows."""
 
 
 class Place(NamedTuple):

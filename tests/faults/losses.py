@@ -1,4 +1,4 @@
-"""How a server forgets what it granted, and where it writes that down."""
+"""Ways in which a server forgets its grants, and the place of its file."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ table inet faults {{
 
 @final
 class Network:
-    """What happens to the packets in it."""
+    """The rules for the packets in it."""
 
     def have(self, *rules: str) -> None:
         """Let these rules of nftables decide, in place of those before, on packets that arrive."""

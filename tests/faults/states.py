@@ -42,7 +42,7 @@ class Server:
 
     @property
     def connections(self) -> int:
-        """How many connections it has had, those included for which there was no room."""
+        """The number of connections it has had, those included for which there was no room."""
         info = self("INFO", "stats")
         return int(info["total_connections_received"] + info["rejected_connections"])
 

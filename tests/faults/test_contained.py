@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings(
 CHUNKS = 12
 TTL = 0.5
 ENDS = (LockError, InjectedError)
-"""How a call may end that an injected error struck; an injected cancellation it shows as its caller's own."""
+"""The errors of a call that an injected error struck; a cancellation it shows as its caller's own."""
 
 
 class Program:

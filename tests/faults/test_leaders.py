@@ -1,7 +1,6 @@
-"""Elections between processes: a leader that is frozen, killed, or resigns; and what others hear of it.
+"""Elections between processes: a leader that is frozen, and the reports of its observers.
 
-How long a change of leaders takes is part of the contract.  It is measured exactly on virtual time
-(`unit/test_election.py`); here the best of some changes counts, since a busy machine may delay any of them.
+The time that a change of leaders takes is measured exactly on virtual time (`unit/test_election.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from tests.faults.accounts import filled
 
 CANDIDATE: Final = str(Path(__file__).with_name("candidate.py"))
 TTL: Final = 2.0  # seconds
-CHANGES: Final = 5  # changes of leaders of which one has to be in time
 
 
 class Member:

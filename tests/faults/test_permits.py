@@ -8,7 +8,6 @@ import pytest
 
 from aioredlock_ng import LockManager
 from aioredlock_ng.testing import LocalNodes
-from tests.behaviour.tools import ALLOWANCE, boot_time
 from tests.faults.contention import contention
 
 NAME: Final = "pool"
@@ -47,24 +46,3 @@ async def test_never_more_hold_it_than_may(nodes5: LocalNodes) -> None:
         assert {lease.slot for lease in leases} == set(range(PERMITS))
         for lease in leases:
             await lease.release()
-
-
-@pytest.mark.full
-@pytest.mark.timeout(60)
-async def test_a_holder_that_is_killed_leaves_its_permit(nodes5: LocalNodes) -> None:
-    """When its ttl has passed, and no other one is missing (R26)."""
-    async with (
-        LockManager(nodes5.urls) as manager,
-        contention(nodes5.urls, kinds=["2"], names=[NAME], stays=True, ttl=VICTIM_TTL) as dying,
-    ):
-        (victim,) = dying.workers
-        await victim.said("inside")
-        pool = manager.semaphore(NAME, permits=2)
-        async with pool:
-            assert await pool.try_acquire() is None
-            victim.process.kill()
-            killed = boot_time()
-            async with pool as lease:
-                assert boot_time() - killed <= VICTIM_TTL + ALLOWANCE
-                assert lease.slot in (0, 1)
-        assert not any(node.held for node in await manager.inspect(NAME))

@@ -100,21 +100,6 @@ class Two(NamedTuple):
         await no_key_left(self.urls)
 
 
-@contextlib.asynccontextmanager
-async def two_managers(
-    by_a: Sequence[str], by_b: Sequence[str], **options: Any
-) -> AsyncIterator[tuple[LockManager, LockManager]]:
-    """Have A and B, each connected to all nodes by URLs of its own."""
-    async with (
-        quiet(),
-        LockManager(by_a, holder="A", **options) as a,
-        LockManager(by_b, holder="B", **options) as b,
-    ):
-        await all_up(a)
-        await all_up(b)
-        yield a, b
-
-
 def two_turns(urls: Sequence[str], **options: Any) -> contextlib.AbstractAsyncContextManager[Two]:
     """Have A hold the lock on all nodes, often extended in the background, and B wait for it."""
     return two_apart(urls, urls, urls, **({"extension": OFTEN} | options))
@@ -129,7 +114,13 @@ async def two_apart(
     A and B reach the servers by URLs of their own, and the test looks at them by `urls`, which nothing
     disturbs.
     """
-    async with two_managers(by_a, by_b, **options) as (a, b):
+    async with (
+        quiet(),
+        LockManager(by_a, holder="A", **options) as a,
+        LockManager(by_b, holder="B", **options) as b,
+    ):
+        await all_up(a)
+        await all_up(b)
         first = Turn(a)
         await first.begun()
         second = Turn(b)

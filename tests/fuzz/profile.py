@@ -1,4 +1,4 @@
-"""How much is tried: little and always the same in CI, much and at random with ``REDLOCK_FUZZ=long``."""
+"""The number of examples: few and always the same in CI, much and at random with ``REDLOCK_FUZZ=long``."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Raw(bytes):
 
 
 class Push(list[Any]):
-    """What RESP3 tells beside the replies."""
+    """A push of RESP3, beside the replies."""
 
 
 class Set(list[Any]):

@@ -1,4 +1,4 @@
-"""What constructors accept is usable; what they do not, is refused at once, by name and value."""
+"""Constructors accept usable values, and refuse others at once, by name and value."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ HERE: Final = b"what the incarnation record says"
 TIME_US: Final = 1_700_000_000_000_000
 WRONG_TYPE: Final = b"WRONGTYPE Operation against a key holding the wrong kind of value"
 
-# What is told of a lock: the vote, its fence, how long the key in the way stays, whether it is missing.
+# The answer about a lock: the vote, its fence, how long the key in the way stays, whether it is missing.
 Told = tuple[Vote, int, float | None, bool]
 
 SILENT: Final[Told] = (Vote.SILENT, 0, None, False)
@@ -59,11 +59,11 @@ def told(answer: Answer) -> Told:
     return (answer.vote, answer.fence, answer.wait, answer.missing)
 
 
-# -- what one lock is answered, told apart from every other ------------------------------------
+# -- what one lock is answered, different for every other ------------------------------------
 
 
 class Said(NamedTuple):
-    """What a node says of one lock: in a batch, alone, and what that means."""
+    """A node's answer about one lock: in a batch, alone, and its meaning."""
 
     batched: Any
     alone: Any
@@ -141,7 +141,7 @@ def groups(*errors: str) -> st.SearchStrategy[list[Group]]:
 
 
 class Stub:
-    """What rounds are asked through, of one node."""
+    """The outbox of rounds, of one node."""
 
     nodes: Sequence[Node] = ()
     size = quorum = 1
@@ -168,7 +168,7 @@ class Lock:
 
     @property
     def told(self) -> Told | None:
-        """What it was told, once; None: nothing yet."""
+        """Its answer, which comes once; None: still missing."""
         answer = self.question.answers[0]
         assert (answer is None) == (self.question.pending == 1)
         return None if answer is None else told(answer)

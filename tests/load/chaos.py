@@ -56,7 +56,7 @@ LEFT: Final = 2 * TTL  # seconds after which no key is left, those of the other 
 
 
 class Chaos:
-    """What goes wrong: faults of servers, of each client's connections, and of the processes."""
+    """The faults: those of servers, of each client's connections, and of the processes."""
 
     def __init__(self, nodes: LocalNodes, record: IO[str]) -> None:
         self.nodes = nodes

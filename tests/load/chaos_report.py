@@ -1,4 +1,4 @@
-"""What a run of ``chaos.py`` comes to: its record is judged, and shown as tables and plots."""
+"""The result of a run of ``chaos.py``: its record is judged, and shown as tables and plots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process keeps, measured again and again, and which of these series grow.
+"""The things that a process keeps, measured again and again, and which of these series grow.
 
 The first quarter of a run is warm-up; the medians of the second and the last quarter are compared.
 """
@@ -36,7 +36,7 @@ MIB: Final = 2**20
 
 
 class Tolerance(NamedTuple):
-    """How much more the last quarter's median may be than the second's: the larger of the two."""
+    """The most by which the last quarter's median may exceed the second's: the larger of the two."""
 
     share: float
     units: float

@@ -1,4 +1,4 @@
-"""What grows is found, and what does not is not."""
+"""Growth is found."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class Variant:
     breaks: str
     """The invariant or property that TLC must find violated."""
     constants: Mapping[str, str] = field(default_factory=dict)
-    """What the counterexample needs beside the constant of the variant: more clients, say."""
+    """Constants that the counterexample needs beside the constant of the variant: more clients, say."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Model:
     constants: Mapping[str, str]
     """The bounds of the small check, of seconds: CI runs it."""
     large: Mapping[str, str]
-    """What is different in the large check, of minutes or hours: it is run by hand."""
+    """Constants of the large check, of minutes or hours: it is run by hand."""
     invariants: tuple[str, ...]
     variants: Mapping[str, Variant]
     """By the constant, which is FALSE in what ships."""
@@ -38,7 +38,7 @@ class Model:
     properties: tuple[str, ...] = ()
     """Temporal properties: checked by themselves, since TLC does not combine them with symmetry."""
     tiny: Mapping[str, str] = field(default_factory=dict)
-    """What is different in the check of the properties, which takes longer for each state."""
+    """Constants of the check of the properties, which takes longer for each state."""
     large_tiny: Mapping[str, str] = field(default_factory=dict)
     """The same by hand."""
     symmetric: tuple[str, ...] = ("Nodes", "Clients")

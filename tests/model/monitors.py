@@ -59,7 +59,7 @@ def read(line: bytes) -> Shown | None:
 
 @dataclass
 class _State:
-    """What is under the key."""
+    """The value under the key."""
 
     holder: bytes = FREE
     ends: float = 0.0

@@ -27,7 +27,7 @@ KEY: Final = PREFIX + NAME.encode()
 META: Final = PREFIX + b"{meta}"
 
 EXECUTED: Final = {"acquire": "acquire", "extend": "extended", "repair": "repair", "release": "released"}
-"""What nodes execute, and its word in a trace."""
+"""The commands that nodes execute, and their words in a trace."""
 
 FREE: Final = b""
 
@@ -217,7 +217,7 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What happened to the one name of a run."""
+    """The events of the one name of a run."""
 
     nodes: int
     events: Sequence[Event]

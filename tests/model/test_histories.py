@@ -8,20 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.model.histories import NameHistory, elections, simulated, unexplained
-from tests.model.tlc import missing
-from tests.servers import required
 from tests.simulation.history import Claim
 
 SEEDS = 24
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Return a folder for TLC; skips where it cannot run, and fails if ``REDLOCK_REQUIRE`` names ``tlc``."""
-    if why := missing():
-        give_up = pytest.fail if "tlc" in required() else pytest.skip
-        give_up(why)
-    return tmp_path
 
 
 @pytest.mark.campaign

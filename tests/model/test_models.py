@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.model.models import MODELS, run
-from tests.model.tlc import FOLDER, LIVENESS, missing
+from tests.model.tlc import FOLDER, LIVENESS
 from tests.references import rules
-from tests.servers import required
 
 BEHIND = [(name, invariant) for name, model in MODELS.items() for invariant in model.behind]
 VARIANTS = [(name, variant) for name, model in MODELS.items() for variant in model.variants]
@@ -19,15 +18,6 @@ SHORT = ("Redlock", "Fence", "Semaphore")
 """Models that every run goes through: they take seconds."""
 
 LONG = pytest.mark.campaign
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Return a folder for TLC; skips where it cannot run, and fails if ``REDLOCK_REQUIRE`` names ``tlc``."""
-    if why := missing():
-        give_up = pytest.fail if "tlc" in required() else pytest.skip
-        give_up(why)
-    return tmp_path
 
 
 @pytest.mark.timeout(900)

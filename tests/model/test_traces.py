@@ -1,4 +1,4 @@
-"""What the simulator records is a behaviour of the model of the mutex; what broken clients do is none."""
+"""Records of the simulator are behaviours of the model of the mutex; those of broken clients are none."""
 
 from __future__ import annotations
 
@@ -18,21 +18,10 @@ from aioredlock_ng._node.redis_node import RedisNode
 from aioredlock_ng._round import outbox
 from tests.lua_edits import LuaEdit, edited_lua
 from tests.model.monitors import contend
-from tests.model.tlc import missing
 from tests.model.traces import WORDS, Trace, rejected, stuck, trace, traces
-from tests.servers import required
 
 SEEDS: Final = 200
 PARTS: Final = 8
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Return a folder for TLC; skips where it cannot run, and fails if ``REDLOCK_REQUIRE`` names ``tlc``."""
-    if why := missing():
-        give_up = pytest.fail if "tlc" in required() else pytest.skip
-        give_up(why)
-    return tmp_path
 
 
 def accepted(some: list[Trace], folder: Path) -> None:

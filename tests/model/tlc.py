@@ -24,12 +24,12 @@ _BROKEN: Final = re.compile(r"Invariant (\w+) is violated|Action property (\w+) 
 _UNTAKEN: Final = re.compile(r"^<(\w+) line .*>: 0:0$", re.MULTILINE)
 
 LIVENESS: Final = "a temporal property"
-"""What `Outcome.broken` says of these: TLC does not name the one that was violated."""
+"""The value of `Outcome.broken` for these: TLC does not name the one that was violated."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What TLC found."""
+    """The findings of TLC."""
 
     broken: str | None
     """The invariant or property that was violated; None: all hold, in every state that can be reached."""

@@ -68,7 +68,7 @@ NOBODY: Final = len(DIGITS) - 2
 
 @dataclass(frozen=True)
 class Trace:
-    """What happened to one name, in words of the model."""
+    """The events of one name, in words of the model."""
 
     origin: str
     nodes: int

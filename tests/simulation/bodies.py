@@ -1,4 +1,4 @@
-"""What the tasks of a simulated process do under their leases."""
+"""The work of the tasks of a simulated process under their leases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class BodyError(Exception):
-    """What a body raises that fails for reasons of its own."""
+    """Raised by a body that fails for reasons of its own."""
 
 
 class Bodies:

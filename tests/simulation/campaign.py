@@ -22,13 +22,13 @@ from tests.simulation.world import Run, run
 NEEDS_TIME: Final = frozenset(
     {Rule.EXCLUSION, Rule.PERMITS, Rule.SUCCESSION, Rule.MEANWHILE, Rule.LOST_UPDATE, Rule.STEADY}
 )
-"""What holds while clocks keep time (A1); the other rules hold always."""
+"""The rules that hold while clocks keep time (A1); the others hold always."""
 
 BATCH: Final = 50
 """Seeds that a process is given at a time."""
 
 DETERMINISM: Final = "determinism"
-"""What is broken when a seed does not decide everything."""
+"""The rule that is broken when a seed does not decide everything."""
 
 KEPT: Final = 20
 """Failures that are kept; the others are counted."""
@@ -69,7 +69,7 @@ class Figures:
 
     @property
     def acquisitions(self) -> int:
-        """How often a lock was acquired."""
+        """The number of acquisitions."""
         return self.counts["acquire ok"] + self.counts["try ok"]
 
     def __str__(self) -> str:

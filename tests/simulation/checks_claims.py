@@ -1,4 +1,4 @@
-"""What must be true of the claims on one name, or on one slot of a semaphore.
+"""The rules of the claims on one name, or on one slot of a semaphore.
 
 Claims are intervals and their fences are numbers, so sorting and one sweep decide each rule; no search for
 an order that would explain the history is needed.
@@ -177,4 +177,4 @@ CHECKS: Final[dict[Rule, Callable[[str, list[Claim]], Iterator[Violation]]]] = {
     Rule.UNCHANGED: unchanged,
     Rule.MEANWHILE: meanwhile,
 }
-"""What each rule about claims finds in the claims on a name, in the order in which they were granted."""
+"""The rules about claims, by what finds violations in those on a name, in the order of their grants."""

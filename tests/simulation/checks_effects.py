@@ -1,4 +1,4 @@
-"""What commands may do to the keys of locks (R6, R8, R9)."""
+"""The changes that commands may make to the keys of locks (R6, R8, R9)."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from tests.simulation.history import Claim
 
 
 class Rule(StrEnum):
-    """What must be true of a history."""
+    """The rules of a history."""
 
     EXCLUSION = "exclusion"
     """No two clients believe to hold a lock, or a slot, at once, but for readers (R20)."""
@@ -36,7 +36,7 @@ class Rule(StrEnum):
     LOST_UPDATE = "lost update"
     """No value of an unguarded counter is written twice."""
     STEADY = "steady"
-    """What a reader reads does not change before it is done (R20)."""
+    """The data that a reader reads does not change before it is done (R20)."""
     LOCAL_ORDER = "local order"
     """Calls of one process that wait for one name get it in the order in which they came (R13)."""
     TURNS = "turns"

@@ -1,4 +1,4 @@
-"""What the commands of a manager are about, as a node gets them."""
+"""The subjects of a manager's commands, as a node gets them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Seat(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a node has for one holder of a lock."""
+    """The entry that a node has for one holder of a lock."""
 
     ends: float | None
     """When it ends by the node's clock; None: never."""

@@ -81,4 +81,4 @@ VARIANTS: Final[dict[str, tuple[Callable[[], AbstractContextManager[None]], froz
     "the first answer counts": (lambda: judging(by_the_first), frozenset({Rule.NEWS})),
     "what was heard before is forgotten": (lambda: judging(without_memory), frozenset({Rule.GROWING})),
 }
-"""How each is made, and what breaks then."""
+"""The function that makes each, and the rules that break then."""

@@ -38,7 +38,7 @@ CANDIDATES: Final = 4
 
 
 class Rule(StrEnum):
-    """What is judged."""
+    """The rules of the judgement."""
 
     WON = "what an observer hears was won, by the one of that label"
     GROWING = "an observer hears of greater terms only"
@@ -69,7 +69,7 @@ class World(searching.World):
         super().__init__("election", seed)
         self.size = self.draw.choice((3, 5))
         self.lossy = self.draw.choice((0.0, 0.0, 0.3))
-        """How many of the announcements get lost on their way to a node."""
+        """The share of the announcements that get lost on their way to a node."""
         self.terms: dict[int, Term] = {}
         self.heard: set[Leader] = set()
         """All leaders that any observer has heard of."""
@@ -235,7 +235,7 @@ class World(searching.World):
             raise ViolationError(Rule.GROWING, f"{heard}")
 
     def _judge_news(self, began: float, leader: Leader | None) -> None:
-        """What was announced before the look, and leads yet when it is over, is heard of."""
+        """A leader that was announced before the look, and still leads when it is over, is heard of."""
         for term in self.terms.values():
             if term.known_at < began and term.until == float("inf"):
                 self.counts["news"] += 1

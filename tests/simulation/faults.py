@@ -1,4 +1,4 @@
-"""What goes wrong with nodes and the ways to them, and when: faults as data.
+"""Faults of nodes and of the ways to them, as data.
 
 A fault is a value: it can be drawn, printed, kept and left out.  Several at once at one node go on side by
 side:
@@ -51,7 +51,7 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True, eq=False)
 class _Layer:
-    """What one fault makes of something, on top of how it was before."""
+    """The state that one fault gives to something, on top of its state before."""
 
     value: Any
 

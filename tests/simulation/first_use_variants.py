@@ -38,4 +38,4 @@ VARIANTS: Final[dict[str, tuple[Callable[[], contextlib.AbstractContextManager[A
         frozenset({Rule.AT_ONCE}),
     ),
 }
-"""How each is made, and which rules it may break."""
+"""The function that makes each, and the rules that it may break."""

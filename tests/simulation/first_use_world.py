@@ -26,7 +26,7 @@ NOTICED: Final = 1.5
 
 
 class Rule(StrEnum):
-    """What is judged."""
+    """The rules of the judgement."""
 
     EXCLUSION = "two holders at once"
     AT_ONCE = "nodes that have run for long, and forgot nothing, are used at once"

@@ -1,4 +1,4 @@
-"""What happened in a simulated run, as an observer with the right time saw all of it.
+"""The events of a simulated run, as an observer with the right time saw all of it.
 
 The simulator writes it down; ``checks.py`` says what must be true of it, ``listing.py`` shows it.  All times
 are true seconds of the simulation; clients, their tasks and nodes are numbered from 0.
@@ -21,7 +21,7 @@ def places(names: tuple[str, ...], slot: int | None) -> tuple[str, ...]:
 
 
 class Outcome(StrEnum):
-    """What is known of an operation; the words are Jepsen's."""
+    """The outcome of an operation; the words are Jepsen's."""
 
     OK = "ok"
     """It happened."""
@@ -85,13 +85,13 @@ class Claim:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """What it has for itself."""
+        """The places that it has for itself."""
         return places(self.names, self.slot)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What one command of a client changed at the key of one lock on one node, for one holder.
+    """The change that one command of a client made at the key of one lock on one node, for one holder.
 
     Of several readers, or slots, under one key each has an expiry of its own.
     """
@@ -191,7 +191,7 @@ class History:
     leaks: list[Remark] = field(default_factory=list)
     """Tasks and keys that were left."""
     complaints: list[Remark] = field(default_factory=list)
-    """What a process met that it must not."""
+    """Something that a process must not meet, and did."""
     ended: float = 0.0
     healed_at: float | None = None
     """Since when no fault is active and a majority of the nodes is up; None: never."""

@@ -1,4 +1,4 @@
-"""How times, names and owners of a history are written, in violations and in listings."""
+"""Formats of times, names and owners of a history, in violations and in listings."""
 
 from __future__ import annotations
 

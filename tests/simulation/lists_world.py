@@ -39,7 +39,7 @@ EXCHANGED: Final = 1.2
 
 
 class Rule(StrEnum):
-    """What is judged."""
+    """The rules of the judgement."""
 
     EXCLUSION = "two holders at once"
     OLDER = "the list that was used first goes on"

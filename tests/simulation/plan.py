@@ -1,4 +1,4 @@
-"""What one seed decides: the nodes, the processes, their work, and everything that goes wrong.
+"""The plan that one seed decides: the nodes, the processes, their work, and everything that goes wrong.
 
 Each part is drawn from a stream of its own, and faults are drawn as a list: leaving out a client or a fault
 leaves all the rest as it was, so that a failing run can be made smaller.
@@ -45,7 +45,7 @@ POOL: Final = "pool"
 """The semaphore of a run."""
 
 PERMITS: Final = (1, 2, 2, 3, 3, 4)
-"""How many permits it has."""
+"""Numbers of its permits."""
 
 SHARING: Final = 0.35
 """Share of the runs in which calls want permits; in half of these nothing else."""
@@ -87,13 +87,13 @@ class ClientPlan:
     number: int
     tasks: int
     rate: float
-    """How fast its clocks go."""
+    """The rate of its clocks."""
     wall_offset: float
     """Seconds that its time of day is ahead."""
     extends: bool
     """Whether its watchdog extends leases."""
     permits: int
-    """How many the semaphore has for it."""
+    """The permits that the semaphore has for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ class Plan:
     timed: bool
     """Whether clocks keep time, and nodes remember (A1, A2), so that there must never be two holders."""
     processes: int
-    """How many clients were drawn: faults go by their numbers, whichever is left out."""
+    """The number of clients that were drawn: faults go by their numbers, whichever is left out."""
     clients: tuple[ClientPlan, ...]
     faults: tuple[AnyFault, ...]
     stubborn: bool = False
@@ -325,7 +325,7 @@ _DRAWN: Final[dict[str, _Draw]] = {
     "wall step": lambda rng, _p, at, _n, c: WallStep(at=at, client=c, seconds=rng.uniform(-5.0, 5.0)),
     "cancel": lambda rng, p, at, _n, c: Cancel(at=at, client=c, task=rng.randrange(p.clients[c].tasks)),
 }
-"""How each kind of fault is drawn, from: a stream, the plan, when, which node, which client."""
+"""The function that draws each kind of fault, from: a stream, the plan, when, which node, which client."""
 
 KINDS: Final = tuple(_DRAWN)
 

@@ -1,4 +1,4 @@
-"""What goes wrong with the processes of a run; `faults` is about its nodes."""
+"""Faults of the processes of a run; `faults` is about its nodes."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class Record:
         )
 
     def answered(self, task: int, outcome: Outcome, note: str = "") -> None:
-        """Note what became of that, unless it has been noted."""
+        """Note the outcome of that, unless it has been noted."""
         if asking := self._asking.pop(task, None):
             self._world.record(replace(asking, ended=self._world.now, outcome=outcome, note=note))
 

@@ -1,4 +1,4 @@
-"""What the locks of a run protect: a resource that compares fences, and one that trusts its writers."""
+"""The data that locks protect: a resource that compares fences, and one that trusts its writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the random searches over a world of their own have in common: a run, its rules, and many seeds."""
+"""The frame of the random searches over a world of their own: a run, its rules, and many seeds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 from aioredlock_ng import ConfigurationError, ExtensionPolicy, LockError, LockManager
 from aioredlock_ng.testing import SimLoop
 from tests.simulation.campaign import silence
-from tests.simulation.wires import WiredNode
+from tests.simulation.wires import Wire, WiredNode
 from tests.unit.worlds import make
 
 NAME: Final = "a"
@@ -83,7 +83,7 @@ class World(ABC):
         return [WiredNode(latency=latency) for _ in range(number)]
 
     async def _manager(
-        self, stack: contextlib.AsyncExitStack, nodes: Sequence[WiredNode], **options: Any
+        self, stack: contextlib.AsyncExitStack, nodes: Sequence[WiredNode | Wire], **options: Any
     ) -> LockManager:
         manager = make(nodes, seed=self.draw.getrandbits(32), **options)
         await stack.enter_async_context(contextlib.aclosing(manager))

@@ -16,7 +16,7 @@ MAX_RUNS: Final = 400
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What is left of a plan: the numbers of its clients and faults."""
+    """The parts of a plan that are left: the numbers of its clients and faults."""
 
     clients: tuple[int, ...]
     faults: tuple[int, ...]

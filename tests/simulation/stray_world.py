@@ -35,7 +35,7 @@ from tests.unit.traces import PREFIX
 META: Final = PREFIX + b"{meta}"
 
 NOTICED: Final = 1.5
-"""Seconds within which every client has found out what has become of a node that it reaches."""
+"""Seconds within which every client has found out the state of a node that it reaches."""
 
 CALM: Final = 10.0
 """Seconds of acting after the stray client's beginning."""
@@ -48,7 +48,7 @@ PAUSES: Final = 0.6
 
 
 class Rule(StrEnum):
-    """What is judged."""
+    """The rules of the judgement."""
 
     EXCLUSION = "two holders at once"
     TAKEN_ONCE = "a node is taken back once for each time that it was used by a stray"
@@ -83,7 +83,7 @@ class World(searching.World):
         waits = self.stray_size > 2 or draw.random() < 0.2
         self.stray_quarantine = draw.choice((2.0, LONGEST)) if waits else 0
         self.losses = 0
-        """How often a node that the lists share has lost its memory."""
+        """Counts losses of memory of nodes that the lists share."""
         self.stated = False
         """Whether an `init` has claimed one of those."""
 

@@ -14,7 +14,7 @@ from tests.simulation.replay import report
 SCHEDULES: Final = range(41_000, 41_005)
 
 ORDER_AND_TIME: Final = frozenset({Rule.TURNS, Rule.LEAK, Rule.LIVENESS, Rule.COMPLAINT})
-"""What a line that says wrong things may cost."""
+"""The rules that a line with wrong entries may break."""
 
 _SEATS: Final = "parts/seats.lua"
 

@@ -27,7 +27,6 @@ from aioredlock_ng._settings import options as lock_options
 from tests.lua_edits import LuaEdit, edited_lua
 from tests.simulation.campaign import DETERMINISM, campaign
 from tests.simulation.checks_words import Rule
-from tests.simulation.fence_rules import ENDED_READERS_READ_ON, READERS_HAVE_THE_WRITERS_FENCE
 from tests.simulation.plan import Plan
 from tests.simulation.resources import Resources
 from tests.simulation.world import Run, run
@@ -43,7 +42,7 @@ STUBBORN: Final = 20
 
 
 Broken: TypeAlias = "Callable[[pytest.MonkeyPatch], None] | tuple[LuaEdit, ...]"
-"""What patches the code of clients; or how the scripts are edited."""
+"""A patch of the code of clients, or edits of the scripts."""
 
 
 def _instead(owner: Any, name: str, other: Callable[..., Any]) -> Broken:
@@ -150,6 +149,16 @@ READERS_END_TOGETHER: Final = tuple(
     )
 )
 
+ENDED_READERS_READ_ON: Final = (
+    LuaEdit(
+        "parts/read_write.lua",
+        "and reads_until(key, owner, ms)",
+        "and (reads_until(key, owner, ms) or type(redis.pcall('GET', key)) ~= 'string' and ms)",
+    ),
+)
+
+READERS_HAVE_THE_WRITERS_FENCE: Final = (LuaEdit("read.lua", "even(fence + 1) - 1", "fence"),)
+
 BROKEN: Final[dict[str, tuple[Broken, set[Rule]]]] = {
     "a cancelled acquire is not undone": (
         _instead(attempt.Attempt, "undo", _no_undo_when_cancelled),
@@ -181,19 +190,19 @@ BROKEN: Final[dict[str, tuple[Broken, set[Rule]]]] = {
         (LuaEdit("parts/readers.lua", "if not holder or", "if type(holder) ~= 'string' or"),),
         {Rule.STEADY},
     ),
-    "a reader that has ended is extended": ((ENDED_READERS_READ_ON,), {Rule.OWNERSHIP}),
+    "a reader that has ended is extended": (ENDED_READERS_READ_ON, {Rule.OWNERSHIP}),
     "a downgrade leaves nothing": (
         (LuaEdit("parts/read_write.lua", "redis.call('ZADD', key, ms + left, owner)", ""),),
         {Rule.EXCLUSION},
     ),
-    "a reader has the writer's fence": ((READERS_HAVE_THE_WRITERS_FENCE,), {Rule.UNIQUE, Rule.ORDER}),
+    "a reader has the writer's fence": (READERS_HAVE_THE_WRITERS_FENCE, {Rule.UNIQUE, Rule.ORDER}),
     "no writer ever came between": (
         _instead(attempt.Attempt, "unchanged_since", lambda *_: True),
         {Rule.MEANWHILE},
     ),
     "a call that gives up leaves its mark": (_never(Releases, "leave_queue"), {Rule.LEAK}),
 }
-"""What is broken, and the rules one of which must then be found broken."""
+"""Broken code, and the rules one of which must then be found broken."""
 
 BROKEN_IN_A_CROWD: Final[dict[str, tuple[Broken, set[Rule]]]] = {
     "an undo overtakes its acquire": (_instead(Outbox, "drain", _sent_at_the_end_of_the_turn), {Rule.LEAK}),
@@ -294,7 +303,7 @@ def test_a_resource_that_compares_nothing_is_found_out(monkeypatch: pytest.Monke
 
 
 def test_a_run_that_goes_otherwise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the seed does not decide is a failure, and does not count as a repetition."""
+    """A run that the seed does not decide is a failure, and does not count as a repetition."""
     numbers = itertools.count()
 
     def otherwise(plan: Plan) -> Run:

@@ -11,7 +11,7 @@ import pytest
 
 from aioredlock_ng.testing.sim_loop import EPOCH, START
 from tests.simulation import processes
-from tests.simulation.processes import BusyWaitError, Process, Timeline
+from tests.simulation.processes import Process, Timeline
 
 
 class Machines:
@@ -21,7 +21,7 @@ class Machines:
         self.timeline = Timeline()
         self.all: list[Process] = []
         self.seen: list[tuple[str, float]] = []
-        """What was done, and when: in true time."""
+        """The things that were done, and their true times."""
         self._order = random.Random(seed)
 
     def process(self, *, rate: float = 1.0, wall_offset: float = 0.0) -> Process:
@@ -66,30 +66,6 @@ def machines() -> Iterator[Machines]:
     machines.close()
 
 
-# -- clocks ----------------------------------------------------------------------------------------
-
-
-def test_each_clock_goes_at_its_own_rate(machines: Machines) -> None:
-    """A second of a process whose clock is fast is less than a second."""
-    for name, rate in (("right", 1.0), ("fast", 2.0), ("slow", 0.5)):
-        machines.process(rate=rate).spawn(machines.ticks(name, 2))
-    machines.run(10)
-    expected = [("fast", 0.5), ("fast", 1.0), ("right", 1.0), ("right", 2.0), ("slow", 2.0), ("slow", 4.0)]
-    assert sorted(machines.seen) == expected
-
-
-def test_the_time_of_day_is_ahead_and_can_be_set(machines: Machines) -> None:
-    """It goes with the suspend-safe clock, which is true to its rate; setting it moves nothing else."""
-    process = machines.process(rate=2.0, wall_offset=5.0)
-    process.spawn(machines.ticks("tick", 1, every=20.0))
-    machines.run(11)
-    assert process.now() == START + 20
-    assert process.wall() == EPOCH + START + 25
-    process.wall_offset -= 100.0
-    assert (process.now(), process.wall()) == (START + 20, EPOCH + START - 75)
-    assert process.true_of(START + 20) == START + 10
-
-
 # -- stop, suspend, kill ---------------------------------------------------------------------------
 
 STOPPED = {
@@ -99,7 +75,7 @@ STOPPED = {
     "a suspension counts from a stop's end": ("0 stop 4, 1 suspend 3, 2 suspend 6", (1, 5.0), "tick 7", 2.0),
     "a signal wakes no machine": ("1 suspend 5, 2 go_on, 3 tell", (1, 2.0), "message 5, tick 6", 4.0),
 }
-"""What happens to a process, how often it ticks and after how long; what is seen, and how long it slept."""
+"""The things that happen to a process, its ticks and the time between them; what is seen, and its sleep."""
 
 
 @pytest.mark.parametrize("case", STOPPED)
@@ -171,47 +147,3 @@ def test_the_first_of_those_due_at_once_is_drawn(with_event: bool) -> None:
     assert all(sorted(one) == sorted(names) for one in seen)
     assert {one[0] for one in seen} == {one[-1] for one in seen} == names
     assert seen == orders(1, with_event=with_event) != orders(2, with_event=with_event)
-
-
-def test_an_observer_changes_nothing(machines: Machines) -> None:
-    """Looks come on time, also where nothing else happens, and see what was before them; no order changes."""
-    one = machines.process()
-    one.spawn(machines.ticks("one", 2, every=2.0))
-    machines.at(3.0, machines.note, "event")
-    machines.timeline.watch(lambda: machines.note("look"), every=1.5)
-    machines.run(5.0)
-    seen = ", ".join(f"{what} {at:g}" for what, at in machines.seen)
-    assert seen == "look 1.5, one 2, look 3, event 3, one 4, look 4.5"
-
-
-def test_events_keep_their_order(machines: Machines) -> None:
-    """First made, first to happen; one in the past happens at once, and what is due at the end is left."""
-    for number in range(20):
-        machines.at(1.0, machines.note, str(number))
-    machines.at(2.0, machines.at, 0.5, machines.note, "late")
-    machines.run(2)
-    assert machines.seen == [(str(number), 1.0) for number in range(20)]
-    assert machines.timeline.now == START + 2
-    machines.run(1)
-    assert machines.seen[20:] == [("late", 2.0)]
-    assert machines.timeline.now == START + 3
-
-
-# -- busy waits ------------------------------------------------------------------------------------
-
-
-def test_processes_that_keep_each_other_busy_are_found(
-    machines: Machines, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Messages that take no time, to and fro, are a busy wait of two."""
-    monkeypatch.setattr(processes, "MAX_STEPS_AT_ONE_INSTANT", 100)
-    ping, pong = machines.process(), machines.process()
-
-    def send(here: Process, there: Process) -> None:
-        machines.timeline.call_at(
-            machines.timeline.now, machines.timeline.hand, there.loop, send, there, here
-        )
-
-    machines.at(1.0, send, ping, pong)
-    with pytest.raises(BusyWaitError, match=r"no time passes after 1001\.0"):
-        machines.run(10)

@@ -1,4 +1,4 @@
-"""What the tasks of a simulated process do, as it is drawn, and what their manager tells of it."""
+"""The work of the tasks of a simulated process, as it is drawn, and the reports of their manager."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Run:
     plan: Plan
     history: History
     counts: Counter[str]
-    """What happened how often."""
+    """Counts of the events."""
     digest: str
     """Of every command that a node executed and every operation: equal for equal runs."""
 
