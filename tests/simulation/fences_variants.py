@@ -1,4 +1,4 @@
-"""Wrong variants of R10, R11, R21 and R23, which the search must catch: one rule is broken in each."""
+"""Wrong variants of R10, R21 and R23, which the search must catch: one rule is broken in each."""
 
 from __future__ import annotations
 
@@ -21,17 +21,11 @@ def _greatest(fences: Iterable[int], quorum: int) -> int | None:
 
 FENCES: Final = frozenset({Rule.UNIQUE, Rule.ORDER})
 
-NO_FLOOR: Final = (
-    LuaEdit("greet.lua", "(moment + 12000) * 1024 + us % 1000", "0"),
-    LuaEdit("init.lua", "(ms + 12000) * 1024 + us % 1000", "0"),
-)
-
 VARIANTS: Final[dict[str, tuple[Callable[[], AbstractContextManager[Any]], frozenset[Rule]]]] = {
     "the greatest counter without a certificate": (
         lambda: patch.object(attempt, "certified", _greatest),
         FENCES,
     ),
-    "no floor after a loss": (lambda: edited_lua(*NO_FLOOR), FENCES),
     "a reader has the last writer's fence": (
         lambda: edited_lua(LuaEdit("read.lua", "even(fence + 1) - 1", "fence")),
         FENCES,

@@ -47,7 +47,7 @@ class World(searching.World):
         draw = self.draw
         self.size = draw.choice((1, 2, 3, 3, 4, 5))
         self.modes = draw.choice(MIXES)
-        self.offsets = [draw.choice((0, 0, 0, draw.uniform(-5, 5), 15, -15, 400)) for _ in range(self.size)]
+        self.offsets = [draw.choice((0, draw.uniform(-9, 9), 15, -15, 400)) for _ in range(self.size)]
         self.quarantine = draw.choice((0.0, 0.0, 1.0))
         self.keeps = draw.sample((MIN_FENCE_TTL, 2 * MIN_FENCE_TTL), 2)
         self.claims: list[Claim] = []
