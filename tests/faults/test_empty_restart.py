@@ -28,10 +28,6 @@ EXTENDED: Final = 1.2  # seconds of a lease that is extended; the restart quaran
 
 NAMES: Final = [f"name-{number}" for number in range(6)]
 
-# Seconds until nodes that have just lost their memory can be raised to one fence (R10: 12 less 10).
-AGREEING: Final = 2.0
-
-
 # -- A has exactly three of five, and one of these forgets it --------------------------------------
 
 
