@@ -83,7 +83,6 @@ TIERS: Final[Mapping[str, tuple[str, ...]]] = {
         "unit/core/test_validity.py",
         # What users call.
         "unit/test_decorator.py",
-        "unit/test_errors.py",
         "unit/test_exports.py",
         "unit/test_kinds.py",
         "unit/test_lease.py",
@@ -104,7 +103,6 @@ TIERS: Final[Mapping[str, tuple[str, ...]]] = {
         "docs/test_*.py",
         "examples/test_*.py",
         # What the tests rest on.
-        "unit/test_servers.py",
         "unit/test_tiers.py",
     ),
 }

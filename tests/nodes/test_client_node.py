@@ -79,15 +79,6 @@ async def test_its_waiters_are_notified_unless_resp2_was_asked_for(url, client, 
         assert notices.level == ("ok" if protocol is None else "warning")
 
 
-async def test_a_unix_socket(make_nodes, client):
-    """Its path names the server, for a client and for a URL."""
-    nodes = make_nodes(1, options={"unixsocket": "{dir}/socket"}, url="unix://{dir}/socket")
-    async with running([made := client(nodes.urls[0])], node_timeout=1.0) as manager:
-        await works(manager)
-    with pytest.raises(ConfigurationError, match="given twice"):
-        LockManager([made, nodes.urls[0]])
-
-
 async def test_a_mixed_list(shared_nodes, client):
     """URLs, clients and masters in memory are one quorum, and a second manager sees the same locks."""
     urls = shared_nodes.urls
@@ -303,24 +294,6 @@ async def test_a_password_that_a_server_repeats_is_not_shown(client, by, hangs_u
         assert PASSWORD not in repr(manager.statistics())
 
 
-async def test_a_tls_client_whose_peer_is_silent_costs_its_node_alone(client):
-    """It takes the connection and never answers, as a host does that is frozen in the handshake."""
-
-    async def serve(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
-        while await reader.read(4096):
-            pass
-
-    async with listening(serve) as url:
-        silent = client(url.replace("redis:", "rediss:"), ssl_cert_reqs="none", ssl_check_hostname=False)
-        nodes = [silent, MemoryNode(), MemoryNode()]
-        async with LockManager(nodes, node_timeout=1.0, connect_timeout=0.2) as manager:
-            await manager.start()
-            for _ in range(3):
-                async with manager.lock("res", blocking_timeout=10) as lease:
-                    await lease.extend()
-                await eventually(lambda: state(manager) is NodeState.DOWN)
-
-
 # -- what cannot be taken --------------------------------------------------------------------------
 
 
@@ -405,16 +378,6 @@ async def test_a_connection_class_without_a_transport_is_down(url, own_class):
             await manager.start()
         await eventually(lambda: state(manager) is NodeState.DOWN)
         assert "Own opens no stream" in manager.statistics().nodes[0].reason
-
-
-@pytest.mark.parametrize("other", ["same object", "same address", "url", "other database"])
-def test_a_server_given_twice_is_refused(other):
-    """A client and a URL of one address are one server, whatever their database (A4)."""
-    url = "redis://127.0.0.1:7000"
-    first = Redis.from_url(url)
-    nodes = {"same object": first, "same address": Redis(host="127.0.0.1", port=7000), "url": url}
-    with pytest.raises(ConfigurationError, match=r"127\.0\.0\.1:7000"):
-        LockManager([first, nodes.get(other, f"{url}/5")])
 
 
 def test_a_service_given_twice_is_refused():

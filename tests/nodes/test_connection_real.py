@@ -14,12 +14,12 @@ import sys
 import pytest
 import redis
 
-from aioredlock_ng import ConfigurationError, ExtensionPolicy, LockManager, _scripts
+from aioredlock_ng import ConfigurationError, LockManager, _scripts
 from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._core.rights import ACL_RIGHTS
 from aioredlock_ng._node import NodeState
 from aioredlock_ng._node.link import Link
-from aioredlock_ng._node.redis_node import RECONNECT, RedisNode
+from aioredlock_ng._node.redis_node import RedisNode
 from aioredlock_ng.testing import LocalNodes
 from tests.nodes.tools import (
     NAME,
@@ -35,7 +35,6 @@ from tests.nodes.tools import (
 from tests.servers import ask, eventually, free_port, kill_connections, lock_keys, with_rights
 from tests.tls import make_certificates, proven, serve_tls
 
-PLAIN = ExtensionPolicy.off()
 PASSWORD = "s3cret-pass"
 
 
@@ -230,13 +229,6 @@ async def test_one_server_under_two_addresses_is_no_quorum(one):
     await manager.aclose()
 
 
-@pytest.mark.parametrize("other", ["/1", "/", "?socket_keepalive=1"])
-def test_one_address_given_twice_is_refused_at_once(other):
-    """Database numbers and options do not make a second server."""
-    with pytest.raises(ConfigurationError, match=r"127\.0\.0\.1:7000"):
-        LockManager(["redis://127.0.0.1:7000", f"redis://user:{PASSWORD}@127.0.0.1:7000{other}"])
-
-
 # -- what servers say instead of a vote ----------------------------------------------------------
 
 
@@ -273,88 +265,6 @@ async def test_a_server_in_an_endless_script_is_busy(url):
 
 
 # -- connections that end, stall, or never were one ----------------------------------------------
-
-
-@pytest.mark.heavy
-async def test_a_held_lock_survives_the_loss_of_every_connection(nodes3):
-    """All connections are killed again and again; the lease goes on, and nothing of it is left."""
-    async with running(nodes3.urls, node_timeout=0.5) as manager:
-        async with manager.lock("res", ttl=2.0) as lease:
-            for _ in range(3):
-                extensions = lease.extensions
-                for url in nodes3.urls:
-                    kill_connections(url)
-                await eventually(lambda before=extensions: lease.extensions > before)
-                assert lease.held
-        await eventually(lambda: not any(map(lock_keys, nodes3.urls)))
-
-
-@pytest.mark.heavy
-async def test_one_frozen_node_costs_no_time_and_keeps_nothing(nodes3):
-    """SIGSTOP: the others decide; SIGCONT: it is up again and has released what it granted late."""
-    async with running(nodes3.urls, node_timeout=1.0) as manager:
-        nodes3.pause(0)
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        for i in range(20):
-            async with manager.lock(f"n{i}", ttl=30):
-                pass
-        assert loop.time() - began < 10 * 1.0, "the frozen node is not waited for"
-        await eventually(lambda: state(manager) is NodeState.SUSPECT)
-        (vote, *_) = (lease := await manager.lock("late").acquire()).votes
-        assert vote.vote is Vote.SILENT
-        assert "no answer for" in vote.reason
-        await lease.release()
-        nodes3.resume(0)
-        await up(manager)
-        await eventually(lambda: not any(map(lock_keys, nodes3.urls)))
-
-
-async def test_a_majority_that_stands_still_is_no_quorum_within_the_node_timeout(nodes3):
-    """The error comes in time, says which nodes were silent and why, and late grants are undone."""
-    async with running(nodes3.urls, node_timeout=0.3, connect_timeout=0.5) as manager:
-        for i in (0, 1):
-            nodes3.pause(i)
-        began = asyncio.get_running_loop().time()
-        votes = await denied(manager)
-        assert asyncio.get_running_loop().time() - began < 0.9
-        assert [vote.vote for vote in votes] == [Vote.SILENT, Vote.SILENT, Vote.GRANTED]
-        assert "no answer within" in votes[0].reason
-        for i in (0, 1):
-            nodes3.resume(i)
-        await up(manager)
-        await works(manager)
-        await eventually(lambda: not any(map(lock_keys, nodes3.urls)))
-
-
-async def test_a_release_during_a_stall_arrives_when_it_is_over(url):
-    """The block ends within the node_timeout; the key is gone when the server goes on."""
-    async with LockManager([url], node_timeout=0.05) as manager:
-        lease = await manager.lock("res", ttl=60).acquire()
-        ask(url, "CLIENT PAUSE", 300, "ALL")
-        (report,) = (await lease.release()).nodes
-        assert report.outcome == "unknown"
-        assert "no answer within" in report.reason
-        await asyncio.to_thread(ask, url, "PING")
-        await eventually(lambda: not lock_keys(url))
-
-
-async def test_a_restarted_server_is_found_again_within_a_second(nodes3):
-    """While a majority is dead an acquire fails in time, and works as soon as it is back.
-
-    Without a fence: those of servers that have just lost everything agree only two seconds later.
-    """
-    async with running(nodes3.urls, fencing=False) as manager:
-        for i in (0, 1):
-            nodes3.kill(i)
-        votes = await denied(manager)
-        assert all(vote.vote is Vote.SILENT for vote in votes[:2])
-        await eventually(lambda: "connect" in manager.statistics().nodes[0].reason.lower())
-        for i in (0, 1):
-            await nodes3.restart(i)
-        began = asyncio.get_running_loop().time()
-        async with manager.lock("res", blocking_timeout=5):
-            assert asyncio.get_running_loop().time() - began < 1.0 + RECONNECT.cap
 
 
 async def _says(what: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

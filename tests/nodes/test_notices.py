@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import hiredis
 import pytest
 
-from aioredlock_ng import ConfigurationError, LockManager, QuorumUnavailableError
+from aioredlock_ng import LockManager
 from aioredlock_ng._core.rights import ACL_RIGHTS
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
@@ -148,13 +148,6 @@ def ask_text(url: str, *words: str) -> str:
     return str(reply)
 
 
-@pytest.mark.parametrize("protocol", ["1", "4", "three"])
-def test_another_protocol_is_no_valid_url(protocol):
-    """It is refused when the manager is made."""
-    with pytest.raises(ConfigurationError):
-        LockManager([f"redis://127.0.0.1:1?protocol={protocol}"])
-
-
 class Proxy:
     """Stands before a server, answers some commands itself, and writes down all that clients send."""
 
@@ -238,15 +231,6 @@ async def test_one_hang_up_at_login_does_not_cost_the_notices(make_nodes, caplog
     assert warnings(caplog) == []
 
 
-async def test_words_that_were_heard_once_are_the_reason(make_nodes):
-    """A server that is full says so, or hangs up before it has said why, by chance."""
-    (url,) = make_nodes(1).urls
-    async with proxied(url, b"-ERR max number of clients reached\r\n") as (proxy, through):
-        proxy.answers[b"CLIENT"] = b""
-        async with LockManager([through]) as manager:
-            assert manager.statistics().nodes[0].reason == "max number of clients reached"
-
-
 @contextlib.asynccontextmanager
 async def hanging_up(line: bytes, asked: int) -> AsyncIterator[str]:
     """Run a peer that answers some commands, and hangs up with its last words; gives its URL."""
@@ -293,32 +277,6 @@ async def test_the_last_words_of_a_peer_do_no_harm(asked, caplog):
     assert "secret" not in caplog.text
 
 
-async def test_a_slow_node_is_not_taken_for_one_without_resp3(make_nodes, caplog):
-    """It hung up once, and then does not answer a second HELLO in time."""
-    (url,) = make_nodes(1).urls
-    async with proxied(url, b"") as (proxy, through):
-        proxy.hang_ups, proxy.unanswered = 1, 2
-        async with hearing(through) as it:
-            assert await it.ask(NAME.acquire(OWNER, 10.0)) == b"OK"
-    (told,) = warnings(caplog)
-    assert "is slow" in told
-    assert "does not speak" not in told
-
-
-@pytest.mark.parametrize("verb", ["SCRIPT", "INFO"])
-async def test_a_proxy_that_hangs_up_at_a_command_is_told_by_that(make_nodes, verb):
-    """Its silence says nothing, so the reason says what it was asked."""
-    (url,) = make_nodes(1).urls
-    told: list[str] = []
-    async with proxied(url) as (proxy, through):
-        proxy.answers[verb.encode()] = b""
-        with contextlib.suppress(QuorumUnavailableError):
-            async with LockManager([through]) as manager:
-                told.append(manager.statistics().nodes[0].reason)
-                await manager.lock("a", blocking=False).acquire()
-    assert f"it hung up at {verb}" in told[0]
-
-
 UNKNOWN = b"-ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `locker`, `%b`, \r\n"
 
 
@@ -360,33 +318,6 @@ async def test_a_server_without_resp3_is_spoken_to_in_resp2(make_nodes, hello, r
             assert proxy.hellos == (1 if remembered else 2 * once)
             assert len(warnings(caplog)) == 1
         assert not [words for words in proxy.words if words[0] == b"SUBSCRIBE"]
-
-
-@pytest.mark.parametrize(
-    "refusal",
-    [
-        b"-ERR unknown command `AUTH`, with args beginning with: `locker`, `%b`, \r\n",
-        b"-ERR cannot AUTH locker %b\r\n",
-    ],
-    ids=["args", "echoed"],
-)
-async def test_a_login_that_is_refused_is_told_without_the_password(make_nodes, refusal, caplog):
-    """Also where a server knows neither HELLO nor AUTH, and repeats what it was sent."""
-    (url,) = make_nodes(1).urls
-    secret = PASSWORD.encode()
-    async with proxied(grant(url, f"~redlock:* &redlock:* {ACL_RIGHTS}"), UNKNOWN % secret) as (
-        proxy,
-        through,
-    ):
-        proxy.answers[b"AUTH"] = refusal % secret
-        async with LockManager([through]) as manager:
-            with pytest.raises(QuorumUnavailableError) as caught:
-                await manager.lock("a", blocking=False).acquire()
-            node = manager.statistics().nodes[0]
-            findings = await manager.diagnose()
-    assert node.reason
-    shown = "\n".join([caplog.text, node.reason, str(caught.value), repr(caught.value.votes), repr(findings)])
-    assert PASSWORD not in shown
 
 
 async def test_a_server_that_knows_no_bare_hello_speaks_resp3(make_nodes, caplog):

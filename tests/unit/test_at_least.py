@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from aioredlock_ng import ExtensionPolicy, LockManager, ReleaseOutcome, RetryPolicy
 from aioredlock_ng.errors import LockLostError, LockTakenError, LossReason
-from aioredlock_ng.events import Acquired, Released
+from aioredlock_ng.events import Released
 from aioredlock_ng.testing import lose
 from tests.unit.tasks import cancelled, cycle, in_task, sim
 from tests.unit.traces import count
@@ -88,20 +87,6 @@ async def test_a_try_that_did_not_win_leaves_nothing(fencing: bool) -> None:
         assert await w.manager.lock("a", at_least=AT_LEAST).try_acquire() is None
         await asyncio.sleep(0.1)
         assert w.keys == [(b"redlock:a",), (b"redlock:a",), ()]
-
-
-async def test_an_acquire_that_a_hook_breaks_leaves_nothing() -> None:
-    """The caller got no lease, and so did no work."""
-
-    class Breaks:
-        def on_acquired(self, _: Acquired) -> None:
-            raise KeyboardInterrupt
-
-    async with world(hooks=[Breaks()]) as w:
-        with pytest.raises(KeyboardInterrupt):
-            await w.manager.lock("a", at_least=AT_LEAST).acquire()
-        await asyncio.sleep(0.1)
-        assert w.keys == FREE
 
 
 async def test_force_release_frees_the_name() -> None:
@@ -267,38 +252,6 @@ async def test_what_an_inner_acquire_asks_for_is_kept_though_the_block_ends_at_o
         async with other.lock("a"):
             assert AT_LEAST - 0.01 <= sim().clock.now() - asked_at < AT_LEAST + 0.1
         assert [node.keys for node in w.nodes].count(()) == 0
-
-
-async def test_a_short_extension_does_not_end_the_time_that_an_inner_acquire_asked_for() -> None:
-    """The keys live for that long all the same (R27, R34)."""
-    async with world() as w, w.process() as other:
-        async with (
-            w.manager.lock("a", ttl=2.0, extension=ExtensionPolicy.off()) as outer,
-            w.manager.lock("a", reentrant=True, at_least=AT_LEAST),
-        ):
-            await outer.extend(2.0)
-        assert [node.outcome for node in (await outer.release()).nodes] == [ReleaseOutcome.KEPT] * 3
-        for node in await other.inspect("a"):
-            assert AT_LEAST - 1 < node.ttl <= AT_LEAST
-
-
-@pytest.mark.parametrize("end", ["closed", "expired"])
-async def test_what_an_inner_acquire_asks_for_is_kept_by_the_release_of_a_lease_that_is_lost(
-    end: str,
-) -> None:
-    """While its keys are still there (R34)."""
-    async with world() as w, w.process() as other:
-        outer = w.manager.lock("a", ttl=2.0, extension=ExtensionPolicy.off(), on_lost="raise")
-        with suppress(LockLostError):
-            async with outer as lease:
-                async with w.manager.lock("a", reentrant=True, at_least=AT_LEAST):
-                    asked_at = sim().clock.now()
-                closing = in_task(w.manager.aclose) if end == "closed" else None
-                await lease.lost.wait()
-        if closing is not None:
-            assert (await closing).error is None
-        for node in await other.inspect("a"):
-            assert node.ttl == pytest.approx(asked_at + AT_LEAST - sim().clock.now(), abs=0.1)
 
 
 # -- faults ------------------------------------------------------------------------------------------

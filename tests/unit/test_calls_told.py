@@ -57,23 +57,6 @@ async def test_a_task_of_this_process_is_in_the_way():
         assert counts(w.manager) == (2, 2)
 
 
-async def test_a_name_that_stays_taken_after_its_release():
-    """No node is asked while `at_least` runs: the wait, its end and the refusal are told all the same."""
-    heard = Heard()
-    async with world(hooks=[heard]) as w:
-        await (await w.manager.lock("a", at_least=10).acquire()).release()
-        heard.take(*CALLS)
-        with pytest.raises(LockTakenError):
-            await w.manager.lock("a", blocking_timeout=3).acquire()
-        assert await w.manager.lock("a").try_acquire() is None
-        assert [(type(event), event.taken) for event in heard.of(*CALLS)] == [
-            (Waiting, True),
-            (GaveUp, True),
-            (GaveUp, True),
-        ]
-        assert counts(w.manager) == (2, 2)
-
-
 @pytest.mark.parametrize("taken", [True, False], ids=["taken", "no quorum"])
 async def test_nodes_are_asked_in_vain(taken):
     """Each round is reported, the wait and its end once; both say if it is taken, and what nodes said."""
@@ -160,14 +143,6 @@ async def test_a_wait_for_another_process_is_said(log):
         assert "; it expires in 5" in line
 
 
-async def test_a_wait_for_this_process_is_said(log):
-    """The task that waits behind others of its process is reported, the tasks behind it are not."""
-    async with world() as w, w.manager.lock("a"):
-        await asyncio.gather(*(in_vain(w.manager, seconds=10) for _ in range(50)))
-    (line,) = log.messages
-    assert "held by this process; it expires in " in line
-
-
 async def test_a_wait_for_a_quorum_is_said(log):
     """Too few nodes: which, and why; as a warning."""
     async with world() as w:
@@ -178,21 +153,6 @@ async def test_a_wait_for_a_quorum_is_said(log):
     assert "1 of 3 nodes voted, 2 are needed [" in record.getMessage()
     assert record.getMessage().count("connection") >= 2
     assert "may vote in" not in record.getMessage()
-
-
-async def test_a_wait_for_a_quarantine_is_said(log):
-    """A restart quarantine: for how long still, on each node and until a majority may vote."""
-    async with world(restart_quarantine=60) as w:
-        for node in w.nodes[1:]:
-            node.crash()
-            node.restart()
-        await asyncio.sleep(5)
-        left = w.manager.unavailable_for - LONG
-        await in_vain(w.manager, seconds=10)
-    (line,) = log.messages
-    assert line.count("restart quarantine: no vote for another") == 2
-    said = float(line.rpartition("; a majority may vote in ")[2].removesuffix(" s"))
-    assert said == pytest.approx(left, abs=0.2)
 
 
 async def test_a_flood_of_waiting_calls_is_no_flood_of_lines(log):

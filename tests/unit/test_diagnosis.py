@@ -16,7 +16,7 @@ from aioredlock_ng._admin.doctor.facts import (
 from aioredlock_ng._admin.doctor.judge import judge
 from aioredlock_ng._core.command import Silence
 from aioredlock_ng._core.quarantine import Incarnation
-from aioredlock_ng._core.rights import ACL_RIGHTS, acl_line, glob_escaped
+from aioredlock_ng._core.rights import ACL_RIGHTS, acl_line
 from tests.environments.interpreters import ROOT
 
 PREFIX = b"redlock:"
@@ -326,14 +326,6 @@ def test_one_server_twice_is_named():
     assert [one.level for one in found(findings, "identity")] == ["error", "warning"]
 
 
-def test_clocks_are_not_accused_without_need():
-    """An offset that may be as small as allowed is ok: the answer just took long.  It is unknown which of two
-    is wrong: that they differ is said once.
-    """
-    assert not_ok(judged(healthy(1, clock=clock(6, 1.1)))) == []
-    assert len(found(judged(*[healthy(i, clock=clock(60 * i)) for i in range(2)]), "clock")) == 1
-
-
 def test_failures_of_one_kind_are_one_finding():
     """Commands that are not allowed need one line of rights, and what fails for the same reason is named
     together; a full memory is another matter.
@@ -377,13 +369,6 @@ def test_the_acl_line_fits_the_prefix(prefix, pattern):
 def test_the_docs_have_the_same_acl_line():
     """There is one minimal line of rights."""
     assert acl_line(b"redlock:") in (ROOT / "docs" / "operate" / "nodes.md").read_text().splitlines()
-
-
-def test_escaped_text_matches_itself():
-    """Every byte that means something in a pattern is escaped, and nothing else."""
-    every = bytes(range(256))
-    assert glob_escaped(every).replace(b"\\", b"") == every.replace(b"\\", b"")
-    assert {b for b in every if len(glob_escaped(bytes([b]))) > 1} == set(b"\\*?[]")
 
 
 # -- records ---------------------------------------------------------------------------------------
@@ -465,14 +450,6 @@ def test_the_quarantines_of_all(stored, own, level, words):
     assert (finding.node, finding.level) == (None, level)
     assert words in finding.message
     assert bool(finding.advice) is (level != "ok")
-
-
-def test_plain_locks_without_quarantine_are_told_so():
-    """There is no incarnation record then; with one of them it is unknown where none can be read."""
-    nodes = list(map(healthy, range(3)))
-    (finding,) = found(judged(*nodes, quarantine=0.0, fencing=False), "quarantine")
-    assert "is off" in finding.message
-    assert found(judged(*nodes, quarantine=0.0), "quarantine") == []
 
 
 @pytest.mark.parametrize(

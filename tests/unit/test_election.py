@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import re
-from datetime import timedelta
 
 import pytest
 
@@ -430,23 +429,6 @@ async def test_news_comes_when_the_nodes_do():
             assert follower.at[1] - thawed_at <= LOOK_AGAIN + 0.2
 
 
-async def test_a_leader_is_asked_for_in_passing():
-    """One look, or an observer that comes late: the present leader, and none when the last one has ended."""
-    async with world() as w, w.process() as other:
-        election = other.election(NAME)
-        assert await election.leader() is None
-        for label in "ab":
-            async with w.manager.election(NAME, holder=label).campaign() as leadership:
-                await asyncio.sleep(SOON)
-                leader = Leader(leadership.term, label)
-                assert await election.leader() == leader
-                assert listeners(w) == [0] * 3
-                async with following(other) as follower:
-                    await asyncio.sleep(SOON)
-                    assert follower.told == [leader]
-            assert await election.leader() is None
-
-
 # -- one subscription, one look (R32) ------------------------------------------------------------------
 
 
@@ -506,18 +488,6 @@ async def test_news_during_a_look_brings_another_one():
                     node.set(ANNOUNCED, b"4:a", 60)
         await asyncio.sleep(SOON)
         assert follower.told == [None, Leader(4, "a")]
-
-
-async def test_a_consumer_that_is_busy_hears_of_the_newest():
-    """What changed meanwhile is left out; the next step tells how it is."""
-    async with world() as w, w.process() as other:
-        news = other.election(NAME).observe()
-        assert await anext(news) is None
-        await _win(w.manager, "a")
-        async with w.manager.election(NAME).campaign() as leadership:
-            await asyncio.sleep(1)
-            assert await anext(news) == Leader(leadership.term, leadership.holder)
-        await news.aclose()
 
 
 # -- the end of an observer ----------------------------------------------------------------------------
@@ -607,17 +577,6 @@ def test_without_fences_there_are_no_terms():
         manager = LockManager([WiredNode()], fencing=False, restart_quarantine=quarantine)
         with pytest.raises(ConfigurationError, match=r"'scheduler'.*fencing=False"):
             manager.election(NAME)
-
-
-async def test_what_may_be_given():
-    """A timedelta, a policy of its own, and a manager that does not extend by default."""
-    often = {"ttl": timedelta(seconds=2), "extension": ExtensionPolicy(every=0.1), "holder": ""}
-    async with world(extension=ExtensionPolicy.off()) as w:
-        for options in (often, {}):
-            async with w.manager.election(NAME, **options).campaign() as leadership:
-                await asyncio.sleep(5 * TTL)
-                assert leadership.holder == options.get("holder", leadership.holder)
-                assert leadership.held
 
 
 @contextlib.asynccontextmanager

@@ -11,12 +11,12 @@ from itertools import pairwise
 import pytest
 
 from aioredlock_ng import LockLostError, LockTakenError, LossReason
-from aioredlock_ng.errors import ManagerClosedError, QuorumUnavailableError, WouldDeadlockError
+from aioredlock_ng.errors import QuorumUnavailableError
 from aioredlock_ng.events import Hooks
 from aioredlock_ng.testing import lose
 from tests.unit.tasks import in_task, sim
 from tests.unit.test_election import NAME, following
-from tests.unit.worlds import TTL, make, world
+from tests.unit.worlds import TTL, world
 
 
 async def test_a_campaign_may_have_an_end():
@@ -183,25 +183,6 @@ async def test_run_goes_on_after_the_end_of_a_term(ends):
     assert terms == sorted(set(terms))
 
 
-async def test_run_ends_with_its_manager():
-    """The body is stopped, and the next campaign says why there is none."""
-    stopped = asyncio.Event()
-
-    async def lead(_):
-        try:
-            await asyncio.sleep(3600)
-        finally:
-            stopped.set()
-
-    async with world() as w, make(w.nodes, seed=7) as manager:
-        task = asyncio.create_task(manager.election(NAME).run(lead))
-        await asyncio.sleep(1)
-        await manager.aclose()
-        with pytest.raises(ManagerClosedError):
-            await task
-        assert stopped.is_set()
-
-
 async def test_run_ends_when_it_is_cancelled_whatever_lead_makes_of_it():
     """A timeout around it, a task group, a server's stop: none of them may wait for ever."""
 
@@ -233,20 +214,6 @@ async def test_run_ends_when_it_is_cancelled_whatever_lead_makes_of_it():
             assert await w.manager.election(NAME).leader() is None
         with pytest.raises(ValueError, match="interrupted"):
             await asyncio.wait_for(w.manager.election(NAME).run(gives_up), 1)
-
-
-async def test_lead_is_inside_of_its_own_election():
-    """A lock or a campaign of that name would wait for itself."""
-
-    async def lead(_):
-        for again in (w.manager.lock(NAME).acquire, w.manager.election(NAME).campaign().__aenter__):
-            with pytest.raises(WouldDeadlockError):
-                await again()
-        raise ZeroDivisionError
-
-    async with world() as w:
-        with pytest.raises(ZeroDivisionError):
-            await w.manager.election(NAME).run(lead)
 
 
 async def test_run_raises_a_group_that_has_more_than_the_loss():

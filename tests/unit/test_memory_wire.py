@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioredlock_ng import LockManager, NodeState, QuorumUnavailableError, Vote
+from aioredlock_ng import LockManager, QuorumUnavailableError, Vote
 from tests.listening import Listener, listen_in_memory
 from tests.simulation.wires import WiredNode
-from tests.unit.tasks import cycle, virtual
+from tests.unit.tasks import virtual
 from tests.unit.traces import PREFIX, count
-from tests.unit.worlds import PLAIN, each, make, opened, world
+from tests.unit.worlds import PLAIN, opened
 
 LATENCY = 0.1
 """Seconds one way."""
@@ -217,35 +217,6 @@ CHECKS: dict[str, Callable[..., bool]] = {
 }
 
 
-# -- ends of connections ---------------------------------------------------------------------------
-
-
-async def test_a_server_whose_client_vanished_hears_of_it_when_it_speaks() -> None:
-    """A half-open connection stays, with its subscriptions, until a message to it is answered by a reset."""
-    node, wire, listener = one_way()
-    await listener.subscribe(b"channel")
-    wire.cut()
-    listener.transport.abort()
-    wire.mend()
-    await asyncio.sleep(LONG)
-    assert len(node._connections) == 1
-    assert node.execute([b"PUBLISH", b"channel", b""]) == b":1\r\n"
-    await asyncio.sleep(1)
-    assert node._connections == []
-    assert node.execute([b"PUBLISH", b"channel", b""]) == b":0\r\n"
-
-
-async def test_wires_keep_nothing_of_connections_that_have_ended() -> None:
-    """Whichever side ends them, and in whichever order: no lane is left that would be mended for ever."""
-    node, wire, _ = one_way()
-    for end in (WiredNode.disconnect, WiredNode.crash):
-        listener = listen_in_memory(node, wire)
-        end(node)
-        listener.transport.close()
-    await asyncio.sleep(1)
-    assert wire.lanes == node._connections == []
-
-
 # -- managers --------------------------------------------------------------------------------------
 
 
@@ -264,83 +235,9 @@ async def test_what_breaks_is_released_by_the_ledger(when: str) -> None:
         assert count(node, "release") >= 1
 
 
-async def test_a_way_that_is_cut_during_the_handshake_is_cut() -> None:
-    """No client is connected through it before it is mended."""
-    node = WiredNode(latency=0.1)
-    opening = asyncio.create_task(node.wires[0].open(lambda *_: None))
-    await asyncio.sleep(0.05)
-    node.wires[0].cut()
-    await asyncio.sleep(1)
-    assert not opening.done()
-    node.wires[0].mend()
-    link, _ = await opening
-    await link.aclose(1.0)
-
-
-@pytest.mark.parametrize("direction", ["requests", "replies", "dead"])
-async def test_no_client_connects_through_a_cut_way(direction: str) -> None:
-    """It times out by `connect_timeout`, again and again, and succeeds when the way is mended; behind a cut a
-    dead server is as mute, for none is there to refuse the connection.
-    """
-    node = WiredNode(latency=LATENCY)
-    if direction == "dead":
-        node.crash()
-    wire = node.wire()
-    wire.cut(requests=direction != "replies", replies=direction != "requests")
-    async with make([wire], connect_timeout=1.0) as manager:
-        await asyncio.sleep(1.0)
-        standing = manager.statistics().nodes[0]
-        assert standing.state is NodeState.DOWN
-        assert "no answer to connecting and login within 1 s" in standing.reason
-        await asyncio.sleep(LONG)
-        assert node._connections == []
-        wire.mend()
-        await asyncio.sleep(2)
-        standing = manager.statistics().nodes[0]
-        assert (standing.state is NodeState.UP) is (direction != "dead") is ("refused" not in standing.reason)
-
-
 async def tries(manager: LockManager, reason: str = "") -> list[Vote]:
     """Return the votes of one try that fails, the silent ones for a reason."""
     with pytest.raises(QuorumUnavailableError) as caught:
         await manager.lock("a", blocking=False).acquire()
     assert all(reason in vote.reason for vote in caught.value.votes if vote.vote is Vote.SILENT)
     return [vote.vote for vote in caught.value.votes]
-
-
-# -- what the master itself does -------------------------------------------------------------------
-
-
-async def test_refusals_are_silence_with_a_reason() -> None:
-    """An error is no answer to the question (R1); it stands in the vote, until the node is told otherwise."""
-    async with world() as w:
-        each(w.nodes[1:]).refuse("BUSY Redis is busy running a script.")
-        assert await tries(w.manager, "BUSY") == [Vote.GRANTED, Vote.SILENT, Vote.SILENT]
-        assert w.keys[1:] == [()] * 2
-        each(w.nodes).refuse("")
-        await asyncio.sleep(2)
-        await cycle(w.manager.lock("a"))
-
-
-async def test_start_brings_back_the_dead_alone() -> None:
-    """With the data that a crash has kept, as a new process; to one that runs nothing happens."""
-    node = WiredNode()
-    node.set(b"key", b"value")
-    first = node.identity
-    node.start()
-    assert node.identity == first
-    node.crash(keep_data=True)
-    assert not node.answers
-    node.start()
-    assert (node.answers, node.get(b"key")) == (True, b"value")
-    assert node.identity != first
-
-
-def test_a_node_refuses_with_one_line() -> None:
-    """More would be answers without questions."""
-    node = WiredNode()
-    with pytest.raises(ValueError, match=r"error must be one line.*'a\\nb'"):
-        node.refuse("a\nb")
-    with pytest.raises(TypeError, match="error must be a str, got b'BUSY'"):
-        node.refuse(b"BUSY")  # type: ignore[arg-type]
-    assert node.refusal == ""

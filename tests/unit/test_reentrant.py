@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from typing import Any
@@ -121,21 +120,6 @@ async def test_the_right_is_the_task_s_and_not_the_context_s():
         lease = await child
         assert lease.fence > outer.fence
         await lease.release()
-
-
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.12 brought eager tasks")
-async def test_an_eager_child_is_another_task():
-    """Its first steps run inside those of the task that starts it, and are its own all the same."""
-    async with reentrant() as (_, lock):
-        loop = asyncio.get_running_loop()
-        async with lock as outer:
-            loop.set_task_factory(getattr(asyncio, "eager_task_factory"))  # noqa: B009 (unknown to 3.11)
-            child = asyncio.create_task(lock.acquire())
-            loop.set_task_factory(None)
-            await asyncio.sleep(1)
-            assert not child.done()
-            outer.check()
-        await (await child).release()
 
 
 async def test_a_lease_that_no_task_has_entered_is_not_reentrant():
@@ -329,21 +313,6 @@ async def test_the_outermost_block_alone_converts_the_cancellation():
         assert seen == [asyncio.CancelledError] * 3
 
 
-async def test_a_loss_that_disturbs_no_task_ends_an_inner_block():
-    """With ``on_lost="raise"`` the innermost block tells, at its end, and the others do not repeat it."""
-    async with reentrant(on_lost="raise") as (w, lock):
-        passed: list[str] = []
-        with lost() as told:
-            async with lock:
-                async with lock:
-                    lose(w.manager, "a")
-                    await asyncio.sleep(1)
-                    passed.append("the inner block")
-                passed.append("the outer block")
-        assert passed == ["the inner block"]
-        assert not getattr(told.value, "__notes__", [])
-
-
 @pytest.mark.parametrize("way", ["refused", "expired", "not noticed"])
 @pytest.mark.parametrize("plain", [False, True], ids=["reentrant outside", "plain outside"])
 async def test_a_lease_that_is_over_admits_no_inner_block(plain, way):
@@ -500,17 +469,3 @@ async def test_a_task_that_may_wait_for_its_ancestor_is_warned_of(caplog):
         (record,) = caplog.records
         assert "it or a task that started it has acquired" in record.getMessage()
         assert record.__dict__["lock"] == "a"
-
-
-# -- a fork, and the manager's end -------------------------------------------------------------------
-
-
-async def test_a_forked_child_is_not_inside(monkeypatch):
-    """It goes on in the parent's task, but the lock is the parent's: each use is an error."""
-    async with reentrant() as (w, lock), lock:
-        with monkeypatch.context() as child:
-            child.setattr("aioredlock_ng._node.fork.generation", -1)
-            w.manager._life.close()  # as the hook of a fork does
-            for enter in (lock.acquire, lock.try_acquire, lock.__aenter__):
-                with pytest.raises(RuntimeError, match="before a fork"):
-                    await enter()

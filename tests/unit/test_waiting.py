@@ -183,19 +183,6 @@ async def test_a_missing_quorum_ends_the_wait(quorum_timeout, blocking_timeout, 
         assert seconds <= took <= seconds + TIMEOUT + A_WHILE
 
 
-async def test_a_taken_lock_is_waited_for():
-    """A lock that a majority says is taken is waited for until the `blocking_timeout`, or the lock is had."""
-    async with world() as w, opened(w.nodes, seed=2) as other:
-        held = await other.lock("a").acquire()
-        end, seconds = await timed(w.manager.lock("a", blocking_timeout=5, quorum_timeout=0.2).acquire)
-        assert isinstance(end.error, LockTakenError)
-        assert seconds >= 5
-        waiter = in_task(w.manager.lock("a", quorum_timeout=0).acquire)
-        await asyncio.sleep(5)
-        await held.release()
-        assert (await waiter).error is None
-
-
 @pytest.mark.parametrize(("behind", "seconds"), [(False, 3), (True, 20)], ids=["alone", "behind a task"])
 async def test_it_counts_from_the_last_answer_of_a_quorum(behind, seconds):
     """A quorum that goes missing while a lock is waited for is waited for that long, and no longer."""
@@ -216,44 +203,7 @@ async def test_it_counts_from_the_last_answer_of_a_quorum(behind, seconds):
             assert (await task).error is None
 
 
-async def test_a_lock_of_this_process_is_waited_for():
-    """While a task of this process holds the lock, no quorum is missing; it is missed from then on."""
-    async with world() as w:
-        held = await w.manager.lock("a", ttl=30, extension=PLAIN).acquire()
-        waiters = [in_task(w.manager.lock("a", quorum_timeout=1).acquire) for _ in range(3)]
-        await asyncio.sleep(10)
-        silence(w)
-        gone = sim().time()
-        released = asyncio.create_task(held.release())
-        for end in await asyncio.gather(*waiters):
-            assert isinstance(end.error, QuorumUnavailableError)
-            assert gone + 1 <= end.at <= gone + 1 + 2 * TIMEOUT + A_WHILE
-        await released
-
-
 # -- a lease of this process -------------------------------------------------------------------------
-
-
-async def test_zero_asks_no_node_while_a_lease_of_this_process_lives():
-    """A single try of a name that this process holds ends at once; after a loss it reaches the nodes."""
-    async with world() as w:
-        lease = await w.manager.lock("a").acquire()
-        await asyncio.sleep(1)
-        before = asked(w)
-        end, seconds = await timed(w.manager.lock("a", blocking_timeout=0).acquire)
-        assert isinstance(end.error, LockTakenError)
-        assert end.error.retry_after == pytest.approx(lease.remaining)
-        assert seconds == 0
-        assert await w.manager.lock("a", "b").try_acquire() is None
-        await asyncio.sleep(0.1)
-        assert asked(w) == before
-        await cycle(w.manager.lock("b", blocking_timeout=0))
-        await lease.release()
-        lease = await w.manager.lock("a", extension=PLAIN, blocking_timeout=0).acquire()
-        await lease.lost.wait()
-        assert await w.manager.lock("a").try_acquire() is None
-        assert [count(node, "acquire", "a") for node in w.nodes] == [3] * 3
-        await lease.release()
 
 
 async def test_the_gate_opens_at_loss_by_the_clock():
@@ -432,16 +382,6 @@ async def test_no_lock_is_taken_once_the_nodes_are_found_to_be_no_quorum(turn):
         assert w.keys == [()] * 3
 
 
-async def test_a_majority_that_grants_too_late_is_undone():
-    """A win with too little validity left is a failure: nothing is held, and nothing stays behind."""
-    async with world(latency=0.3, node_timeout=1, ttl=1.1, connect_timeout=2) as w:
-        error = (await wants(w, patience=0)).error
-        assert isinstance(error, QuorumUnavailableError)
-        assert "too late" in str(error)
-        await asyncio.sleep(1)
-        assert w.keys == [()] * 3
-
-
 @pytest.mark.parametrize(("wrong", "fails"), [((0, 1), True), ((0, 1, 2), True), ((0,), False)])
 async def test_a_wrong_type_fails_at_once_if_it_costs_the_quorum(wrong, fails):
     """Something that is no lock under the name, on a majority, is no matter of waiting; on one node it is."""
@@ -582,20 +522,3 @@ async def test_a_task_that_waits_for_its_own_child_is_warned_of(kind, caplog):
                 assert type(error) is LockTakenError
         (line,) = warnings(caplog)
         assert line.startswith("a task waits for lock 'a', which it or a task that started it has acquired: ")
-
-
-async def test_tasks_that_wait_for_others_are_not_warned_of(caplog):
-    """Neither those of other tasks, nor those of what their own task has released, nor of a semaphore."""
-    async with world() as w:
-        lock, pool = w.manager.lock("a"), w.manager.semaphore("s", permits=2)
-        await (await lock.acquire()).release()
-        holder = await asyncio.create_task(lock.acquire())
-        waits = asyncio.create_task(lock.acquire())
-        one, two = await pool.acquire(), await asyncio.create_task(pool.acquire())
-        third = asyncio.create_task(pool.acquire())
-        await asyncio.sleep(4)
-        for lease in (holder, one, two):
-            await lease.release()
-        for task in (waits, third):
-            await (await task).release()
-        assert not warnings(caplog)
