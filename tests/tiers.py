@@ -57,12 +57,10 @@ TIERS: Final[Mapping[str, tuple[str, ...]]] = {
         "behaviour/test_fresh_prefix.py",
         "behaviour/test_loops.py",
         "behaviour/test_release.py",
-        "behaviour/test_secrets.py",
         "behaviour/test_sync.py",
         "behaviour/test_sync_blocks.py",
         "behaviour/test_sync_election.py",
         "behaviour/test_uvloop.py",
-        "behaviour/test_waiting.py",
         "nodes/test_connection_real.py",
         # Each kind of lock: its scripts, on real servers and in memory.
         "conformance/test_election.py",

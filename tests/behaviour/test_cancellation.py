@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-import pytest
+from aioredlock_ng import LockManager
+from tests.behaviour.tools import no_key_left, quiet
+from tests.servers import Nodes
 
-from aioredlock_ng import LockManager, LockTakenError, QuorumUnavailableError
-from tests.behaviour.tools import PATIENCE, all_up, keys, no_key_left, quiet
-from tests.servers import Nodes, ask, eventually
-
-TURNS: Final = 24  # turns of the loop before a cancellation: more than an uncontended cycle takes
 TTL: Final = 60.0  # seconds: so long that a key which is left behind is still there when the test looks
 
 
@@ -36,76 +33,3 @@ async def test_every_turn_of_one_cycle_is_cancelled(shared_nodes: Nodes) -> None
                 break
         assert len(done) == 3, "the cycle never ends"
         assert manager.statistics().held == 0
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("paused", [1, 3, 5])
-async def test_a_late_answer_leaves_no_key(nodes5: Nodes, paused: int) -> None:
-    """A cancelled acquire leaves no key on nodes that run it only when they answer again."""
-    async with quiet(), LockManager(nodes5.urls, node_timeout=5) as manager:
-        for url in nodes5.urls[:paused]:
-            ask(url, "CLIENT PAUSE", 700, "ALL")
-        task = asyncio.create_task(manager.lock("late", ttl=TTL).acquire())
-        if paused < 3:
-            lease = await task  # a majority is there: nothing to cancel, but the release waits as long
-            task = asyncio.create_task(lease.release())
-            await asyncio.sleep(0)
-        else:
-            busy = nodes5.urls[paused:]
-            await eventually(lambda: all(keys([url]) for url in busy), what="the acquire has left")
-            await asyncio.sleep(0.01)  # also where no node can be asked
-        task.cancel()
-        await asyncio.wait((task,))
-        assert task.cancelled()
-        await _answered(manager)
-        assert keys(nodes5.urls) == {}
-
-
-@pytest.mark.parametrize("fault", ["paused", "frozen"])
-async def test_a_failed_acquire_leaves_no_key(nodes5: Nodes, fault: str) -> None:
-    """An acquire that gave up on late nodes leaves no key on them either, once they answer."""
-    async with quiet(), LockManager(nodes5.urls) as manager:
-        for i, url in enumerate(nodes5.urls[:3]):
-            ask(url, "CLIENT PAUSE", 700, "ALL") if fault == "paused" else nodes5.pause(i)
-        with pytest.raises(QuorumUnavailableError):
-            await manager.lock("late", ttl=TTL, blocking_timeout=0).acquire()
-        for i in range(3):
-            nodes5.resume(i)
-        await _answered(manager)
-        assert keys(nodes5.urls) == {}
-
-
-async def test_a_cancelled_waiter_does_not_stop_the_queue(shared_nodes: Nodes) -> None:
-    """Tasks that leave the local queue, also in the very turn they are let in, block no other task."""
-    async with quiet(), LockManager(shared_nodes.urls) as manager:
-        lock = manager.lock("queue", ttl=TTL)
-        for turns in range(TURNS):
-            lease = await lock.acquire()
-            waiters = [asyncio.create_task(lock.acquire()) for _ in range(4)]
-            await eventually(lambda: manager.statistics().waiting == 4, what="all wait")
-            release = asyncio.create_task(lease.release())
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            for waiter in waiters[:3]:
-                waiter.cancel()
-            for waiter in waiters:
-                try:
-                    await (await asyncio.wait_for(waiter, PATIENCE)).release()
-                except asyncio.CancelledError:
-                    assert waiter is not waiters[-1], "the last one was not cancelled"
-            await release
-        assert manager.statistics().waiting == 0
-        with pytest.raises(LockTakenError):
-            async with lock:
-                await manager.lock("queue", blocking_timeout=0).acquire()
-    assert keys(shared_nodes.urls) == {}
-
-
-async def _answered(manager: LockManager) -> None:
-    """Wait until every node has answered everything it was ever asked, recorded releases included."""
-    await all_up(manager)
-    await eventually(
-        lambda: not any(node.in_flight or node.pending_releases for node in manager.statistics().nodes),
-        within=PATIENCE,
-        what=f"all answered: {manager.statistics()!r}",
-    )

@@ -14,7 +14,7 @@ import pytest
 from aioredlock_ng import Lease, LockManager
 from aioredlock_ng.events import NodeChanged
 from aioredlock_ng.testing import LocalNodes
-from tests.behaviour.tools import ALLOWANCE, PATIENCE, boot_time, keys, no_key_left, quiet, worker
+from tests.behaviour.tools import ALLOWANCE, boot_time, keys, no_key_left, quiet, worker
 from tests.servers import Nodes, ask
 
 TTL: Final = 60  # seconds: a key that is left behind outlives the test
@@ -94,26 +94,6 @@ def test_a_manager_that_is_never_closed(shared_nodes: Nodes) -> None:
     assert [str(warning.message) for warning in warned] == []
 
 
-async def test_another_loop(shared_nodes: Nodes) -> None:
-    """Using a manager or its leases from another loop is a clear `RuntimeError` and does no harm."""
-    async with quiet(), LockManager(shared_nodes.urls, ttl=5) as manager:
-        lease = await manager.lock("here").acquire()
-        lock = manager.lock("there")
-
-        async def misuse() -> list[object]:
-            uses = (manager.start, lock.acquire, lock.try_acquire, lambda: manager.inspect("here"))
-            ends = (lease.extend, lease.release, manager.aclose)
-            calls = [asyncio.wait_for(use(), PATIENCE) for use in (*uses, *ends)]
-            return await asyncio.gather(*calls, return_exceptions=True)
-
-        errors = await asyncio.to_thread(asyncio.run, misuse())
-        assert lease.held, errors
-        await lease.extend()
-        await lease.release()
-        assert all(type(error) is RuntimeError and "loop" in str(error) for error in errors), errors
-    assert keys(shared_nodes.urls) == {}
-
-
 # -- closing ---------------------------------------------------------------------------------------
 
 
@@ -137,16 +117,3 @@ async def test_closing_waits_until_all_releases_are_read(make_nodes: Callable[..
         await manager.aclose()
         assert not any(lease.held for lease in kept)
         await no_key_left(nodes.urls)
-
-
-async def test_a_closed_manager_keeps_no_socket(shared_nodes: Nodes) -> None:
-    """After `aclose` no connection of the manager is open."""
-
-    def sockets() -> list[int]:
-        return [len(ask(url, "CLIENT LIST")) for url in shared_nodes.urls]
-
-    before = sockets()
-    async with LockManager(shared_nodes.urls) as manager, manager.lock("sockets"):
-        assert sockets() == [count + 1 for count in before]
-    await asyncio.sleep(0)
-    assert sockets() == before

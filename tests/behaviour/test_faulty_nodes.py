@@ -9,10 +9,10 @@ from typing import Final
 
 import pytest
 
-from aioredlock_ng import LockManager, NodeState, QuorumUnavailableError
+from aioredlock_ng import LockManager, QuorumUnavailableError
 from aioredlock_ng.testing.local_nodes import initialise
-from tests.behaviour.tools import ALLOWANCE, PATIENCE, all_up, keys, measured, no_key_left, quiet, strike
-from tests.servers import Nodes, eventually
+from tests.behaviour.tools import ALLOWANCE, PATIENCE, all_up, keys, measured, quiet, strike
+from tests.servers import Nodes
 
 COST: Final = 1.5  # how much slower than with five healthy nodes a cycle may be, by the median
 
@@ -66,24 +66,6 @@ async def test_bad_nodes_of_five_cost_no_time(nodes5: Nodes, bad: tuple[str, ...
 
         await measured(ratio, at_most=COST, what=f"cycle with {' and '.join(bad)} nodes over a healthy one")
     assert keys(nodes5.urls) == {}
-
-
-@pytest.mark.heavy
-@pytest.mark.timeout(60)
-async def test_frozen_for_longer_than_a_connection_is_kept(nodes5: Nodes) -> None:
-    """A node that stays frozen until its connection is given up holds no key when it goes on."""
-    async with quiet(), LockManager(nodes5.urls) as manager:
-        nodes5.pause(0)
-        began, number = time.monotonic(), 0
-        while manager.statistics().nodes[0].state is not NodeState.DOWN:
-            number += 1
-            async with manager.lock(f"own:{number}", ttl=60):
-                await asyncio.sleep(0.001)
-            assert time.monotonic() - began < PATIENCE, "a frozen node is never given up"
-        await heal(manager, nodes5)
-        await no_key_left(nodes5.urls)
-        async with manager.lock("all five") as lease:
-            await eventually(lambda: len(keys(nodes5.urls)) == 5, what=f"all five take part: {lease!r}")
 
 
 @pytest.mark.heavy

@@ -21,7 +21,6 @@ from tests.behaviour.tools import (
     Recorder,
     all_up,
     boot_time,
-    delete,
     extended,
     keys,
     quiet,
@@ -31,29 +30,6 @@ from tests.servers import Nodes, ask, kill_connections
 
 FOREVER: Final = 3600.0
 GRACE: Final = 0.2
-
-
-@pytest.mark.parametrize("deleted", [[1, 3, 4], pytest.param([0, 1, 2, 3, 4], marks=pytest.mark.heavy)])
-async def test_key_deleted_on_a_majority(shared_nodes: Nodes, deleted: list[int]) -> None:
-    """The body is cancelled within one extension interval after a majority has lost the key."""
-    ttl, every = 8.0, 0.1
-    policy = ExtensionPolicy(every=every, grace=GRACE)
-    async with quiet(), LockManager(shared_nodes.urls, ttl=ttl, extension=policy) as manager:
-        with pytest.raises(LockLostError) as lost:
-            async with manager.lock("deleted") as lease:
-                await extended(lease, 1)
-                delete(shared_nodes, deleted, "redlock:deleted")
-                began = boot_time()
-                try:
-                    await asyncio.sleep(FOREVER)
-                finally:
-                    cancelled_at = boot_time()
-                    assert (lease.held, lease.lost.is_set()) == (False, True)
-        assert cancelled_at - began <= every * ttl + ALLOWANCE
-        assert cancelled_at < lease.valid_until, "the clock alone would have ended it"
-        assert lost.value.reason is LossReason.REFUSED
-        assert sum(vote.vote is Vote.REFUSED for vote in lost.value.votes) >= 3
-    assert keys(shared_nodes.urls) == {}
 
 
 @pytest.mark.heavy
@@ -193,16 +169,6 @@ async def test_stalled_loop(
         lengths = [re.findall(r"(\d+\.\d+) s", line) for line in lines if "loop" in line]
         assert any(abs(float(length) - stalled) <= 0.3 for found in lengths for length in found), lines
     assert keys(nodes3.urls) == {}
-
-
-@pytest.mark.heavy
-async def test_a_short_stall_costs_nothing(nodes3: Nodes) -> None:
-    """A stall that is shorter than what is left of the validity does not cost the lock."""
-    async with quiet(), LockManager(nodes3.urls, ttl=3.0) as manager, manager.lock("short") as lease:
-        for _ in range(2):
-            time.sleep(1.2)
-            await extended(lease, lease.extensions + 1)
-            lease.check()
 
 
 async def test_a_thread_may_check(shared_nodes: Nodes) -> None:

@@ -34,7 +34,7 @@ from aioredlock_ng import (
 )
 from aioredlock_ng.events import Hooks
 from aioredlock_ng.sync import SyncLockManager
-from aioredlock_ng.testing import MemoryNode, lose
+from aioredlock_ng.testing import lose
 from tests.behaviour.tools import PATIENCE, keys
 from tests.environments.interpreters import ROOT
 from tests.servers import Nodes, until
@@ -147,23 +147,6 @@ def test_what_a_lease_can_do(shared_nodes: Nodes, manager: SyncLockManager) -> N
     assert not lease.lost.is_set(), "it was given back"
 
 
-@clean
-def test_taken(manager: SyncLockManager) -> None:
-    """A lock that has a holder: None at once, or the error when the time is over."""
-    held = manager.lock("x").acquire()
-    assert manager.lock("x").try_acquire() is None
-    began = time.monotonic()
-    with pytest.raises(LockTakenError):
-        manager.lock("x", blocking_timeout=0.2).acquire()
-    assert time.monotonic() - began >= 0.2
-    with pytest.raises(LockTakenError):
-        manager.lock("x", blocking=False).__enter__()
-    held.release()
-    lease = manager.lock("x").try_acquire()
-    assert lease is not None
-    lease.release()
-
-
 # -- losses --------------------------------------------------------------------------------------------
 
 
@@ -207,27 +190,6 @@ def test_a_manager_whose_tasks_other_code_cancels(shared_nodes: Nodes, kind: str
 # -- kinds of locks ------------------------------------------------------------------------------------
 
 
-@clean
-def test_decorated_functions(manager: SyncLockManager) -> None:
-    """They run under the lock that their arguments name, of each kind, in the thread that calls them."""
-    options: dict[str, dict[str, Any]] = {
-        "mutex": {},
-        "read": {"mode": "read"},
-        "write": {"mode": "write"},
-        "semaphore": {"permits": 2},
-        "fair": {"fair": True},
-    }
-    for kind, options_of_it in options.items():
-
-        @manager.locked("{kind}:{number}", **options_of_it)
-        def work(kind: str, number: int = 1) -> tuple[int, str | None]:
-            """Work."""
-            return threading.get_ident(), manager.inspect(f"{kind}:{number}")[0].kind
-
-        assert work(kind) == (threading.get_ident(), kind)
-        assert work.__doc__ == "Work."
-
-
 def test_what_cannot_be_decorated() -> None:
     """Each fails at decoration: it would run without its lock, or never."""
     locked = SyncLockManager(["redis://a"]).locked
@@ -260,21 +222,6 @@ def test_a_read_write_lock(manager: SyncLockManager) -> None:
         assert writer.mode == "read"
     with pytest.raises(TypeError, match="since must be a read lease"):
         lock.write(since=first.fence)  # type: ignore[arg-type]
-
-
-@clean
-def test_a_semaphore(manager: SyncLockManager) -> None:
-    """Threads hold permits at the same time, each another slot."""
-    pool = manager.semaphore("pool", permits=2, ttl=20)
-    assert repr(pool) == "<SyncLock 'pool' permits=2 ttl=20s>"
-    with pool as one, pool as two:
-        assert {one.slot, two.slot} == {0, 1}
-        assert pool.try_acquire() is None
-    with (
-        manager.lock("c") as lease,
-        pytest.raises(TypeError, match=r"only a lease of `LockManager\.semaphore`"),
-    ):
-        lease.slot  # noqa: B018
 
 
 @clean
@@ -323,20 +270,6 @@ def test_what_a_manager_tells(shared_nodes: Nodes, monkeypatch: pytest.MonkeyPat
     for use in (manager.survey, manager.init, manager.diagnose):
         with pytest.raises(ManagerClosedError):
             use()
-
-
-def test_the_last_block_closes(shared_nodes: Nodes) -> None:
-    """Of all threads: one that is left does not close it for the others."""
-    with SyncLockManager(shared_nodes.urls) as manager:
-        thread = threading.Thread(target=lambda: [manager.__enter__(), manager.__exit__()])
-        thread.start()
-        thread.join()
-        with manager, manager.lock("x"):
-            pass
-        with manager.lock("x"):
-            pass
-    with pytest.raises(ManagerClosedError):
-        manager.lock("x").acquire()
 
 
 def test_closing(shared_nodes: Nodes) -> None:
@@ -557,22 +490,3 @@ def test_a_forked_child(shared_nodes: Nodes, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("REDLOCK_URLS", ",".join(shared_nodes.urls))
     subprocess.run([sys.executable, "-W", "error", "-c", FORKED], cwd=ROOT, check=True, timeout=100)
     until(lambda: keys(shared_nodes.urls) == {}, "no key is left")
-
-
-def test_calls_beside_a_close() -> None:
-    """Each is answered or refused; none waits for a loop that has ended."""
-    ended: list[object] = []
-
-    def call(manager: SyncLockManager) -> None:
-        with contextlib.suppress(ManagerClosedError):
-            while True:
-                ended.append(in_loop(manager, int))
-
-    for _ in range(30):
-        manager = SyncLockManager([MemoryNode()])
-        with ThreadPoolExecutor(3) as threads:
-            calls = [threads.submit(call, manager) for _ in range(3)]
-            until(lambda: ended, "they call")
-            manager.close()
-            for each in calls:
-                each.result(PATIENCE)

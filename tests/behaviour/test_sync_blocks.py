@@ -5,13 +5,9 @@
 from __future__ import annotations
 
 import asyncio
-import io
-import logging
-import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -214,24 +210,6 @@ def test_closing_in_a_block(kind: str) -> None:
 
 
 @each_kind
-def test_closing_in_a_handler_while_a_block_is_left(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal handler may interrupt ``__exit__`` before the loop has heard of it."""
-
-    def interrupt(*arguments: Any, **options: Any) -> Any:
-        patch.undo()
-        began = time.monotonic()
-        manager.close()
-        assert time.monotonic() - began < 10
-        return manager._thread.call(*arguments, **options)
-
-    manager = SyncLockManager([MemoryNode()], ttl=20)
-    block = KINDS[kind](manager)
-    with monkeypatch.context() as patch, pytest.raises(LockLostError), block as held:
-        patch.setattr(manager._thread, "call", interrupt)
-    assert not held.held
-
-
-@each_kind
 def test_an_interrupted_exit(manager: SyncLockManager, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A handler that raises in it costs no lock, wherever it strikes behind the first line."""
 
@@ -289,17 +267,6 @@ def test_a_thread_that_leaves_late(manager: SyncLockManager) -> None:
         assert second.result(PATIENCE) is True
 
 
-def test_stacks_with_a_lock_object_each_are_left_in_any_order(manager: SyncLockManager) -> None:
-    """As the page about threads says; one object would end the block that was entered last."""
-    first, second = ExitStack(), ExitStack()
-    one = first.enter_context(manager.semaphore("x", permits=2))
-    two = second.enter_context(manager.semaphore("x", permits=2))
-    first.close()
-    assert (one.held, two.held) == (False, True)
-    second.close()
-    assert not two.held
-
-
 def test_fastapi_runs_a_dependency_in_several_threads(manager: SyncLockManager) -> None:
     """A ``def`` dependency that yields, and a streamed generator: one request at a time, nothing is left."""
     app = FastAPI()
@@ -355,17 +322,6 @@ def test_greenlets_share_a_thread_and_no_block(manager: SyncLockManager) -> None
 # -- closing -------------------------------------------------------------------------------------------
 
 
-def test_a_signal_handler_closes_the_manager(manager: SyncLockManager) -> None:
-    """As a server's stop does, while the main thread is in a block."""
-    before = signal.signal(signal.SIGUSR1, lambda *_: manager.close())
-    try:
-        with pytest.raises(LockLostError), manager.lock("x") as held:
-            signal.raise_signal(signal.SIGUSR1)
-            until(lambda: not held.held, "it is released")
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-
-
 def test_closing_waits_only_for_a_loop_that_turns(
     manager: SyncLockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -378,24 +334,6 @@ def test_closing_waits_only_for_a_loop_that_turns(
         goes_on.set()
         assert stopped.over.wait(PATIENCE)
         until(lambda: not held.held, "it is released")
-
-
-def test_closing_does_not_wait_for_a_log_handler_for_long(
-    manager: SyncLockManager, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A signal handler that closes may have interrupted code in it; the loop needs none to release."""
-    caplog.set_level(logging.INFO, "aioredlock_ng")
-    handler = logging.StreamHandler(io.StringIO())
-    monkeypatch.setattr(logging.getLogger("aioredlock_ng"), "handlers", [handler])
-    with pytest.raises(LockLostError), manager.lock("x") as held:
-        handler.acquire()
-        try:
-            manager.close()
-            assert not held.held
-        finally:
-            handler.release()
-    manager._thread.courier.wait(PATIENCE)
-    assert "is disconnected" in handler.stream.getvalue()
 
 
 @pytest.mark.parametrize("way", ["itself", "generator"])

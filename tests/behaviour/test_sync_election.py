@@ -82,17 +82,6 @@ def test_an_observer_hears(shared_nodes: Nodes, manager: SyncLockManager, way: s
     assert len(heard) == 3
 
 
-def test_an_iteration_that_is_left(manager: SyncLockManager) -> None:
-    """No task waits for an observer that leaves."""
-    with manager.lock("warm"):
-        pass
-    tasks = tasks_of(manager)
-    news = manager.election(NAME).observe()
-    assert next(news) is None
-    news.close()  # type: ignore[attr-defined]  # it is a generator
-    until(lambda: tasks_of(manager) <= tasks, "no task is left in the loop")
-
-
 def test_run_leads_once_per_term(manager: SyncLockManager) -> None:
     """`run` campaigns again when a leadership was lost, or its function returns; not once it is closed."""
     terms: list[int] = []
@@ -114,13 +103,3 @@ def test_run_leads_once_per_term(manager: SyncLockManager) -> None:
     manager.close()
     with pytest.raises(ManagerClosedError):
         manager.election(NAME).run(lead)
-
-
-def test_a_campaign_is_used_once(manager: SyncLockManager) -> None:
-    """A second campaign is another one."""
-    campaign = manager.election(NAME).campaign()
-    assert repr(campaign) == f"<SyncCampaign {NAME!r}>"
-    with campaign as leadership:
-        assert repr(leadership).startswith("<SyncLeadership")
-    with pytest.raises(RuntimeError, match="used once"), campaign:
-        pass

@@ -5,13 +5,11 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,8 +26,6 @@ SOON = 20
 """Seconds that load may take; what would hang, hangs for ever."""
 
 REQUEST: ContextVar[str] = ContextVar("request", default="-")
-
-KEPT: ContextVar[object] = ContextVar("kept", default=None)
 
 
 @pytest.fixture
@@ -125,27 +121,6 @@ def test_a_hook_that_calls_back(shared_nodes: Nodes) -> None:
     until(lambda: manager.manager.statistics().closed, "the hook has closed it")
     manager.close()
     assert released == ["request 1"], "in the context of the code that has released"
-
-
-def test_a_request_leaves_nothing_behind(shared_nodes: Nodes) -> None:
-    """Values of a context end with it, though the loop's thread has begun in it."""
-
-    class Payload:
-        pass
-
-    def use() -> weakref.ref[Payload]:
-        KEPT.set(payload := Payload())
-        with manager.lock("a", blocking_timeout=600) as lease:
-            lease.extend()
-        return weakref.ref(payload)
-
-    def gone() -> bool:
-        gc.collect()
-        return left() is None
-
-    with SyncLockManager(shared_nodes.urls, hooks=[SimpleNamespace(on_acquired=id)]) as manager:
-        left = copy_context().run(use)
-        until(gone, "it is freed")
 
 
 # -- a loop that stands still ------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-import re
 import socket
 import struct
 import sys
@@ -14,9 +13,8 @@ import sys
 import pytest
 import redis
 
-from aioredlock_ng import ConfigurationError, LockManager, _scripts
+from aioredlock_ng import ConfigurationError, LockManager
 from aioredlock_ng._core.quorum import Vote
-from aioredlock_ng._core.rights import ACL_RIGHTS
 from aioredlock_ng._node import NodeState
 from aioredlock_ng._node.link import Link
 from aioredlock_ng._node.redis_node import RedisNode
@@ -32,7 +30,7 @@ from tests.nodes.tools import (
     up,
     works,
 )
-from tests.servers import ask, eventually, free_port, kill_connections, lock_keys, with_rights
+from tests.servers import ask, eventually, free_port, kill_connections, lock_keys
 from tests.tls import make_certificates, proven, serve_tls
 
 PASSWORD = "s3cret-pass"
@@ -127,32 +125,6 @@ async def test_another_peer_than_the_urls_is_refused(tls_nodes, tls_urls, monkey
         reason = manager.statistics().nodes[2].reason
         assert wrong == "plain text" or "certificate" in reason.lower(), reason
         assert wrong != "name" or f"at 127.0.0.1:{tls_nodes.ports[2]}" in reason
-
-
-def owner_in(text: str) -> bool:
-    """Return whether there is an owner value in a text; servers name scripts in theirs."""
-    for script in _scripts.ALL:
-        text = text.replace(script.digest.decode(), "")
-    return re.search("[0-9a-f]{30}", text) is not None
-
-
-MINIMAL = f"~redlock:* &redlock:* {ACL_RIGHTS}"
-
-
-@pytest.mark.parametrize(
-    ("rights", "words"),
-    [
-        (MINIMAL.replace(" +set", ""), "can't run this command|no permissions to run the 'set' command"),
-        (MINIMAL.replace("~redlock:*", "~other:*"), "key"),
-        (MINIMAL.replace(" +script|load", ""), "script"),
-    ],
-)
-async def test_a_right_that_is_missing_is_named(url, rights, words):
-    """The vote is silent and its reason the server's words, without the value that was refused."""
-    async with LockManager([with_rights(url, rights)]) as manager:
-        reason = await denied_because(manager)
-        assert re.search(words, reason.lower()), reason
-        assert not owner_in(reason)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from aioredlock_ng import Lease, LockManager, NodeState
 from aioredlock_ng._core.quarantine import UNKNOWN_IDENTITY, parse
 from aioredlock_ng._core.rights import ACL_RIGHTS
 from tests.behaviour.tools import all_up
-from tests.nodes.tools import becomes, denied_because, running, server_of, state
+from tests.nodes.tools import becomes, denied_because, state
 from tests.servers import ask, eventually, lock_keys, with_rights
 
 QUARANTINE = 1.0
@@ -76,15 +76,6 @@ async def test_a_user_without_info_gets_an_incarnation_without_identity(url, cap
         await becomes(manager, NodeState.QUARANTINED)
         await becomes(manager, NodeState.UP)
         assert (await granted(manager)).fence > first.fence
-
-
-async def test_a_server_whose_info_has_another_name_is_fine(make_nodes, caplog):
-    """The same, for the whole of the server."""
-    urls = make_nodes(1, options={"rename-command": ["INFO", "HIDDEN"]}).urls
-    async with running(urls) as manager:
-        await granted(manager)
-        assert server_of(manager) is None
-    assert caplog.text.count("it denies INFO") == 1
 
 
 @pytest.mark.heavy

@@ -16,7 +16,6 @@ from redis.exceptions import ResponseError
 from aioredlock_ng import ConfigurationError, LockManager, NodeStatistics, QuorumUnavailableError
 from aioredlock_ng._node import NodeState, redis_sentinel
 from aioredlock_ng._node.redis_node import RedisNode
-from aioredlock_ng._node.redis_sentinel import RedisSentinels
 from aioredlock_ng._settings.specs import split_urls
 from tests.nodes.tools import listening, run_id, running, server_of, up
 from tests.redis_sentinels import running_sentinel, watching
@@ -82,16 +81,6 @@ async def test_a_redis_sentinel_url_is_a_node_like_any(run, nodes3):
             await lease.extend()
             assert lock_keys(nodes3.urls[0]) == [b"redlock:res"]
         await eventually(lambda: not lock_keys(nodes3.urls[0]))
-
-
-async def test_a_database_of_the_master(run, nodes3):
-    """It stands behind the service, and is none of its Sentinels' business."""
-    port = run(*watching("main", nodes3.ports[0]))
-    async with (
-        LockManager([f"redis+sentinel://127.0.0.1:{port}/main/5"], node_timeout=PATIENT) as manager,
-        manager.lock("res"),
-    ):
-        assert lock_keys(f"{nodes3.urls[0]}/5") == [b"redlock:res"]
 
 
 @pytest.mark.heavy
@@ -168,26 +157,6 @@ async def test_a_master_that_its_sentinels_have_given_up_is_left(run, nodes3, mo
         await eventually(lambda: server_of(manager) == run_id(nodes3.urls[1]))
         assert "the Redis Sentinels name another master" in caplog.text
     await eventually(lambda: len(asyncio.all_tasks()) == 1, what="a closed connection is not followed")
-
-
-async def test_a_closed_connection_is_not_followed_though_a_cancellation_is_swallowed(
-    monkeypatch, make_nodes
-):
-    """The `asyncio.wait_for` of Python 3.11, which redis-py uses, swallows one that comes with its answer."""
-    monkeypatch.setattr(redis_sentinel, "LOOK_AFTER", 0.01)
-    asked: list[bool] = []
-
-    async def master(*_: object) -> tuple[str, int]:
-        asked.append(True)
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.sleep(0.2 if len(asked) > 1 else 0)
-        return "127.0.0.1", port
-
-    monkeypatch.setattr(RedisSentinels, "master", master)
-    (port,) = make_nodes(1).ports
-    async with LockManager(["redis+sentinel://127.0.0.1:1/main"], node_timeout=PATIENT):
-        await eventually(lambda: len(asked) > 1)
-    await eventually(lambda: len(asyncio.all_tasks()) == 1, within=5)
 
 
 @contextlib.asynccontextmanager
@@ -287,14 +256,6 @@ async def test_why_there_is_no_master(run, nodes3, fault, words):
             assert words in reason
             (finding,) = [one for one in await manager.diagnose() if one.node is not None]
             assert "Redis Sentinels" in finding.advice
-
-
-def test_the_same_service_twice_is_refused():
-    """In whatever order its Sentinels are given; another service of theirs is another node."""
-    one, other = "redis+sentinel://a,b:7/main", "redis+sentinel://b:7,a:26379/main/3"
-    with pytest.raises(ConfigurationError, match="given twice"):
-        LockManager([one, other])
-    LockManager([one, other.replace("main", "second")])
 
 
 # -- lists ---------------------------------------------------------------------------------------

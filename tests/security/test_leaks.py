@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import pytest
 
-from aioredlock_ng import LockError, LockManager, LockTakenError
+from aioredlock_ng import LockTakenError
 from aioredlock_ng.__main__ import main
 from aioredlock_ng.testing import LocalNodes
 from tests.cli.runs import open_runs
@@ -153,18 +153,3 @@ async def test_what_is_pickled_has_no_owner_value() -> None:
             with pytest.raises((TypeError, AttributeError, pickle.PicklingError)):
                 pickle.dumps(holder)
         await lease.release()
-
-
-async def test_a_traceback_with_a_callers_locals() -> None:
-    """A manager over URLs and its lock among them: their reprs are all that is shown."""
-    manager = LockManager([f"redis://{LOGIN}@127.0.0.1:1"])
-    lock = manager.lock("job", blocking=False)
-    with pytest.raises(LockError) as caught:
-        await lock.acquire()
-    frame = traceback.StackSummary.extract(
-        traceback.walk_tb(caught.value.__traceback__), limit=1, capture_locals=True
-    )
-    shown = "".join(frame.format())
-    assert "manager = <LockManager" in shown
-    assert not leaks(shown)
-    await manager.aclose()

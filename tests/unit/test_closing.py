@@ -7,7 +7,7 @@ import contextlib
 import gc
 import logging
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -18,10 +18,6 @@ from aioredlock_ng import (
     LossReason,
     ManagerClosedError,
 )
-from aioredlock_ng._kinds.mutex import MUTEX
-from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._node import fork
-from aioredlock_ng._round.round import Round
 from tests.unit.tasks import cycle, in_task, sim
 from tests.unit.worlds import LATENCY, world
 
@@ -116,24 +112,6 @@ async def test_what_waits_when_others_cancel_the_manager_gets_an_error():
         await held.release()
 
 
-async def test_blocks_that_others_cancel_too_end_by_themselves(caplog):
-    """The end of `asyncio.run` cancels all tasks at once: a block that ends with it has lost nothing."""
-    async with world() as w:
-
-        async def hold() -> None:
-            async with w.manager.lock("a"):
-                await asyncio.sleep(100)
-
-        user = in_task(hold)
-        await asyncio.sleep(1)
-        for task in (*background(), user):
-            task.cancel()
-        assert isinstance((await user).error, asyncio.CancelledError)
-        assert not [record for record in caplog.records if "was lost" in record.getMessage()]
-        await asyncio.sleep(1)
-        assert w.keys == [()] * 3
-
-
 async def test_a_block_that_swallows_that_is_told_of_its_loss():
     """It goes on, and nothing extends its lease any more: it is lost at its deadline."""
     async with world() as w:
@@ -219,25 +197,3 @@ class ThrownAway:
                 break
             yield pause
         self._run.close()
-
-
-# -- forked children ---------------------------------------------------------------------------------------
-
-
-async def test_a_forked_child_has_no_connection(monkeypatch):
-    """What a child would send over its parent's connections is answered with silence, and never sent."""
-    async with world() as w, w.manager.lock("a"):
-        session = w.manager._life.session
-        assert session is not None
-        executed = [len(node.executed) for node in w.nodes]
-        with monkeypatch.context() as patch:  # it puts back what the fork changes
-            patch.setattr(fork, "generation", fork.generation)
-            for node in cast("Any", session.nodes):
-                patch.setattr(node._link.pipe, "_room", node._link.pipe._room)
-            fork._forked()
-            mutex = Primitive(MUTEX, ("b",), (b"redlock:b",))
-            seen = Round(session.outbox, mutex.read_acquire)
-            seen.ask(mutex.acquire(b"another", 1.0), 1.0)
-            assert seen.silent == 3, "at once, and not at the end of some timeout"
-        await asyncio.sleep(1)
-        assert [len(node.executed) for node in w.nodes] == executed

@@ -251,43 +251,6 @@ async def test_calls_in_mode_read_run_together_and_one_in_mode_write_alone() -> 
         assert held(w) == []
 
 
-@pytest.mark.parametrize(("permits", "expected"), [(2, [1, 2, 1, 2, 1]), (None, [1] * 5)])
-async def test_so_many_calls_run_at_once(permits: int | None, expected: list[int]) -> None:
-    """It is the semaphore of that name (R24), or the lock: calls with the same arguments take turns."""
-    inside: list[str] = []
-    seen: list[int] = []
-    async with world() as w:
-
-        @w.manager.locked("{name}", ttl=20, permits=permits)
-        async def work(name: str) -> None:
-            inside.append(name)
-            await asyncio.sleep(1)
-            seen.append(len(inside))
-            inside.remove(name)
-
-        async with w.manager.semaphore("a", permits=2) if permits else w.manager.lock("other"):
-            await work("a")
-        await asyncio.gather(*(work("a") for _ in range(4)))
-        assert seen == expected
-        assert held(w) == []
-
-
-async def test_a_fair_call_stands_in_line() -> None:
-    """It is the fair lock of that name (R28)."""
-    async with world() as w, w.process() as other:
-
-        @w.manager.locked("{name}", fair=True)
-        async def work(name: str) -> None:
-            assert [each.kind for each in await w.manager.inspect(name)] == ["fair"] * 3
-
-        async with other.lock("a", fair=True):
-            waiting = asyncio.create_task(work("a"))
-            await asyncio.sleep(0.1)
-            assert [each.ours for each in (await w.manager.queue("a")).waiters] == [True]
-        await waiting
-        assert held(w) == []
-
-
 # -- mistakes show at decoration ---------------------------------------------------------------------
 
 

@@ -9,7 +9,6 @@ import os
 import pickle
 import subprocess
 import sys
-import typing
 from importlib import import_module
 from pathlib import Path
 
@@ -54,20 +53,6 @@ def test_every_name_is_what_its_module_says() -> None:
     for name, module in aioredlock_ng._HOMES.items():
         home = import_module(f"aioredlock_ng.{module}")
         assert getattr(aioredlock_ng, name) is getattr(home, name)
-
-
-def test_the_package_file_only_exports() -> None:
-    """`__init__.py` is imports, lists, strings, and the two functions of PEP 562.
-
-    Those are hidden from type checkers: for them a misspelt import has to stay an error.
-    """
-    kinds = ast.ImportFrom | ast.Assign | ast.If | ast.Expr
-    hidden = block("not TYPE_CHECKING")
-
-    assert all(isinstance(node, kinds) for node in TREE.body)
-    assert all(isinstance(node.value, ast.Constant) for node in TREE.body if isinstance(node, ast.Expr))
-    assert [node.name for node in hidden if isinstance(node, ast.FunctionDef)] == ["__getattr__", "__dir__"]
-    assert len(hidden) == sum(isinstance(node, ast.FunctionDef) for node in ast.walk(TREE)) == 2
 
 
 ERROR = LockLostError(
@@ -116,11 +101,3 @@ def test_a_wrong_name_is_an_attribute_error() -> None:
         aioredlock_ng.RedLock  # noqa: B018
     with pytest.raises(ImportError, match="cannot import name 'RedLock'"):
         exec("from aioredlock_ng import RedLock")  # noqa: S102 (a type checker would object)
-
-
-def test_type_hints_can_be_resolved() -> None:
-    """Frameworks that read annotations find what they name."""
-    hints = typing.get_type_hints(aioredlock_ng.LockManager.__init__)
-
-    assert hints["retry"] is aioredlock_ng.RetryPolicy
-    assert hints["extension"] is aioredlock_ng.ExtensionPolicy

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 
 import pytest
 
 from aioredlock_ng import LockManager, LockTakenError
-from tests.unit.crowds import crowd
-from tests.unit.tasks import Tripwire, cycle, in_task, sim
+from tests.unit.tasks import cycle, in_task, sim
 from tests.unit.traces import PREFIX, count
 from tests.unit.worlds import ANOTHER, LATENCY, world
 
@@ -294,26 +292,6 @@ async def test_a_plain_client_comes_in_between_and_is_excluded():
         assert not any(w.keys)
 
 
-@pytest.mark.parametrize("waking", [False, True])
-async def test_cancelled_at_every_pause_it_leaves_nothing(waking):
-    """Alone and in line: neither key nor seat stays, and the next one is not kept waiting."""
-    for at in itertools.count(1):
-        async with world(3) as w, processes(w, "a", "b") as (a, b):
-            lease = await w.manager.lock(NAME, fair=True).acquire()
-            (ahead,) = await waiting(w, a)
-            tripwire = Tripwire(b.lock(NAME, fair=True).acquire(), at, waking=waking)
-            task = in_task(lambda tripwire=tripwire: tripwire)
-            await asyncio.sleep(0.05)
-            await lease.release()
-            await asyncio.gather(ahead, task)
-            await cycle(w.manager.lock(NAME, fair=True, blocking_timeout=0.2))
-            await asyncio.sleep(0.3)
-            assert not any(w.keys), at
-            if not tripwire.tripped:
-                break
-    assert at > 2
-
-
 @pytest.mark.parametrize(
     ("names", "options", "error", "words"),
     [
@@ -339,15 +317,3 @@ async def test_a_refusal_says_how_many_come_first():
             await c.lock(NAME, fair=True, blocking_timeout=0).acquire()
         assert info.value.retry_after == pytest.approx(2.0 - 0.02 + 2 * HEAD_START, abs=0.01)
         await asyncio.gather(*tasks)
-
-
-@pytest.mark.parametrize(
-    ("processes", "commands"),
-    [pytest.param(20, 21, marks=pytest.mark.heavy), pytest.param(100, 25, marks=pytest.mark.campaign)],
-)
-def test_hand_offs_are_few_commands(processes, commands):
-    """Each process has its turn without a pause; a hand-off is two round trips, however many there are."""
-    figures = crowd(processes, fair=True, seconds=1.0)
-    assert figures.rate > 150, figures
-    assert figures.commands_each <= commands, figures
-    assert max(figures.wins) - min(figures.wins) <= 1, figures

@@ -8,14 +8,12 @@ import logging
 import pytest
 
 from aioredlock_ng import LeaseStatistics, LockTakenError
-from aioredlock_ng.testing import MemoryNode, lose
+from aioredlock_ng.testing import MemoryNode
 from tests.unit.tasks import sim
-from tests.unit.worlds import LATENCY, PLAIN, TTL, make, world
+from tests.unit.worlds import LATENCY, TTL, make, world
 
 AGE = 2 * LATENCY
 """Seconds that a lease is old when it is won."""
-MAX_LEASES = 1000
-"""How many leases the statistics list."""
 
 
 async def test_a_lease_has_one_body() -> None:
@@ -64,27 +62,3 @@ async def test_what_is_held_is_listed() -> None:
         assert w.manager.statistics().leases == make([MemoryNode()]).statistics().leases == ()
     async with world(fencing=False) as w, w.manager.lock("a"):
         assert [lease.fence for lease in w.manager.statistics().leases] == [None]
-
-
-async def test_what_is_not_held_any_more_is_not_listed() -> None:
-    """Lost, or past its validity: not ours, though it is not released."""
-    async with world() as w:
-        expired = await w.manager.lock("a", extension=PLAIN).acquire()
-        lost = await w.manager.lock("b").acquire()
-        lose(w.manager, "b")
-        assert [lease.names for lease in w.manager.statistics().leases] == [("a",)]
-        await asyncio.sleep(TTL)
-        assert w.manager.statistics().leases == ()
-        assert w.manager.statistics().held == 0
-        await expired.release()
-        await lost.release()
-
-
-async def test_of_many_the_newest_are_listed() -> None:
-    """The list has a limit; the count has none."""
-    async with world(1) as w:
-        leases = [await w.manager.lock(f"{number:04}").acquire() for number in range(MAX_LEASES + 2)]
-        statistics = w.manager.statistics()
-        assert statistics.held == MAX_LEASES + 2
-        assert [int(lease.names[0]) for lease in statistics.leases] == [*range(2, MAX_LEASES + 2)]
-        await asyncio.gather(*(lease.release() for lease in leases))

@@ -70,23 +70,6 @@ async def test_readers_and_writers_have_time_limits_of_their_own() -> None:
             rw.write(blocking_timeout=-1)
 
 
-async def test_what_is_found_is_a_collection() -> None:
-    """A survey of its locks, a line of its waiters."""
-    async with world() as w, w.process() as other:
-        assert not await w.manager.survey()
-        async with w.manager.lock("x", fair=True), w.manager.lock("y"):
-            found = await w.manager.survey()
-            assert [lock.name for lock in found] == ["x", "y"]
-            assert len(found) == 2
-            assert not await w.manager.queue("x")
-            waiting = asyncio.create_task(other.lock("x", fair=True).acquire())
-            await asyncio.sleep(1)
-            line = await w.manager.queue("x")
-            assert len(line) == 1
-            assert list(line) == list(line.waiters)
-        await (await waiting).release()
-
-
 async def test_one_process_has_a_name_as_one_kind() -> None:
     """As between processes: a mutex and a semaphore of one name are a mistake, not a wait."""
     async with world() as w:

@@ -91,22 +91,6 @@ async def test_a_lock_that_is_not_had_is_told():
     assert "LockTakenError" in line
 
 
-async def test_every_record_has_all_fields(caplog):
-    """Of a lock and of nodes, of one and of none: pytest's own handler sees each, and no other names."""
-    with caplog.at_level(logging.DEBUG, "aioredlock_ng"):
-        async with world() as w, w.process() as other, w.manager.lock("a"):
-            w.nodes[0].crash()
-            with pytest.raises(LockTakenError):
-                await other.lock("a", blocking_timeout=1).acquire()
-    ours = [vars(record) for record in caplog.records if record.name == "aioredlock_ng"]
-    usual = vars(logging.makeLogRecord({})).keys() | {"message"}
-    assert {frozenset(record.keys() - usual) for record in ours} == {frozenset(LOG_FIELDS)}
-    for field in LOG_FIELDS:
-        values = {record[field] for record in ours}
-        assert None in values
-        assert len(values) > 1, field
-
-
 async def test_structlog_takes_the_fields_over():
     """With its own formatter, as the page has it: what it allows are keys of the event, of this type."""
     structlog = pytest.importorskip("structlog")

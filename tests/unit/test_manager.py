@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
-import re
 import traceback
 import warnings
 from collections.abc import Callable
@@ -13,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from aioredlock_ng import ConfigurationError, Lease, LockManager, LossReason, NodeState, Vote
+from aioredlock_ng import ConfigurationError, LockManager, LossReason, NodeState, Vote
 from aioredlock_ng.errors import LockLostError, LockTakenError, ManagerClosedError, QuorumUnavailableError
 from aioredlock_ng.events import Acquired, Extended, GaveUp, Lost, NodeChanged, Refused, Released
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from tests.servers import eventually
 from tests.unit.tasks import cycle, in_task, sim, turns
-from tests.unit.traces import Heard, count, is_ours_to_stay, locks, sent
-from tests.unit.worlds import GRACE, LATENCY, PLAIN, ROUND_TRIP, TIMEOUT, TTL, each, make, world
+from tests.unit.traces import Heard, count, is_ours_to_stay, sent
+from tests.unit.worlds import GRACE, LATENCY, PLAIN, ROUND_TRIP, TIMEOUT, TTL, make, world
 
 
 def masters(number: int = 3) -> list[MemoryNode]:
@@ -218,19 +216,6 @@ async def test_aclose_in_any_turn_of_an_acquire(turn):
         assert background() == set()
 
 
-async def test_a_start_that_is_closed_meanwhile():
-    """start() and acquires that wait for the nodes get ManagerClosedError when the manager is closed."""
-    nodes = masters()
-    each(nodes).freeze()
-    manager = make(nodes)
-    uses = (manager.start, manager.lock("a").acquire, manager.lock("b").try_acquire)
-    tasks = [in_task(use) for use in uses]
-    await asyncio.sleep(0.05)
-    await manager.aclose()
-    assert [type((await task).error) for task in tasks] == [ManagerClosedError] * 3
-    assert background() == set()
-
-
 async def test_aclose_waits_for_bodies():
     """A body that cleans up is waited for, under the keys, and ends inside the lock."""
     async with world() as w:
@@ -323,15 +308,6 @@ def test_another_loop_is_refused():
         first.run(manager.aclose())
 
 
-def test_a_node_that_cannot_be_made_anew_belongs_to_one_loop():
-    """A ready node object may have been bound once only; the error says what to give instead."""
-    manager = LockManager([MemoryNode().link()])
-    SimLoop.run(hold(manager, "a", 1))
-    for use in (manager.start(), manager.lock("a").acquire(), manager.aclose()):
-        with pytest.raises(RuntimeError, match=r"belongs to another event loop.* one LockManager per loop"):
-            SimLoop.run(use)
-
-
 def in_child(check: Callable[[], None]) -> None:
     """Run a check in a child that is forked from here, and fail unless it passes there."""
     with warnings.catch_warnings(action="ignore"):
@@ -357,22 +333,6 @@ async def test_another_process_is_refused():
 
         in_child(check)
         await cycle(w.manager.lock("a"))
-
-
-@pytest.mark.parametrize("reentrant", [False, True])
-async def test_a_forked_child_has_none_of_its_parents_leases(reentrant):
-    """It would not hear of their loss or release: each says so, and stays valid in the parent."""
-    async with world() as w, w.manager.lock("a", reentrant=reentrant) as lease:
-
-        def check() -> None:
-            assert (lease.held, lease.remaining) == (False, 0.0)
-            assert "expired" in repr(lease)
-            with pytest.raises(RuntimeError, match="fork"):
-                lease.check()
-
-        in_child(check)
-        lease.check()
-        assert lease.held
 
 
 def test_a_forked_child_that_goes_on_with_its_parents_loop_is_refused():
@@ -420,31 +380,6 @@ def test_a_forked_child_does_not_hand_its_parents_lock_on():
         runner.run(asyncio.wait(uses))
         assert inside == [0, 1]
         runner.run(manager.aclose())
-
-
-@pytest.mark.parametrize("extension", [None, PLAIN])
-def test_a_loop_that_is_torn_down_with_locks_held(extension):
-    """asyncio.run ends and cancels everything: blocks, leases, waiters; no key is left, and no warning."""
-    nodes = masters()
-    manager = LockManager(nodes)
-
-    async def main() -> Lease:
-        uses = [hold(manager, f"block-{number}", extension=extension) for number in range(3)]
-        lease = await manager.lock("free").acquire()
-        uses += [
-            hold(manager, "free"),
-            hold_stubbornly(manager, 0.5, "slow"),
-        ]  # the first of them waits in the queue
-        tasks = [asyncio.create_task(use) for use in uses]
-        await asyncio.sleep(1)
-        assert [len(locks(node)) for node in nodes] == [len(tasks)] * 3
-        return lease
-
-    lease = SimLoop.run(main())
-    gc.collect()
-    assert [left(node) for node in nodes] == [[]] * 3
-    assert "closed" in repr(manager)
-    assert not lease.held
 
 
 def left(node: MemoryNode) -> list[bytes]:
@@ -512,24 +447,6 @@ async def test_statistics():
         for node, spec in zip(now.nodes, w.nodes, strict=True):
             assert (node.name, node.state, node.in_flight) == (spec.name, NodeState.UP, 0)
             assert (node.round_trip, node.pending_releases, node.dropped) == (pytest.approx(ROUND_TRIP), 0, 0)
-
-
-async def test_reprs_show_state():
-    """The reprs of a manager, a lock and a lease show their state, names quoted and escaped."""
-    async with world() as w:
-        lock = w.manager.lock("invoice:42\n", ttl=8)
-        assert re.search(r"'invoice:42\\n'.*8s", repr(lock))
-        lease = await lock.acquire()
-        await asyncio.sleep(1)
-        assert re.fullmatch(r"<Lease 'invoice:42\\n' .*valid 6\.9s [23]/3>", repr(lease))
-        assert "running, 1 held" in repr(w.manager)
-        assert all(f"{node.name} up" in repr(w.manager) for node in w.nodes)
-        sim().advance(20)
-        assert "valid" not in repr(lease), "validity has ended"
-        await lease.release()
-        other = await lock.acquire()
-        await other.release()
-        assert "released" in repr(other)
 
 
 # -- looking and administering -----------------------------------------------------------------------

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from aioredlock_ng import LockManager, QueueInspection
-from aioredlock_ng.testing import MemoryNode, bypass
+from aioredlock_ng import QueueInspection
+from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing.sim_loop import EPOCH
 from tests.unit.tasks import sim
 from tests.unit.test_fair import KEY, NAME, processes, waiting
@@ -92,18 +92,3 @@ async def test_of_a_long_line_it_shows_the_beginning(number: int, more: bool) ->
         queue = await w.manager.queue(NAME)
         assert [each.holder for each in queue.waiters] == [f"p{place}" for place in range(MAX_WAITING)]
         assert queue.more_waiters is more
-
-
-async def test_under_bypass_nothing_waits() -> None:
-    """A fair lock is granted like any other, or refused; its line is empty."""
-    manager = LockManager([f"redis://192.0.2.{number}" for number in (1, 2, 3)])
-    with bypass():
-        async with manager.lock(NAME, fair=True) as one, manager.lock(NAME, fair=True) as two:
-            assert one.fence < two.fence
-            await one.extend()
-        queue = await manager.queue(NAME)
-        assert (queue.waiters, queue.more_waiters, queue.silent) == ((), False, ())
-    with bypass(refuse=True):
-        assert await manager.lock(NAME, fair=True).try_acquire() is None
-    with bypass(refuse="quorum"):
-        assert len((await manager.queue(NAME)).silent) == 3

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from aioredlock_ng import LockTakenError, WouldDeadlockError
-from tests.unit.tasks import cycle, in_task, sim, turns, within
-from tests.unit.traces import PREFIX, count, counter
+from tests.unit.tasks import cycle, sim, within
+from tests.unit.traces import PREFIX, count
 from tests.unit.worlds import ROUND_TRIP, TTL, put, world
 
 KEY = PREFIX + b"a"
@@ -45,17 +45,6 @@ async def test_readers_are_together_and_a_writer_is_alone():
         assert w.keys == [()] * 3
 
 
-async def test_tasks_of_one_process_share_as_processes_do():
-    """When the first reader has won, those behind it ask at once; a writer waits for all of them."""
-    async with world() as w:
-        readers = [in_task(w.manager.rwlock("a").read().acquire) for _ in range(20)]
-        await turns(1)
-        began = sim().time()
-        ends = [await task for task in readers]
-        assert [end.error for end in ends] == [None] * 20
-        assert max(end.at for end in ends) - began <= 3 * ROUND_TRIP
-
-
 @pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "plain"])
 @pytest.mark.parametrize("names", [("a",), ("a", "b")], ids=["one name", "two names"])
 async def test_a_mutex_and_a_read_write_lock_exclude_each_other(names, fencing):
@@ -74,21 +63,6 @@ async def test_a_mutex_and_a_read_write_lock_exclude_each_other(names, fencing):
                 assert caught.value.retry_after == pytest.approx(TTL, abs=0.1)
             await cycle(then)
         assert w.keys == [()] * 3
-
-
-async def test_a_reader_that_is_gone_leaves_alone():
-    """Its entry ends with its ttl, whatever the others do, and the next acquire drops it."""
-    async with world() as w, w.process() as other:
-        crashed = await w.manager.rwlock("a", ttl=1).read().acquire()
-        lease = await other.rwlock("a", ttl=1).read().acquire()
-        crashed._holding._session.watchdog.forget(crashed._holding)
-        await asyncio.sleep(1.5)
-        assert (lease.held, crashed.held) == (True, False)
-        async with other.rwlock("a").read():
-            assert len(w.nodes[0]._server.scores(KEY)) == 2
-        await lease.release()
-        await cycle(other.rwlock("a", blocking=False).write())
-        await crashed.release()
 
 
 async def test_a_holder_that_asks_again_is_told_so():
@@ -127,18 +101,6 @@ async def test_readers_share_an_odd_fence_and_writers_have_even_ones():
         assert seen == sorted(set(seen))
         assert [fence % 2 for fence in seen] == [1, 0, 0] * 4
         assert all(count(node, "rw-raise") == 0 for node in w.nodes)
-
-
-async def test_a_reader_raises_nodes_that_are_behind():
-    """A certificate needs Q nodes that granted at its fence or below; what was above does not count."""
-    async with world() as w:
-        async with w.manager.rwlock("a").read() as first:
-            base = first.fence
-        put(w, "a", base + 1_000, base + 3_000, base + 5_000)
-        async with w.manager.rwlock("a").read() as lease:
-            assert lease.fence == base + 5_000
-            assert sum(count(node, "rw-raise") for node in w.nodes) == 2
-            assert sorted(int(node.get(counter("a"))) for node in w.nodes)[1] >= lease.fence
 
 
 async def test_a_silent_node_is_not_raised_for_a_reader():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from aioredlock_ng import RetryPolicy
-from tests.unit.tasks import in_task, sim, within
+from tests.unit.tasks import in_task, within
 from tests.unit.traces import PREFIX
 from tests.unit.worlds import ROUND_TRIP, each, world
 
@@ -56,27 +56,6 @@ async def test_one_task_waits_for_the_readers_of_a_process():
                 await (await task).release()
         await (await writer).release()
         assert done == [0, 2, 1, 3]
-
-
-async def test_the_next_of_the_readers_waits_when_the_one_that_did_has_left():
-    """Also where that happens before it knows why it was refused itself: it asks again, and hears it then."""
-    async with world(latency=0.01) as w:
-        lock = w.manager.rwlock("a")
-        async with lock.read():
-            leave_marks(w)
-            first, second = (asyncio.create_task(lock.read().acquire()) for _ in range(2))
-            await asyncio.sleep(0.025)  # both are refused, and their undo is on its way
-            first.cancel()
-            await asyncio.sleep(1.0)
-            entry = w.manager._life.session.queue.entries["a"]
-            assert len(entry.inside) == 2
-            assert entry.inside[1] is entry.representative
-            for node in w.nodes:
-                node.delete(QUEUE)
-                node._server.publish(KEY, b"1")
-            began = sim().time()
-            await (await second).release()
-            assert sim().time() - began < 0.1
 
 
 async def test_the_reader_that_waits_for_all_does_so_when_another_has_won():

@@ -11,8 +11,6 @@ from tests.unit.traces import PREFIX
 from tests.unit.worlds import TTL, world
 
 KEY = PREFIX + b"a"
-MAX_READERS = 100
-"""As many readers of a lock are shown."""
 
 
 def owner(number):
@@ -92,17 +90,3 @@ async def test_a_lock_is_held_if_a_majority_has_one_of_its_readers():
         left = {reader.holder: reader.ttl for reader in lock.readers}
         assert left == {"1": pytest.approx(2, abs=0.1), "2": pytest.approx(5, abs=0.1)}
         assert lock.ttl == pytest.approx(5, abs=0.1)
-
-
-async def test_of_many_readers_the_first_hundred_are_shown_and_that_there_are_more():
-    """Those that stay longest; exactly a hundred are all."""
-    async with world(3) as w:
-        for number in (MAX_READERS, MAX_READERS + 1, 500):
-            for node in w.nodes:
-                put(node, *((owner(i), 5.0 + i) for i in range(number)))
-            lock = await look(w)
-            assert (lock.state, lock.held_by) == ("held", 3)
-            shown = [str(i) for i in range(number)][: -MAX_READERS - 1 : -1]
-            for each in (lock, *lock.nodes):
-                assert each.more_readers is (number > MAX_READERS)
-                assert [reader.holder for reader in each.readers] == shown

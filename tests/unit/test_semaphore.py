@@ -281,21 +281,6 @@ async def test_a_name_of_another_kind_ends_the_acquire_with_both_named(fencing):
         assert w.keys == [()] * 3
 
 
-# -- a holder that dies, a node that forgets -----------------------------------------------------------
-
-
-async def test_a_holder_that_dies_leaves_for_a_ttl() -> None:
-    """Its slot alone: a waiter has it as soon as it ends."""
-    async with world(3) as w:
-        for node in w.nodes:
-            hold(node, 0, ttl=5.0)
-            hold(node, 1, b"b" * 40 + b":1700000000000s:third", ttl=60.0)
-        began = sim().time()
-        async with w.manager.semaphore(NAME, permits=2) as lease:
-            assert lease.slot == 0
-            assert 5.0 <= sim().time() - began < 6.0
-
-
 # -- tasks of one process ------------------------------------------------------------------------------
 
 

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import pytest
 
-from aioredlock_ng import Lock, LockManager, LockTakenError
-from tests.unit.tasks import cancelled, cycle, sim
+from aioredlock_ng import Lock, LockManager
+from tests.unit.tasks import cancelled, sim
 from tests.unit.worlds import ROUND_TRIP, world
 
 REMINDER: Final = 0.5
@@ -125,18 +125,6 @@ async def test_a_call_for_several_names_gets_in_however_long_the_lines_are():
                 assert sim().time() - began > 10.0
 
 
-async def test_a_free_name_is_for_others_while_another_stays_taken():
-    """Released early, with `at_least`: the call that waits for its end keeps the other name from no task."""
-    async with world() as w:
-        await cycle(w.manager.lock("b", at_least=30))
-        waits = asyncio.create_task(w.manager.lock("a", "b").acquire())
-        await asyncio.sleep(1)
-        began = sim().time()
-        async with w.manager.lock("a"):
-            assert sim().time() - began < 10 * ROUND_TRIP
-        await (await waits).release()
-
-
 # -- names that are read -------------------------------------------------------------------------------
 
 
@@ -175,21 +163,3 @@ async def test_a_writer_gets_in_however_long_readers_stay(processes):
             began = sim().time()
             async with asyncio.timeout(20.0), w.manager.rwlock("a").write():
                 assert sim().time() - began > 8.0
-
-
-@pytest.mark.parametrize("names", [("a",), ("a", "b")], ids=["one name", "two names"])
-async def test_a_reader_that_a_writer_keeps_out_is_told_so(names):
-    """Nothing is held that is in its way; where a writer is in, that one is named."""
-    async with world() as w, w.process(holder="web-2") as second, w.process() as third:
-        reader = await w.manager.rwlock("a").read().acquire()
-        writer = asyncio.create_task(second.rwlock("a").write().acquire())
-        await asyncio.sleep(0.1)
-        with pytest.raises(LockTakenError, match="a writer is waiting for it and comes first") as caught:
-            await third.rwlock(*names, blocking_timeout=0.5).read().acquire()
-        assert {vote.reason for vote in caught.value.votes} == {"a writer is waiting for it"}
-        assert caught.value.retry_after is not None
-        await reader.release()
-        lease = await writer
-        with pytest.raises(LockTakenError, match="is held by web-2"):
-            await third.rwlock(*names, blocking_timeout=0.5).read().acquire()
-        await lease.release()

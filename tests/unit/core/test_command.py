@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioredlock_ng import _scripts
-from aioredlock_ng._core.command import Command, Purpose, Script, Silence, deleted_any, milliseconds
+from aioredlock_ng._core.command import Command, Purpose, Script, milliseconds
 
 OWNER = b"0123456789abcdef0123456789abcdef01234567:me"
 SCRIPT = Script("double", b"return 2 * ARGV[1]")
@@ -71,14 +71,3 @@ def test_every_script_opens_with_its_contract() -> None:
         assert "returns" in text, script
         code = "\n".join(line for line in lines if not line.startswith("--"))
         assert ("ARGV" in text) is ("ARGV" in code), script
-
-
-@pytest.mark.parametrize(
-    ("reply", "expected"),
-    [([1, 0, 0], True), ([2, 500, -1], True), ([0, 0, 0], False), ([0, -1, 0], False), (None, False),
-     (1, False),
-     (b"OK", False), (Silence("no answer"), False)],
-)  # fmt: skip
-def test_a_release_that_found_something_is_recognised(reply: Any, expected: bool) -> None:
-    """Only a list that begins with a positive count says that something of the owner's was deleted."""
-    assert deleted_any(reply) is expected

@@ -42,36 +42,6 @@ def after(*texts: str, size: int = 3) -> Seen | None:
 
 
 @pytest.mark.parametrize(
-    ("looks", "leader", "tells"),
-    [
-        # Nothing was ever announced.
-        (["free, free, free"], None, True), (["free, free"], None, True), (["free, held, held"], None, False),
-        # The greatest, whichever node has it: a vote is not needed to tell of what was won.
-        (["held A, held, held"], A, True), (["held A, held B, held A"], B, True),
-        (["held A, held A, voteless free B"], B, True), (["held A, held A, voteless held B"], B, True),
-        # No lock on Q nodes with a vote.
-        (["free A, free A, free A"], None, True), (["free A, free A, held A"], None, True),
-        (["free A, held A, voteless free A"], A, True),
-        # Never back.
-        (["held B, held B, held B", "held A, held A, held A"], B, True),
-        (["free B, free B, free B", "held A, held A, held A"], None, True),
-        # What has ended is never told of again, though another candidate is being voted for.
-        (["held A, held A, held A", "free, free, free", "held A, held, free A"], None, True),
-        (["free A, free A, held A", "held A, held A, held A"], None, True),
-        (["free A, free A, free A", "held A, held B, held A"], B, True),
-        # It was announced while the nodes were asked: those that were free may have been so before the win.
-        (["free, free, held A"], None, True), (["free, free, held A", "held A, held A, held A"], A, True),
-        (["free A, free, held B", "held A, held, held B"], B, True),
-    ],
-)  # fmt: skip
-def test_what_is_told(looks: list[str], leader: Leader | None, tells: bool) -> None:
-    """The newest leader; none, where Q nodes with a vote show no lock; or nothing yet."""
-    state = after(*looks)
-    assert state is not None
-    assert (state.leader, state.tells) == (leader, tells)
-
-
-@pytest.mark.parametrize(
     "answers",
     ["held A", "held A, voteless held A", "held A, voteless free, voteless free", "voteless free C"],
 )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioredlock_ng._core.members import USED, Member, late, read_members, server_of, strangers
+from aioredlock_ng._core.members import USED, Member, late, read_members, strangers
 from aioredlock_ng._core.quorum import majority
 
 SECONDS = 6.0
@@ -115,8 +115,3 @@ def test_lines_that_are_none_are_left_out() -> None:
         Member(b"one", USED, pytest.approx(9.1), pytest.approx(9.9), pytest.approx(9.5), 500, b"us: a label"),
         Member(b"three", b"n", pytest.approx(9.007), 10.0, pytest.approx(9.008), 8, b""),
     )
-
-
-def test_an_identity_is_shown_without_control_characters() -> None:
-    """A program that may write there must not write to a terminal."""
-    assert server_of(member("\x1b[31m\x07", 0, 1)).startswith(r"the one with run_id \x1b[31m\x07 (")

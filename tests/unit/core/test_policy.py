@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioredlock_ng._core.policy import (
-    EXTENSION_RETRY,
     ExtensionPolicy,
     RetryPolicy,
     notice_jitter,
@@ -18,17 +17,6 @@ from aioredlock_ng._core.policy import (
 )
 
 NAN, INF = float("nan"), float("inf")
-
-
-@pytest.mark.parametrize(
-    ("attempt", "longest"),
-    [(0, 0.01), (1, 0.02), (2, 0.04), (3, 0.08), (4, 0.16), (5, 0.32), (6, 0.5), (7, 0.5), (1000, 0.5)],
-)
-def test_the_default_back_off_doubles_to_its_cap(attempt: int, longest: float) -> None:
-    """A draw in the middle waits half of the longest wait, which doubles from 10 ms to 500 ms (R13)."""
-    policy = RetryPolicy()
-    assert policy.backoff(attempt, 0.5) == pytest.approx(longest / 2)
-    assert policy.backoff(attempt, 0.0) == 0
 
 
 @given(st.integers(0, 10**9), st.floats(0, 1, exclude_max=True))
@@ -46,36 +34,6 @@ def test_jitter_is_full(least: float, waits: list[float]) -> None:
     """
     policy = RetryPolicy(base=1.0, cap=8.0)
     assert [policy.backoff(2, chance / 4, least=least) for chance in range(5)] == waits
-
-
-def test_extension_retries_are_quick_and_capped() -> None:
-    """An unknown extension is tried again within half a second, always (R8)."""
-    assert EXTENSION_RETRY.backoff(0, 1.0) <= 0.05
-    assert max(EXTENSION_RETRY.backoff(attempt, 1.0) for attempt in range(100)) == 0.5
-
-
-@pytest.mark.parametrize(
-    ("limit", "left", "used_up"),
-    [(0, [], [0, 1]), (1, [0], [1, 2]), (100, [0, 99], [100, 101]), (None, [0, 10**9], [])],
-)
-def test_extensions_are_counted_against_the_limit(
-    limit: int | None, left: list[int], used_up: list[int]
-) -> None:
-    """A lease is left to run out once it was extended as often as allowed; None is no limit."""
-    policy = ExtensionPolicy(max_extensions=limit)
-    assert policy.enabled is (limit != 0)
-    assert not any(map(policy.exhausted, left))
-    assert all(map(policy.exhausted, used_up))
-
-
-def test_the_default_policy_is_bounded() -> None:
-    """Extensions are limited by default: every third of the ttl, 1000 times, 5 % grace.  `off()` allows none,
-    and then nothing needs to fit between `every` and `grace`.
-    """
-    policy = ExtensionPolicy()
-    assert (policy.every, policy.max_extensions, policy.grace) == (1 / 3, 1000, 0.05)
-    assert ExtensionPolicy.off().max_extensions == 0
-    assert not ExtensionPolicy(every=0.9, grace=0.2, max_extensions=0).enabled
 
 
 @pytest.mark.parametrize("crowd", [0, 1, 2, 1000])

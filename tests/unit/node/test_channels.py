@@ -7,8 +7,7 @@ import random
 import pytest
 
 from aioredlock_ng._core.command import Command, Receiver, Reply, Silence
-from aioredlock_ng._node.channels import MAX_CHANNELS, Channels, is_refusal, listening
-from aioredlock_ng._node.link import heartbeat
+from aioredlock_ng._node.channels import MAX_CHANNELS, Channels
 from aioredlock_ng._node.pipe import PUSH, words
 
 A, B = b"A", b"B"
@@ -187,20 +186,3 @@ def test_in_every_order_what_stands_is_true_and_what_is_wanted_comes_to_stand(se
     server.answer(len(server.sent))
     assert {one for one in names if server.channels.stands(one)} == server.listening == wanted
     assert len(server.channels) == len(wanted)
-
-
-@pytest.mark.parametrize(
-    ("command", "message", "refused"),
-    [
-        (listening(b"SUBSCRIBE", A), "NOPERM no permissions", True),
-        (listening(b"UNSUBSCRIBE", A), "NOPERM no permissions", True),
-        (listening(b"SUBSCRIBE", A), "ERR unknown command", True),
-        (listening(b"SUBSCRIBE", A), "LOADING the data set", False),
-        (heartbeat(b"x"), "NOPERM no permissions", False),
-        (heartbeat(b"x"), "ERR unknown command", False),
-    ],
-    ids=lambda value: words(value)[0].decode() if isinstance(value, Command) else None,
-)
-def test_only_a_subscription_can_be_refused_for_good(command: Command, message: str, refused: bool) -> None:
-    """An error of another command, or one that passes, does not keep a node from being listened to (R13)."""
-    assert is_refusal(command, message) is refused

@@ -8,17 +8,15 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoPermissionError, ResponseError
 
-from aioredlock_ng._core.command import Command, Purpose, Silence
+from aioredlock_ng._core.command import Silence
 from aioredlock_ng._core.quorum_view import QuorumView
-from aioredlock_ng._node.failures import in_our_words, refusal, why, withheld, without_secrets
+from aioredlock_ng._node.failures import in_our_words, refusal, why, withheld
 from aioredlock_ng._node.greeting import Greeting
 
 REDIS_4 = (
     "ERR Error running script (call to f_0bc31f): @user_script:65: Write commands not allowed "
     "after non deterministic commands. Call redis.replicate_commands() at the start of your script"
 )
-
-REDIS_5 = "the server is older than Redis 6.0, or a proxy; give the client protocol=2"
 
 
 @pytest.mark.parametrize(
@@ -104,21 +102,3 @@ def test_why(error: Exception, expected: str) -> None:
 def test_what_a_write_met(met: str, said: str) -> None:
     """In the server's words, without the script's; one slot of a Cluster says nothing of the server."""
     assert refusal(met) == said
-
-
-SECRET = "0123456789abcdef0123456789abcdef01234567"
-
-
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
-        (f"ERR no such thing as {SECRET}:host:1 here", "ERR no such thing as <owner> here"),
-        (f"ERR near {SECRET}:hos\\x74", "ERR near <owner>:hos\\x74"),
-        (f"ERR unknown command, with args beginning with: '{SECRET}'", "ERR unknown command"),
-    ],
-)
-def test_an_owner_value_is_in_no_message(message: str, expected: str) -> None:
-    """Neither as a whole nor its random part alone; repeated arguments are left out (A5)."""
-    owner = f"{SECRET}:host:1".encode()
-    command = Command(Purpose.ACQUIRE, owner=owner, fits=lambda _: True, keys=(), verb=b"SET")
-    assert without_secrets(message, command) == expected

@@ -155,24 +155,6 @@ def test_a_late_reply_goes_to_its_own_sink_and_not_to_the_next(watched: Watched)
     assert waits.replies == [(0, 200)]
 
 
-def test_a_sink_may_put_a_command_while_it_takes_a_reply(watched: Watched) -> None:
-    """An undo follows at once from a reply; it is queued at the end."""
-    after = Recorder()
-
-    class Undoing(Recorder):
-        def on_reply(self, node: int, reply: object) -> None:
-            super().on_reply(node, reply)
-            assert watched.pipe.put(echo(9), after, 0)
-
-    watched.pipe.put(echo(0), Undoing(), 0)
-    second = watched.put(echo(1))
-    watched.pipe.feed(b":0\r\n:1\r\n")
-    assert second.reply == 1
-    assert after.replies == []
-    watched.pipe.feed(b":9\r\n")
-    assert after.reply == 9
-
-
 # -- what cannot be trusted ----------------------------------------------------------------------
 
 INSPECTION = look_for(b"redlock:", b"redlock:a", b"redlock:b")
@@ -333,17 +315,6 @@ def test_repetitions_keep_the_order_of_an_owners_commands(watched: Watched) -> N
 
 
 # -- errors --------------------------------------------------------------------------------------
-
-
-def test_an_error_reply_is_silence_with_its_reason(watched: Watched) -> None:
-    """The callback for failures hears of the error with its command before the caller does."""
-    command = ONE.acquire(OWNER, 1.0)
-    sink = watched.put(command, index=4)
-    watched.pipe.feed(b"-READONLY You can't write against a read only replica.\r\n")
-    message = "READONLY You can't write against a read only replica."
-    assert sink.replies == [(4, Silence(message))]
-    assert watched.failures == [((command, sink, 4), message)]
-    assert watched.pipe.answered == 1
 
 
 @pytest.mark.parametrize(
