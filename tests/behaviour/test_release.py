@@ -2,47 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import defaultdict
-
 import pytest
 
-from aioredlock_ng import ExtensionPolicy, LockManager
+from aioredlock_ng import LockManager
 from aioredlock_ng import ReleaseOutcome as Outcome
-from tests.batches import singles
-from tests.behaviour.tools import all_up, keys, monitor, monitored_words, quiet
-from tests.servers import Nodes, ask, eventually, kill_connections
-from tests.unit.traces import SCRIPTS
-
-
-@pytest.mark.heavy
-async def test_nothing_follows_a_release(shared_nodes: Nodes) -> None:
-    """A server is sent nothing for an owner after its release: neither by an extension nor by a repair."""
-    url, often = shared_nodes.urls[0], ExtensionPolicy(every=0.01, max_extensions=None)
-    async with (
-        quiet(),
-        monitor(url) as view,
-        LockManager(shared_nodes.urls, ttl=3.0, extension=often) as manager,
-    ):
-        for number in range(40):
-            lease = await manager.lock("forgotten").acquire()
-            ask(url, "DEL", "redlock:forgotten")
-            for _ in range(number):
-                await asyncio.sleep(0)
-            asking = asyncio.create_task(lease.extend()) if number % 2 else None
-            await lease.release()
-            assert keys(shared_nodes.urls) == {}
-            if asking is not None:
-                await asyncio.wait((asking,))
-                asking.exception()
-        sent: dict[str, list[str]] = defaultdict(list)
-        heard = [words for script, words in map(monitored_words, await view()) if not script]
-        asked = [[word.encode() for word in words] for words in heard if words[0] == "EVALSHA"]
-        for single in (single for words in asked for single in singles(words)):
-            if (kind := SCRIPTS[single[1]]) in ("acquire", "raise", "extend", "repair", "release"):
-                sent[single[3 + int(single[2])].decode()].append(kind)
-        assert len(sent) == 40
-        assert all(history.index("release") == len(history) - 1 for history in sent.values()), sent
+from tests.behaviour.tools import all_up, keys, quiet
+from tests.servers import Nodes, eventually, kill_connections
 
 
 async def test_releases_that_a_node_missed_are_made_up_for(nodes3: Nodes) -> None:

@@ -446,24 +446,6 @@ def test_interrupted_while_the_thread_begins(*, begun: bool, monkeypatch: pytest
         assert in_loop(manager, int) == 0
 
 
-@pytest.mark.parametrize("in_a_loop", [False, True])
-def test_a_probe_alone_becomes_ready(*, in_a_loop: bool, shared_nodes: Nodes) -> None:
-    """In the manager's own thread, also when a loop's code asks; a closed one is not started."""
-
-    async def asked() -> bool:
-        return manager.available
-
-    def probe() -> bool:
-        return asyncio.run(asked()) if in_a_loop else manager.available
-
-    with contextlib.closing(SyncLockManager(shared_nodes.urls)) as manager:
-        assert not probe()
-        until(probe, "it is ready")
-        with manager.lock("probed", blocking_timeout=0):
-            pass
-    assert not probe()
-
-
 FORKED = """
 import os, sys, time
 from aioredlock_ng.sync import SyncLockManager

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
 from typing import Any, Final
 
@@ -334,38 +334,6 @@ def test_closing_waits_only_for_a_loop_that_turns(
         goes_on.set()
         assert stopped.over.wait(PATIENCE)
         until(lambda: not held.held, "it is released")
-
-
-@pytest.mark.parametrize("way", ["itself", "generator"])
-def test_closing_waits_for_other_threads(
-    manager: SyncLockManager, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
-    """However long they take, up to their deadline; also where this thread has entered a block for them."""
-    monkeypatch.setattr("aioredlock_ng.sync._thread.STANDSTILL", 0.1)
-    finished = threading.Event()
-    block = by_generator(manager.lock("x"))
-    if way == "generator":
-        held = copy_context().run(block.__enter__)
-
-    def work() -> None:
-        nonlocal held
-        with suppress(LockLostError):
-            if way == "itself":
-                held = block.__enter__()
-            entered.set()
-            assert held.lost.wait(PATIENCE)
-            assert not finished.wait(0.5), "longer than for a standstill"
-            assert held.held
-            finished.set()
-            block.__exit__(None, None, None)
-
-    entered = threading.Event()
-    with ThreadPoolExecutor(1) as thread:
-        at_work = thread.submit(work)
-        assert entered.wait(PATIENCE)
-        manager.close()
-        assert finished.is_set()
-        at_work.result(PATIENCE)
 
 
 # -- interrupts at any moment --------------------------------------------------------------------------

@@ -87,25 +87,3 @@ def test_on_uvloop(nodes5: Nodes, runner: asyncio.Runner, scenario: Scenario) ->
 
     runner.run(main())
     assert keys(nodes5.urls) == {}
-
-
-def test_uvloop_is_torn_down(nodes3: Nodes, runner: asyncio.Runner) -> None:
-    """Locks that are held when uvloop is torn down around them are released."""
-    kept: list[object] = []
-
-    async def main() -> None:
-        manager = LockManager(nodes3.urls)
-        inside = asyncio.Semaphore(0)
-
-        async def hold(number: int) -> None:
-            async with manager.lock(f"open:{number}", ttl=60):
-                inside.release()
-                await asyncio.sleep(FOREVER)
-
-        kept.extend(asyncio.create_task(hold(number)) for number in range(3))
-        for _ in range(3):
-            await inside.acquire()
-
-    runner.run(main())
-    runner.close()
-    assert keys(nodes3.urls) == {}

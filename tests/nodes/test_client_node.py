@@ -367,19 +367,6 @@ def test_a_traced_client_is_taken():
         assert "client:localhost:6379" in repr(LockManager([traced, Redis(host="b")]))
 
 
-async def test_a_connection_class_without_a_transport_is_down(url, own_class):
-    """That shows only when it is connected; the reason says what to give instead."""
-
-    async def no_stream(self):
-        self._reader = self._writer = object()
-
-    async with LockManager([own_class(url, _connect=no_stream, __del__=lambda _self: None)]) as manager:
-        with contextlib.suppress(Exception):
-            await manager.start()
-        await eventually(lambda: state(manager) is NodeState.DOWN)
-        assert "Own opens no stream" in manager.statistics().nodes[0].reason
-
-
 def test_a_service_given_twice_is_refused():
     """Whoever names its Sentinels, they lead to one master; those of another service need not (A4)."""
     one, other = (Sentinel([("127.0.0.1", port)]) for port in (7000, 7001))

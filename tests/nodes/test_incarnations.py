@@ -19,8 +19,6 @@ QUARANTINE = 1.0
 """Seconds; the ttl of these tests, too."""
 SENTINEL = "redlock:{meta}"
 
-PLAIN = pytest.param(False, id="plain")
-FENCED = pytest.param(True, id="fenced")
 RIGHTS = ("~redlock:*", "&redlock:*", *ACL_RIGHTS.split())
 
 
@@ -41,21 +39,6 @@ async def granted(manager: LockManager) -> Lease:
 def url(make_nodes):
     """Give the URL of one server for this test alone."""
     return make_nodes(1).urls[0]
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("fencing", [FENCED, PLAIN])
-async def test_a_flushed_server_has_no_vote(url, fencing):
-    """The first acquire after it notices: in the script, or by the look behind the SET."""
-    async with over([url], fencing=fencing) as manager:
-        await all_up(manager)
-        await granted(manager)
-        ask(url, "FLUSHALL")
-        assert await denied_because(manager)
-        await eventually(lambda: not lock_keys(url), what="nothing is left of it")
-        await becomes(manager, NodeState.QUARANTINED)
-        await becomes(manager, NodeState.UP)
-        await granted(manager)
 
 
 @pytest.mark.heavy

@@ -14,7 +14,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -76,31 +76,6 @@ def test_what_the_commands_print(
     output = capsys.readouterr()
     assert output.out.count("127.0.0.1") > len(commands)
     assert not leaks(output.out, output.err, caplog.text)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["status", "--nodes", f"redis://{LOGIN}@127.0.0.1:1,redis://{LOGIN}@127.0.0.1:1"],
-        ["status", "--nodes", f"rediss://{LOGIN}@127.0.0.1:1?ssl_cert_reqs={PASSWORD}"],
-        ["status", "--nodes", f"{LOGIN}@127.0.0.1"],
-        ["doctor", f"redis://{LOGIN}@127.0.0.1:1"],
-        ["init", "--node-timeout", f"redis://{LOGIN}@127.0.0.1:1"],
-        ["run", "job", "--nodez", f"redis://:{PASSWORD} with @ and space@127.0.0.1:1", "--", "true"],
-        ["run", "-w", f"redis://127.0.0.1:1?password={PASSWORD}", "job", "--", "true"],
-        [f"redis://{LOGIN}@127.0.0.1:1"],
-    ],
-)
-def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """An option that is misspelt, or forgotten: the message, which cron sends by mail, shows no password."""
-    try:
-        code: Any = main(arguments)
-    except SystemExit as exit_:
-        code = exit_.code
-    output = capsys.readouterr()
-    assert code == 2
-    assert "aioredlock-ng" in output.err
-    assert not leaks(output.out, output.err)
 
 
 @pytest.mark.heavy

@@ -107,17 +107,6 @@ def test_a_name_touches_its_own_keys_and_no_other_names(one: str, other: str) ->
         assert not own_keys(other) & touched
 
 
-@pytest.mark.parametrize("mark", RESERVED_NAMES)
-def test_a_name_cannot_begin_like_our_own_keys(mark: str) -> None:
-    """Whatever follows the mark: no name reaches a counter or a record, in any call that takes one."""
-    for rest in ("", "x", "redlock:a}", "}", "\0"):
-        manager = LockManager(["redis://any"])
-        with pytest.raises(ValueError, match="reserved"):
-            manager.lock(mark + rest)
-        with pytest.raises(ValueError, match="reserved"):
-            manager.lock("harmless", mark + rest)
-
-
 @virtual
 async def test_names_that_look_alike_are_held_at_once() -> None:
     """All hostile names are locked at the same time, each by a lease of its own, and each is found again."""

@@ -40,36 +40,6 @@ for _ in range(4):
 asyncio.run(work())
 """
 
-USING: Final = """
-import asyncio, os
-from aioredlock_ng import LockManager
-from aioredlock_ng.testing import MemoryNode
-
-async def main():
-    node = MemoryNode()
-    manager = LockManager([node])
-    lease = await manager.lock("held").acquire()
-    before = len(node.executed)
-    read, write = os.pipe()
-    if not os.fork():
-        outcomes = []
-        for use in (lease.extend, manager.lock("other").acquire, lambda: manager.force_release("held")):
-            try:
-                await use()
-            except RuntimeError as error:
-                outcomes.append("before a fork" in str(error))
-        outcomes.append(len(node.executed) == before)
-        os.write(write, repr(outcomes).encode())
-        os._exit(0)
-    print(os.read(read, 100).decode(), flush=True)
-    os.wait()
-    await lease.extend()
-    await lease.release()
-    await manager.aclose()
-
-asyncio.run(main())
-"""
-
 
 async def owners(manager: LockManager, node: MemoryNode, number: int) -> list[bytes]:
     """Take and release a lock so often; returns the owner values that the node was sent."""
@@ -124,10 +94,3 @@ async def test_forks_share_no_value() -> None:
         out, errors = await program.ended()
     values = out.split()
     assert (len(values), len(set(values))) == (100, 100), errors
-
-
-async def test_a_child_cannot_use_what_its_parent_holds() -> None:
-    """It extends nothing, acquires nothing and takes nothing away: a RuntimeError that says why."""
-    async with python("-W", "ignore", "-c", USING) as program:
-        out, errors = await program.ended()
-    assert out.strip() == "[True, True, True, True]", errors

@@ -182,27 +182,6 @@ async def refused(lock: Lock) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("names", [("a",), ("a", "b")], ids=["one name", "two names"])
-@pytest.mark.parametrize("right", READER_RIGHTS.split())
-async def test_readers_and_writers_exclude_each_other_without_it(
-    right: str, names: tuple[str, ...], grant: Grant
-) -> None:
-    """A mutex and a writer need none of them where no readers are; what cannot be done lets none in (R20)."""
-    urls = grant(LINE), grant(without(right), user="less")
-    async with LockManager(urls[:1]) as whole, LockManager(urls[1:]) as less:
-        mutex, rw = less.lock(*names, blocking=False), less.rwlock(*names, blocking=False)
-        for lock in (mutex, rw.write()):
-            async with lock:
-                assert await whole.rwlock("a").read().try_acquire() is None
-                assert await whole.rwlock("a").write().try_acquire() is None
-        async with whole.rwlock("a").read():
-            await refused(mutex)
-            await refused(rw.write())
-        async with whole.rwlock("a").write():
-            for lock in (mutex, rw.read(), rw.write()):
-                await refused(lock)
-
-
 async def test_a_read_lock_says_that_a_right_is_missing(grant: Grant) -> None:
     """In the server's words, which not all name it: `doctor` does; all else works as before."""
     async with LockManager([grant(without(*READER_RIGHTS.split()))]) as manager:

@@ -149,17 +149,6 @@ def _servers() -> list[MemoryNode]:
     return nodes
 
 
-async def test_the_first_use_of_servers_that_have_run_for_long_does_not_wait() -> None:
-    """No `init` is needed, and the first fences are agreed on."""
-    nodes = _servers()
-    await asyncio.sleep(65)
-    async with opened(nodes, restart_quarantine=60) as manager:
-        for _ in range(2):
-            async with manager.lock("a", blocking_timeout=0) as lease:
-                assert lease.fence
-        assert manager.statistics().raised == 0
-
-
 async def test_a_deleted_record_is_noticed_by_the_clients_that_knew_it() -> None:
     """Someone has deleted all keys by a pattern: the locks may be anyone's, so all nodes wait."""
     nodes = _servers()
@@ -206,17 +195,3 @@ async def test_young_servers_wait_for_the_rest() -> None:
         began = sim().time()
         async with manager.lock("a", blocking_timeout=30):
             assert 20 < sim().time() - began < 24
-
-
-async def test_a_node_says_why_it_has_to_wait(caplog: pytest.LogCaptureFixture) -> None:
-    """One was flushed, so all of them wait: in the statistics, and in one line of the log."""
-    nodes = _servers()
-    await asyncio.sleep(65)
-    nodes[2].flush()
-    async with opened(nodes, restart_quarantine=60) as manager:
-        with pytest.raises(QuorumUnavailableError):
-            await manager.lock("a").try_acquire()
-        reasons = [node.reason for node in manager.statistics().nodes]
-        assert [": FLUSHALL was called" in reason for reason in reasons] == [False, False, True]
-        assert [node.votes_in for node in manager.statistics().nodes] == pytest.approx([60] * 3, abs=1)
-    assert "(FLUSHALL was called)" in caplog.text

@@ -137,6 +137,16 @@ async def lead(case: Case) -> None:
         await leadership.resign()
 
 
+async def stand_in_line(case: Case) -> None:
+    """Acquire a fair lock."""
+    await cycle(case.world.manager.lock("a", fair=True, blocking_timeout=PATIENCE))
+
+
+async def take_a_permit(case: Case) -> None:
+    """Acquire a permit of a semaphore."""
+    await cycle(case.world.manager.semaphore("a", permits=2, blocking_timeout=PATIENCE))
+
+
 async def first_use(case: Case) -> None:
     """Start a manager by its first lock, and close it."""
     manager = make(case.world.nodes, seed=77)
@@ -160,6 +170,8 @@ OPERATIONS: dict[str, Operation] = {
     "extend": extend,
     "read_and_write": read_and_write,
     "lead": lead,
+    "stand_in_line": stand_in_line,
+    "take_a_permit": take_a_permit,
 }
 
 WITH_A_LEASE = (queue, release, leave, extend)

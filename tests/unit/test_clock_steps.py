@@ -12,7 +12,6 @@ import pytest
 
 from aioredlock_ng import LockTakenError, NodeState, QuorumUnavailableError, Vote
 from aioredlock_ng._core.clock_watch import PATIENCE
-from aioredlock_ng._core.fencing import floor_at
 from aioredlock_ng._core.quarantine import parse
 from aioredlock_ng._core.quorum import Verdict
 from aioredlock_ng.events import ClockStepped
@@ -201,31 +200,6 @@ async def test_the_vote_is_not_back_before_the_restart(frozen: tuple[int, ...]) 
         assert w.manager.statistics().quarantined == 1
         for index in frozen:
             w.nodes[index].thaw()
-
-
-async def test_two_clients_restart_a_quarantine_once() -> None:
-    """Both see the jump and say so once; after that the incarnation record stays as it is (R14)."""
-    async with watched() as (w, _), w.process(restart_quarantine=QUARANTINE) as other:
-        await asyncio.sleep(0.3 * HEARTBEAT)
-        w.nodes[1].step_clock(HOUR)
-        await asyncio.sleep(3 * HEARTBEAT)
-        restarted = w.nodes[1].get(META)
-        assert WAIT - 3 * HEARTBEAT <= ready_in(w.nodes[1], HOUR) <= WAIT
-        await asyncio.sleep(10 * HEARTBEAT)
-        assert w.nodes[1].get(META) == restarted
-        assert (w.manager.statistics().steps, other.statistics().steps) == (1, 1)
-        assert {manager.statistics().nodes[1].state for manager in (w.manager, other)} == {OUT}
-
-
-async def test_a_restart_has_the_floor_of_the_right_time() -> None:
-    """Counters that ended in the jump are missing when the clock is right again: fences grow all the same."""
-    async with watched() as (w, _):
-        began = sim().clock.wall()
-        w.nodes[1].step_clock(HOUR)
-        await asyncio.sleep(NOTICED)
-        known = parse(w.nodes[1].get(META) or b"")
-        assert known is not None
-        assert floor_at(int(began * 1e6)) < known.floor < floor_at(int(sim().clock.wall() * 1e6))
 
 
 # -- what is none ----------------------------------------------------------------------------------------

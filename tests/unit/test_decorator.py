@@ -275,32 +275,6 @@ def test_a_template_that_cannot_be_filled_fails_at_decoration(template: str, sho
     assert any(word in str(caught.value) for word in shown.split("|"))
 
 
-@pytest.mark.parametrize("template", ["constant", "{number}"])
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        *((options, ValueError) for options in (
-            {"ttl": 0}, {"ttl": 0.1}, {"blocking_timeout": -1}, {"blocking": False, "blocking_timeout": 5},
-            {"on_lost": "ignore"}, {"mode": "shared"}, {"mode": ["read"]}, {"mode": "read", "permits": 2},
-            {"permits": 0, "label": "permits"},
-        )),
-        *((options, TypeError) for options in (
-            {"ttl": "5"}, {"extension": 3}, {"permits": 2.5}, {"permits": 2, "at_least": 1},
-            {"permits": 2, "reentrant": True}, {"permits": 2, "fair": True}, {"mode": "read", "at_least": 1},
-            {"mode": "write", "fair": True},
-        )),
-    ],
-)  # fmt: skip
-def test_wrong_options_fail_at_decoration(
-    template: str, options: dict[str, Any], error: type[Exception]
-) -> None:
-    """Whatever the template: a wrong option does not wait for the first call to show."""
-    with pytest.raises(
-        error, match=r"ttl|blocking|extension|on_lost|mode|permits|LockManager\.(semaphore|rwlock)\(\) got"
-    ):
-        decorate(template, sample, **options)
-
-
 def sync_function(number: int) -> None:
     """Stand for a function that cannot be awaited."""
 

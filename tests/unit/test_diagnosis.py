@@ -6,7 +6,6 @@ import pytest
 
 from aioredlock_ng._admin.doctor.facts import (
     NO_COMMANDS,
-    NOT_ASKED,
     RESP2,
     ClockReading,
     Facts,
@@ -257,21 +256,6 @@ def test_what_is_missing_for_notices_is_told_at_once(facts, level, words, advice
 
 
 @pytest.mark.parametrize(
-    ("deaf", "said"),
-    [
-        pytest.param(Silence("no answer within 1 s"), [], id="the same reason"),
-        pytest.param(None, [], id="nothing was released"),
-        pytest.param(NOT_ASKED, [], id="not asked"),
-        pytest.param(RESP2, ["warning"], id="a reason of its own"),
-    ],
-)
-def test_notices_are_no_second_finding_of_one_fault(deaf, said):
-    """Where locking fails, that is the finding; one about notices has to have another reason."""
-    findings = judged(healthy(1, deaf=deaf, failures=(("acquire", "no answer within 1 s"),)))
-    assert [one.level for one in findings if (one.node, one.check) == ("node 1", "notices")] == said
-
-
-@pytest.mark.parametrize(
     "facts",
     [
         pytest.param({"host": "localhost"}, id="by name"),
@@ -416,17 +400,6 @@ def test_init_is_never_the_advice_where_a_node_is_another_quorums(stray, waiting
     assert found(findings, "incarnation")
     assert not any("init" in finding.advice for finding in findings)
     assert any("compare their lists" in finding.advice for finding in findings)
-
-
-def test_what_is_told_elsewhere_is_not_told_again():
-    """A node that refuses everything refuses its record, too; without INFO a restart with old data goes
-    unnoticed, also when others, with the right to ask, have written the incarnation record.
-    """
-    reason = "CLUSTERDOWN Hash slot not served"
-    findings = with_incarnations(known(1, incarnation=Silence(reason), failures=(("vote", reason),)))
-    assert [check for _, check, _ in not_ok(findings)] == ["mode"]
-    findings = with_incarnations(known(1, info=NOPERM))
-    assert [one[1:] for one in not_ok(findings)] == [("incarnation", "warning"), ("info", "warning")]
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,11 @@ import itertools
 
 import pytest
 
-from aioredlock_ng import ManagerClosedError
 from aioredlock_ng._kinds import KINDS
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.tasks import cancelled, cycle, sim
-from tests.unit.traces import PREFIX, SCRIPTS, executed, locks
-from tests.unit.worlds import each, make, opened, world
-
-META = PREFIX + b"{meta}"
+from tests.unit.traces import SCRIPTS, executed
+from tests.unit.worlds import each, make, world
 
 
 def wrong(findings, *levels):
@@ -71,31 +68,6 @@ async def test_a_trial_does_on_each_node_what_locks_do():
         assert len(set(acquires)) > len(w.nodes) * len(KINDS)
 
 
-@pytest.mark.parametrize("fencing", [True, False])
-async def test_a_trial_without_a_quarantine(fencing):
-    """Plain locks are tried by the Redlock page's SET; nothing is raised then, and no counter is made."""
-    async with world(3, fencing=fencing, restart_quarantine=0) as w:
-        findings = await w.manager.diagnose()
-        assert checks(findings) == {"access", "persistence", "quarantine"}
-        assert checks(findings, "error") == set()
-        for node in w.nodes:
-            assert ("raise" in kinds(node)) is fencing
-            assert locks(node) == ()
-
-
-async def test_nodes_in_quarantine_are_diagnosed():
-    """No error: they will vote; what needs no vote is tried, and nothing is left."""
-    nodes = fresh()
-    async with opened(nodes, restart_quarantine=60) as manager:
-        findings = await manager.diagnose()
-        assert wrong(findings, "error") == set()
-        assert checks(findings) == {"quorum", "incarnation", "access"}
-        assert "3 more will be able to, at once or after the restart quarantine" in findings[0].message
-        for node in nodes:
-            assert kinds(node) == scripts_of("repair", "release") | {"inspect", "queue"}
-            assert locks(node) == ()
-
-
 async def test_nodes_of_no_quorum_or_of_another():
     """A client that only diagnoses writes no record; where another's is, that is an error for each node, in
     spite of what start() says.
@@ -112,19 +84,6 @@ async def test_nodes_of_no_quorum_or_of_another():
     findings = await manager.diagnose()
     await manager.aclose()
     assert wrong(findings, "error") == {(None, "quorum"), (nodes[0].name, "incarnation")}
-
-
-async def test_a_node_whose_clock_has_jumped():
-    """While that is not settled there is a warning; then it is in quarantine."""
-    async with world(3, restart_quarantine=60) as w:
-        await asyncio.sleep(3)
-        for node in w.nodes[1:]:
-            node.freeze()  # so that no node can acquit our own clock
-        w.nodes[0].step_clock(30)
-        await asyncio.sleep(0.6)
-        each(w.nodes[1:]).thaw()
-        findings = await w.manager.diagnose()
-        assert (w.nodes[0].name, "clock") in wrong(findings, "warning")
 
 
 @pytest.mark.parametrize(
@@ -179,16 +138,6 @@ async def test_locks_are_not_disturbed():
         assert (counted.held, counted.waiting) == (1, 0)
 
 
-async def test_a_manager_that_is_closed_meanwhile_says_so():
-    """Its nodes are not dead, and no log has to be read."""
-    async with world(3, latency=0.01) as w:
-        diagnosis = asyncio.create_task(w.manager.diagnose())
-        await asyncio.sleep(0.03)
-        await w.manager.aclose()
-        with pytest.raises(ManagerClosedError):
-            await diagnosis
-
-
 @pytest.mark.heavy
 @pytest.mark.parametrize(
     "reply", [b"$-1\r\n", b"*1\r\n$1\r\nx\r\n", b":7\r\n", b"+OK\r\n", b"*2\r\n$1\r\nx\r\n:1\r\n"]
@@ -214,17 +163,6 @@ async def test_a_diagnosis_of_frozen_and_dead_nodes_ends():
         errors = wrong(await w.manager.diagnose(), "error")
         assert errors == {(None, "quorum"), (w.nodes[0].name, "reachable"), (w.nodes[1].name, "writes")}
         w.nodes[1].thaw()
-
-
-async def test_clocks_are_compared_by_the_middle_of_the_round_trip():
-    """Slow answers make a reading uncertain by half of the round trip, and not wrong."""
-    async with world(3, latency=0.02) as w:
-        w.nodes[2].latency = 0.04
-        findings = await w.manager.diagnose()
-        clocks = [finding.message for finding in findings if finding.check == "clock"]
-        assert all(message.startswith("+0.000 s (± 0.0") for message in clocks), clocks
-        (latency, *_) = [finding.message for finding in findings if finding.check == "latency"]
-        assert latency.startswith("40.0 ms")
 
 
 @pytest.mark.heavy

@@ -12,7 +12,6 @@ import pytest
 
 from aioredlock_ng import LockLostError, LockTakenError, LossReason
 from aioredlock_ng.errors import QuorumUnavailableError
-from aioredlock_ng.events import Hooks
 from aioredlock_ng.testing import lose
 from tests.unit.tasks import in_task, sim
 from tests.unit.test_election import NAME, following
@@ -248,24 +247,3 @@ async def test_run_pauses_while_terms_end_at_once():
     assert all(2.5 <= pause <= 5.1 for pause in between[7:14])
     assert between[14] < 2.2, "no pause after a long term"
     assert between[15] <= 0.2
-
-
-async def test_kinds_of_which_there_are_few_are_labelled_by_their_name():
-    """Elections, semaphores and fair locks; a label that is given wins, and the holder is another matter."""
-
-    class Watch(Hooks):
-        def on_acquired(self, event):
-            assert event.label == labels[event.names[0]]
-            told.append(event.names[0])
-
-    labels = {"e": "e", "s": "s", "f": "f", "m": "", "r": "", "e2": "x", "s2": "y", "f2": ""}
-    told = []
-    async with world(hooks=[Watch()]) as w:
-        m = w.manager
-        async with m.election("e").campaign(), m.semaphore("s", permits=2), m.lock("f", fair=True):
-            pass
-        async with m.lock("m"), m.rwlock("r").read(), m.election("e2", label="x", holder="me").campaign():
-            pass
-        async with m.semaphore("s2", permits=2, label="y"), m.lock("f2", fair=True, label=""):
-            pass
-    assert told == list(labels)

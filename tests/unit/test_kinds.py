@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import hiredis
 import pytest
 
 from aioredlock_ng._admin.inspection import holders_in
@@ -37,36 +36,6 @@ def test_a_release_of_what_stays_says_for_how_long_and_is_quiet(mutex):
         assert mutex.release(OWNER, 7.5, quiet=quiet).args == (*plain.args[:-1], b"" if quiet else b"1")
         stays = mutex.release(OWNER, 7.5, quiet=quiet, stays=0.0011)
         assert (stays.keys, stays.args) == (plain.keys, (*plain.args[:-1], b"", b"2"))
-
-
-SHAPES = [None, b"OK", b"QUEUED", b"", 0, 1, -1, 500, [1, 0], [], [1], [1, 2, 3], [1, 0, True],
-          [1, 2, b"3"], [0, -1, 0, 0], [0, 5, 0, 2], [0, 5, 0, b"x"], [0, 5, 0, 1, b"x"],
-          [0, 5, 0, 1, 1], [0, 5, 0, b"x", b"y"], [0, 5, 0, 1, b"x", b"y"]]  # fmt: skip
-NUMBERS = [0, 1, -1, 500]
-
-
-@pytest.mark.parametrize(
-    ("command", "fitting"),
-    [
-        (ONE.acquire(OWNER, 1), [None, b"OK"]),
-        (TWO.acquire(OWNER, 1), NUMBERS),
-        (FENCED_ONE.acquire(OWNER, 1, 5), [[1, 2, 3]]),
-        (FENCED_TWO.raise_(OWNER, 1), NUMBERS),
-        (ONE.extend(OWNER, 1), NUMBERS),
-        (TWO.repair(OWNER, 1), NUMBERS),
-        (ONE.release(OWNER, 1), [[1, 2, 3], [0, -1, 0, 0], [0, 5, 0, 1, b"x"]]),
-    ],
-    ids=["set", "acquire", "fenced", "raise", "extend", "repair", "release"],
-)
-def test_an_answer_of_another_shape_does_not_fit(command, fitting):
-    """Of a list of shapes exactly those fit that the command can be answered with (R15); what a server tells
-    unasked is a list, too, and fits nothing, whatever is in it (R13).
-    """
-    assert [shape for shape in SHAPES if command.fits(shape)] == fitting
-    reader = hiredis.Reader()
-    for numbers in ("123", "1", "00"):
-        reader.feed(b">%d\r\n" % len(numbers) + b"".join(b":%b\r\n" % each.encode() for each in numbers))
-        assert not command.fits(reader.gets())
 
 
 @pytest.mark.parametrize(

@@ -88,25 +88,6 @@ async def test_a_downgrade_is_told_and_what_follows_is_a_readers():
     assert (line.levelno, line.__dict__["kind"], line.__dict__["lock"]) == (logging.DEBUG, "read", "a")
 
 
-@pytest.mark.parametrize("refused", [False, True])
-async def test_an_extension_that_fails_is_told(refused):
-    """Each that too few nodes answer, while the time runs; or the one by which the lock is lost."""
-    heard = Heard()
-    async with world(hooks=[heard]) as w:
-        lease = await w.manager.lock("a", label="x").acquire()
-        w.vacate("a") if refused else [node.freeze() for node in w.nodes]
-        await asyncio.sleep(TTL * 1.1)
-        [node.thaw() for node in w.nodes]
-        await lease.release()
-    told = heard.of(events.NotExtended)
-    said = {(event.refused, event.label, event.lease, len(event.votes)) for event in told}
-    assert said == {(refused, "x", told[0].lease, 3)}
-    assert len(told) == 1 if refused else len(told) > 5
-    remaining = [event.remaining for event in told]
-    assert remaining == sorted(remaining, reverse=True)
-    assert remaining[0] < TTL
-
-
 async def test_a_hook_is_told_of_its_manager_and_does_not_keep_it():
     """It can ask for the statistics at any time, until the manager is gone."""
 

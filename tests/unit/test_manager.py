@@ -17,7 +17,7 @@ from aioredlock_ng.events import Acquired, Extended, GaveUp, Lost, NodeChanged, 
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from tests.servers import eventually
 from tests.unit.tasks import cycle, in_task, sim, turns
-from tests.unit.traces import Heard, count, is_ours_to_stay, sent
+from tests.unit.traces import Heard, count, sent
 from tests.unit.worlds import GRACE, LATENCY, PLAIN, ROUND_TRIP, TIMEOUT, TTL, make, world
 
 
@@ -380,11 +380,6 @@ def test_a_forked_child_does_not_hand_its_parents_lock_on():
         runner.run(asyncio.wait(uses))
         assert inside == [0, 1]
         runner.run(manager.aclose())
-
-
-def left(node: MemoryNode) -> list[bytes]:
-    """Return the keys of locks that are left on a node, where no loop runs."""
-    return [key for key in node._server.data if not is_ours_to_stay(key)]
 
 
 # -- hooks -------------------------------------------------------------------------------------------

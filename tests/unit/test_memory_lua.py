@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -27,16 +25,6 @@ def test_without_lupa_it_says_what_to_install() -> None:
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     assert said.startswith("lupa ")
     assert "pip install 'aioredlock_ng[testing]'" in said
-
-
-async def test_a_master_that_is_dropped_is_gone() -> None:
-    """Neither Lua nor a script keeps it."""
-    node = MemoryNode()
-    assert node.execute([b"EVAL", b"return redis.call('GET', 'a')", b"0"]) == b"$-1\r\n"
-    gone = weakref.ref(node._server)
-    del node
-    gc.collect()
-    assert gone() is None
 
 
 def test_masters_of_several_threads_keep_apart() -> None:

@@ -15,7 +15,6 @@ from tests.unit.tasks import sim
 from tests.unit.traces import PREFIX, counter
 from tests.unit.worlds import ANOTHER, STRANGER, TIMEOUT, each, world
 
-WRONG = "WRONGTYPE Operation against a key holding the wrong kind of value"
 NOPERM = b"-NOPERM No permissions to access a key\r\n"
 MAX_READERS, MAX_PERMITS = 100, 256
 
@@ -120,24 +119,6 @@ async def test_a_lock_is_told_as_if_it_were_asked_for_alone(room, monkeypatch):
         assert {lock.kind for lock in survey.locks} == {None, "mutex", "read", "semaphore"}
 
 
-async def test_a_key_of_another_type_is_the_answer_of_its_lock_alone():
-    """On the nodes that have it, with the server's words; nothing changes for the others."""
-    async with world(3) as w:
-        keys = put(w, 3)
-        w.nodes[1]._server.data[keys[1]] = [b"a list"], None
-        survey = await w.manager.survey()
-        assert [(lock.state, lock.held_by) for lock in survey.locks] == [
-            ("held", 3),
-            ("held", 2),
-            ("held", 3),
-        ]
-        odd = survey.locks[1].nodes[1]
-        assert (odd.held, odd.wrong_type, odd.reason) == (None, True, WRONG)
-        assert survey.silent == ()
-        assert looks(w) == [[3]] * 3
-        assert (await w.manager.inspect("00001"))[1] == odd
-
-
 # -- how many at once --------------------------------------------------------------------------------
 
 
@@ -221,18 +202,6 @@ def reasons(lock):
     return [node.reason for node in lock.nodes if node.held is None]
 
 
-async def test_a_node_that_refuses_is_silent_for_all(monkeypatch):
-    """With its own words, and asked for each alone: the right may be one to a single key."""
-    async with world(3) as w:
-        put(w, 20)
-        refuse(monkeypatch, w.nodes[0], lambda _: True)
-        survey = await w.manager.survey()
-        assert {(lock.state, lock.held_by) for lock in survey.locks} == {("held", 2)}
-        assert {reason for lock in survey.locks for reason in reasons(lock)} == {NOPERM.decode()[1:-2]}
-        assert [silent.node for silent in survey.silent] == [w.nodes[0].name]
-        assert looks(w)[1:] == [[20]] * 2
-
-
 async def test_a_forbidden_key_is_no_reason_to_tell_nothing_of_the_others(monkeypatch):
     """A script with it among its keys is refused as a whole (R42); few are asked for at the same time."""
     async with world(3, latency=0.01) as w:
@@ -244,24 +213,3 @@ async def test_a_forbidden_key_is_no_reason_to_tell_nothing_of_the_others(monkey
         (silent,) = survey.silent
         assert (silent.node, "NOPERM" in silent.reason) == (w.nodes[0].name, True)
         assert 2 <= most <= look_module.MAX_BATCH + 1  # and a heartbeat
-
-
-# -- answers that are none ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("reply", "fits"),
-    [
-        ([None, -2, None], True), ([b"x", 5, b"7"], True), ([b"x", 5, b"7", None, -2, None], True),
-        ([[b"WRONGTYPE"], -1, None], True), ([[b"r", 5, b"s", 6], 7, None], True), ([[], 7, None], True),
-        ([[3, b"o", 5], 7, None], True),
-        ([], False), ([b"x"], False), ([b"x", 5], False), ([b"x", 5, b"7", b"y"], False),
-        ([b"x", b"5", None], False), ([5, 5, None], False), ([b"x", 5, 7], False), ([b"x", 5, [b"7"]], False),
-        ([b"x", 5, None, None, -2, None, b"y", 5, None], False), ([[5], 7, None], False),
-        ([[b"r", b"s"], 7, None], False), ([[b"r", 5, b"s"], 7, None], False),
-        ([[3, b"o", 5, 4], 7, None], False), (None, False), (b"x", False)
-    ]
-)  # fmt: skip
-def test_what_can_be_an_answer(reply, fits):
-    """Of two locks it may leave out the second; what else comes shows that replies are out of step (R15)."""
-    assert look_module.look_for(PREFIX, b"a", b"b").fits(reply) is fits

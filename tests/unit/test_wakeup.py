@@ -18,7 +18,7 @@ from aioredlock_ng.testing import MemoryNode
 from tests.unit.crowds import SECTION, crowd
 from tests.unit.tasks import End, cancelled, in_task, sim
 from tests.unit.traces import PREFIX, count
-from tests.unit.worlds import ANOTHER, LATENCY, PLAIN, ROUND_TRIP, STRANGER, TTL, World, each, opened, world
+from tests.unit.worlds import ANOTHER, LATENCY, PLAIN, ROUND_TRIP, STRANGER, World, each, opened, world
 
 NAME = "a"
 CHANNEL = PREFIX + NAME.encode()
@@ -65,19 +65,6 @@ async def lets_in(lease: Lease, waiter: asyncio.Task[End], within: float = A_FEW
 
 
 # -- heard -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("fencing", [True, False])
-@pytest.mark.parametrize("number", [1, 3, 5])
-@pytest.mark.parametrize("seed", range(1, 4))
-async def test_a_waiter_gets_in_a_few_round_trips_after_the_release(number, fencing, seed):
-    """However long a lock was held, and without any poll, another process has it at once afterwards."""
-    async with world(number, seed=seed, fencing=fencing) as w:
-        lease = await w.manager.lock(NAME).acquire()
-        async with waiting(w, fencing=fencing) as waiter:
-            await asyncio.sleep(2.5 * TTL)
-            await lets_in(lease, waiter)
 
 
 @pytest.mark.parametrize("fault", ["frozen", "dead", "free all along"])

@@ -14,7 +14,7 @@ from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node.greeting import _fits_incarnation
 from aioredlock_ng._node.link import heartbeat
-from aioredlock_ng._node.pipe import REQUEST_IDS, DesynchronisedError, Pipe
+from aioredlock_ng._node.pipe import DesynchronisedError, Pipe
 from aioredlock_ng._node.probe import Probe
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.node.test_pipe import Recorder, raised
@@ -104,40 +104,6 @@ async def test_nothing_behind_a_missing_reply_counts(missing: int, number: int) 
     assert talk.told[: missing - 1] == expected[: missing - 1]
     assert talk.told[missing - 1 :] == [...] * len(expected[missing - 1 :])
     assert ended == (missing if missing <= len(talk.replies) else 0)  # at once, if another one came
-
-
-async def test_the_answer_to_the_next_command_shows_that_the_last_reply_is_missing() -> None:
-    """Nothing came behind it, so nothing could be noticed; what comes later is not taken for it."""
-    talk = Talk(fenced_commands())
-    last = talk.sinks[-1]
-    assert talk.hear(talk.replies[:-1]) == 0
-    late = Recorder()
-    command = mutex("free", fenced=True).release(OURS, 10.0)
-    assert talk.pipe.put(command, late, 0)
-    tag = REQUEST_IDS[len(talk.commands) + 1]
-    assert talk.hear([b"*4\r\n$3\r\n%b\r\n:1\r\n:0\r\n:0\r\n" % tag]) == 1
-    assert last.replies == late.replies == []
-
-
-@pytest.mark.parametrize("twice", range(1, len(fenced_commands()) + 1))
-async def test_a_reply_that_comes_twice_counts_once(twice: int) -> None:
-    """The second one reaches no sink: not even to a command that is waiting for an answer like it."""
-    talk = Talk(fenced_commands())
-    replies = [*talk.replies[:twice], *talk.replies[twice - 1 :]]
-    assert talk.hear(replies) == twice + 1
-    assert ... not in talk.told[:twice]
-    assert talk.told[twice:] == [...] * (len(talk.told) - twice)
-
-
-async def test_an_error_is_no_vote() -> None:
-    """It has no tag: what it is taken for, when the reply before it is missing, is a silence."""
-    talk = Talk(fenced_commands())
-    del talk.replies[0]
-    talk.replies[0] = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
-    assert talk.hear(talk.replies) == 2
-    first, *others = talk.told
-    assert isinstance(first, Silence)
-    assert others == [...] * len(others)
 
 
 @pytest.mark.parametrize("missing", range(1, 2 * len(NAMES) + 1))

@@ -133,17 +133,6 @@ EXPECTED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("at", range(len(STREAM) + 1))
-def test_replies_may_be_split_at_every_byte(at: int) -> None:
-    """However TCP cuts the stream in two, the replies are the same."""
-    watched = Watched()
-    sinks = put_stream(watched)
-    watched.pipe.feed(STREAM[:at])
-    watched.pipe.feed(STREAM[at:])
-    assert [sink.reply for sink in sinks] == EXPECTED
-    assert len(watched.pipe) == 0
-
-
 def test_a_late_reply_goes_to_its_own_sink_and_not_to_the_next(watched: Watched) -> None:
     """A caller that has stopped waiting keeps its place in the queue, so that no other gets its reply."""
     gave_up = watched.put(echo(0), awaited=False)
@@ -192,20 +181,6 @@ def test_a_reply_of_the_wrong_shape_counts_nothing(watched: Watched, command: Co
     assert [sink for _, sink, _ in watched.pipe.abandon()] == [sink, behind]
     assert OWNER[:40].decode() not in str(caught.value)
     assert command.keys == () or repr(command.keys[0]) in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("noise", "words"),
-    [(noise, "not RESP") for noise in (b"HTTP/1.1 400 Bad Request\r\n", b"\x16\x03\x01\x02\x00", b"*x\r\n")]
-    + [(b":1\r\n:2\r\n", "without a request")],
-)
-def test_what_is_no_reply_is_an_error(watched: Watched, noise: bytes, words: str) -> None:
-    """A peer that is no Redis cannot answer anything; a reply too many may be any command's."""
-    sinks = [watched.put(echo(i)) for i in range(2)]
-    with pytest.raises(DesynchronisedError, match=words):
-        watched.pipe.feed(b":0\r\n" + noise)
-    assert sinks[0].reply == 0
-    assert [sink for _, sink, _ in watched.pipe.abandon()] == (sinks[1:] if words == "not RESP" else [])
 
 
 def test_abandoning_returns_the_unanswered_oldest_first_and_nothing_leaves(watched: Watched) -> None:
