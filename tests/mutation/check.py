@@ -30,6 +30,7 @@ from .witness import REPORT
 
 LEFT_OUT: Final = (
     ".git",
+    ".mutation",
     ".venv",
     "venv",
     "__pycache__",
@@ -90,13 +91,17 @@ class Result:
 
 
 class Copy:
-    """A private copy of the project in a new folder, and a process that runs its tests until it is closed."""
+    """A private copy of the project in a new folder, and a process that runs its tests until it is closed.
 
-    def __init__(self, folder: Path) -> None:
+    `within` is a command that runs another one, like `nice`.
+    """
+
+    def __init__(self, folder: Path, *, within: Sequence[str] = ()) -> None:
         self.root = folder / "copy"
         self._report = folder / "report.json"
         self._output = folder / "output"
         self._package = Package(self.root)
+        self._within = within
         self._warm: subprocess.Popen[str] | None = None
         shutil.copytree(ROOT, self.root, ignore=shutil.ignore_patterns(*LEFT_OUT))
 
@@ -127,11 +132,11 @@ class Copy:
         if path.suffix == ".py":
             Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
 
-    def run(self, tests: Sequence[str], *, limit: float = RUN_LIMIT) -> Result:
+    def run(self, tests: Sequence[str], *, limit: float = RUN_LIMIT, test_limit: int = TEST_LIMIT) -> Result:
         """Run tests until the first one fails."""
         self._report.unlink(missing_ok=True)
         names = [f"tests/{test}" for test in tests]
-        options = ["-n0", "-x", "-q", "--tb=no", f"--timeout={TEST_LIMIT}", "-p", WITNESS]
+        options = ["-n0", "-x", "-q", "--tb=no", f"--timeout={test_limit}", "-p", WITNESS]
         # What has been imported before the fork is not ours, and need not have its assertions rewritten.
         options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
         order = {"arguments": [*options, *names], "output": str(self._output), "limit": limit}
@@ -150,7 +155,7 @@ class Copy:
     def _ask(self, order: str) -> str:
         """Return the answer of the process that runs tests, with no text if it has none."""
         self._warm = self._warm or subprocess.Popen(
-            [sys.executable, "-m", WARM],
+            [*self._within, sys.executable, "-m", WARM],
             cwd=self.root,
             env=self._environment(),
             stdin=subprocess.PIPE,

@@ -67,6 +67,10 @@ class Source:
         assert node.end_col_offset is not None
         return self._starts[node.end_lineno - 1] + node.end_col_offset
 
+    def text_of(self, node: ast.expr | ast.stmt) -> str:
+        """Return the code as it is written."""
+        return self.text[self.begin(node) : self.end(node)].decode()
+
     def lines_of(self, first: ast.stmt, last: ast.stmt) -> tuple[int, int]:
         """Return begin and end of the whole lines of some statements, with the comment behind them."""
         begin = self.text.rfind(b"\n", 0, self.begin(first)) + 1
