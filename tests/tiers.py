@@ -27,7 +27,6 @@ TIERS: Final[Mapping[str, tuple[str, ...]]] = {
         "cli/test_demo.py",
         "cli/test_run*.py",
         "cli/test_watch.py",
-        "contrib/fastapi/test_server.py",
         "dashboard/test_browser.py",
         "environments/test_pythons.py",
         "faults/test_fair.py",

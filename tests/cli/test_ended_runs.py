@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import LockManager, LossReason
-from aioredlock_ng._cli.run_job import HARMLESS, Job, Plan
+from aioredlock_ng._cli.run_job import Job, Plan
 from aioredlock_ng.testing import MemoryNode
 
 VALID_UNTIL = 100.0
@@ -86,18 +86,6 @@ async def test_how_an_end_is_judged(
     assert await judged(capsys, report, **of) == (code, lines, False)
 
 
-@pytest.mark.parametrize("reason", [reason for reason in LossReason if reason is not LossReason.REFUSED])
-async def test_other_losses_leave_the_validity_as_it_is(
-    reason: LossReason, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Only a refusal says that the lock is gone from the nodes."""
-    job = Job(plan_of())
-    job.on_lost(SimpleNamespace(reason=reason))  # type: ignore[arg-type]
-    lease = SimpleNamespace(valid_until=VALID_UNTIL)
-    assert job._judge(lease, 0, lost=False, gone=50.0) == 0  # type: ignore[arg-type]
-    assert capsys.readouterr().err == ""
-
-
 @pytest.mark.parametrize(
     ("report", "interrupted"),
     [("ended -2 0 50 1", True), ("ended -2 0 50 0", False), ("ended -15 0 50 1", False),
@@ -135,25 +123,3 @@ async def test_a_lock_that_was_gone_at_the_end(
     run._run_under = command  # type: ignore[method-assign]
     assert await run.run(functools.partial(LockManager, nodes)) == code
     assert ("was gone before the command ended" in capsys.readouterr().err) == (code == 75)
-
-
-def test_only_a_wait_without_end_says_why_it_takes_long(capsys: pytest.CaptureFixture[str]) -> None:
-    """Once; not while another holder has the lock; not when the wait will end with a reason."""
-    run, patient = Job(plan_of()), Job(plan_of(patience=5.0))
-    for job, taken, says in ((run, True, 0), (run, False, 1), (run, False, 0), (patient, False, 0)):
-        job.on_refused(SimpleNamespace(taken=taken))  # type: ignore[arg-type]
-        assert capsys.readouterr().err.count("too few nodes answer; still trying") == says
-
-
-def test_signals_end_the_waiting_but_for_harmless_ones() -> None:
-    """The first one counts; with a command they are the command's."""
-    run, passed = Job(plan_of()), []
-    for numbers, ends in ((HARMLESS, None), ((signal.SIGTERM, signal.SIGINT), signal.SIGTERM)):
-        for number in numbers:
-            run._caught(number)
-        assert run._signal == ends
-    run = Job(plan_of())
-    run._command = SimpleNamespace(pass_on=passed.append)  # type: ignore[assignment]
-    run._caught(signal.SIGHUP)
-    run._caught(signal.SIGWINCH)
-    assert (passed, run._signal) == ([signal.SIGHUP, signal.SIGWINCH], None)

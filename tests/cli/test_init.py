@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -15,22 +16,18 @@ from aioredlock_ng import (
     LockTakenError,
     NodeState,
     QuorumUnavailableError,
-    _scripts,
 )
 from aioredlock_ng.__main__ import main
-from aioredlock_ng._core.quarantine import UNKNOWN_IDENTITY, Incarnation, parse
-from aioredlock_ng.testing import LocalNodes, MemoryNode
+from aioredlock_ng._core.quarantine import Incarnation, parse
+from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import ALLOWANCE
 from tests.cli.runs import Cli
 from tests.servers import ask, with_rights
-from tests.unit.tasks import virtual
-from tests.unit.worlds import make
 
 PATIENT = 1.0
 """Node timeout, in seconds: no node of these tests is to be too slow."""
 
 SENTINEL = "redlock:{meta}"
-MEMBERS = "redlock:{members}"
 
 HEARTBEAT = 1.0
 """Seconds within which a running manager must have noticed, and taken a lock; a heartbeat takes 0.5."""
@@ -111,45 +108,6 @@ async def test_a_list_of_nodes_that_has_grown(
         ConfigurationError, match="quorum of 5 nodes, this client has 3"
     ):  # whose list is still the old one
         await manager_of(urls[:3]).__aenter__()
-
-
-@pytest.mark.parametrize(
-    ("who", "size", "chosen"),
-    [
-        pytest.param("itself", 3, 9, id="all get one"),
-        pytest.param("unknown", 3, 9, id="it does not tell its identity"),
-        pytest.param("itself", 5, None, id="of another quorum since the first round"),
-        pytest.param("another", 3, None, id="another server since the first round"),
-        pytest.param("nobody", 3, None, id="flushed since the first round"),
-    ],
-)
-def test_the_floor_that_a_node_takes_in_the_second_round(
-    who: str, size: int, chosen: int | None, raw_nodes: Callable[[int], LocalNodes]
-) -> None:
-    """Only the first round states that no lock can be alive: what a node has lost since stays lost.
-
-    More of both rounds is in ``conformance/test_incarnation_scripts.py``.
-    """
-    (url,) = raw_nodes(1).urls
-    server, replication = ask(url, "INFO", "server"), ask(url, "INFO", "replication")
-    me = (server["run_id"] + replication["master_replid"]).encode()
-    if who == "unknown":
-        ask(url, "ACL SETUSER", "default", "-info")
-        me = UNKNOWN_IDENTITY
-    before = Incarnation(
-        identity=b"x" if who == "another" else me, floor=7, ready_ms=1, size=size, quarantine_ms=500
-    )
-    if who != "nobody":
-        ask(url, "SET", SENTINEL, bytes(before))
-    stored = ask(url, "GET", SENTINEL) or b""
-    _, reply = ask(url, "EVAL", _scripts.INIT.source, 2, SENTINEL, MEMBERS, 3, 400, 9, "us", "tag")
-    assert (ask(url, "GET", SENTINEL) or b"") == reply
-    after = parse(reply)
-    if chosen is None or after is None:
-        assert (reply, chosen) == (stored, None)
-    else:
-        assert (after.identity, after.size, after.floor) == (me, 3, chosen)
-        assert (after.ready_ms, after.quarantine_ms) == (1, 500)
 
 
 # -- what stands against it --------------------------------------------------------------------------
@@ -259,61 +217,28 @@ def test_without_a_majority_nothing_is_initialised(
     assert ask(nodes.urls[0], "GET", SENTINEL) == before
 
 
-@pytest.mark.parametrize(("seconds", "stored"), [("3", 3_000), ("0", 0), (None, 0)])
-def test_the_quarantine_is_the_clients(
-    seconds: str | None, stored: int, raw_nodes: Callable[[int], LocalNodes]
-) -> None:
-    """Shorter than the default ttl, none, and by the environment, which says 0 for these tests."""
-    urls = raw_nodes(3).urls
-    assert init(urls, *(() if seconds is None else ("--restart-quarantine", seconds))) == 0
-    assert {incarnation.quarantine_ms for incarnation in incarnations(urls)} == {stored}
-
-
 # -- without servers ---------------------------------------------------------------------------------
-
-
-@virtual
-async def test_clocks_that_differ_are_waited_for() -> None:
-    """The slowest of three comes to the common floor two seconds later; a minute is too much."""
-    for offsets, floors in (((0.0, 2.0, 1.0), 1), ((0.0, 60.0, 0.0), 2)):
-        nodes = [MemoryNode(clock_offset=offset) for offset in offsets]
-        for node in nodes:
-            node.restart()
-        async with make(nodes, restart_quarantine=60) as manager:
-            assert all(node.done for node in await manager.init())
-            found = {node.get(b"redlock:{meta}").split(b":")[2] for node in nodes}  # type: ignore[union-attr]
-            assert len(found) == floors
-
-
-@virtual
-async def test_without_sentinels_there_is_nothing_to_do() -> None:
-    """Neither fences nor a quarantine: that is an error of the caller."""
-    async with make([MemoryNode()], fencing=False, restart_quarantine=0) as manager:
-        with pytest.raises(ConfigurationError, match="nothing to initialise"):
-            await manager.init()
 
 
 # -- for programs ------------------------------------------------------------------------------------
 
 
-def test_for_programs_it_is_json(
-    raw_nodes: Callable[[int], LocalNodes], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_for_programs_it_is_json(raw_nodes: Callable[[int], LocalNodes], cli: Cli) -> None:
     """A part for each node; a refusal is an `error`, which says why, and has no nodes."""
     nodes = raw_nodes(3)
-    assert init(nodes.urls, "--json") == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert (shown["error"], shown["nodes"]) == (
-        None,
-        [{"node": url, "done": True, "reason": ""} for url in nodes.urls],
-    )
+
+    def init_json(*words: str) -> tuple[object, dict[str, Any]]:
+        urls = ("--nodes", ",".join(nodes.urls), "--node-timeout", str(PATIENT))
+        code, out, _ = cli("init", "--json", *urls, *words)
+        return code, json.loads(out)
+
+    code, shown = init_json()
+    done = [{"node": url, "done": True, "reason": ""} for url in nodes.urls]
+    assert (code, shown["error"], shown["nodes"]) == (0, None, done)
     ask(nodes.urls[0], "SET", "redlock:alive", "x", "PX", 60_000)
-    assert init(nodes.urls, "--json") == 1
-    output = capsys.readouterr()
-    shown = json.loads(output.out)
-    assert (shown["nodes"], output.err) == ([], f"aioredlock-ng init: {shown['error']}\n")
-    assert "lock 'alive' is alive" in shown["error"]
+    code, shown = init_json()
+    assert (code, shown["nodes"], "lock 'alive' is alive" in shown["error"]) == (1, [], True)
     nodes.kill(2)
-    assert init(nodes.urls, "--json", "--force") == 69
-    last = json.loads(capsys.readouterr().out)["nodes"][2]
-    assert (last["node"], last["done"], bool(last["reason"])) == (nodes.urls[2], False, True)
+    code, shown = init_json("--force")
+    last = shown["nodes"][2]
+    assert (code, last["node"], last["done"], bool(last["reason"])) == (69, nodes.urls[2], False, True)

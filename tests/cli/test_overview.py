@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import io
-import logging
 import math
-import re
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -27,9 +23,8 @@ from aioredlock_ng import (
     Survey,
     WaiterInspection,
 )
-from aioredlock_ng._cli import _terminal
 from aioredlock_ng._cli._overview import as_lines
-from aioredlock_ng._cli._terminal import Line, printable, screen, write
+from aioredlock_ng._cli._terminal import Line, printable
 from aioredlock_ng._view.overview import Overview, look
 from aioredlock_ng._view.releasing import Agreed
 from aioredlock_ng._view.values import overview_as_json as as_json
@@ -327,54 +322,6 @@ def test_a_list_that_lacks_servers_to_the_letter() -> None:
     assert as_json(seen)["strangers"] == seen.strangers
 
 
-@pytest.mark.parametrize(("up", "says"), [(5, ", 2 may fail"), (3, ", none may fail"), (2, "")])
-def test_how_many_nodes_may_fail(up: int, says: str) -> None:
-    """Of those that are up; where too few are, a note says what follows."""
-    nodes = [node(str(number), NodeState.UP if number < up else NodeState.DOWN) for number in range(5)]
-    seen = overview(nodes)
-    assert as_lines(seen)[0].text == f"nodes up: {up} of 5{says}"
-    assert as_json(seen)["margin"] == up - 3
-
-
-def test_nothing_held() -> None:
-    """No table, and nothing to note; a free lock that was named is no warning."""
-    assert [line.text for line in as_lines(overview(UP))][4:] == ["held locks: 0"]
-    *_, free = as_lines(overview(UP, lock("free", FREE, FREE, FREE)))
-    assert free == row("free|-|-|-|-|0/3 free")
-
-
-def test_what_could_not_be_looked_at_is_a_problem() -> None:
-    """It stands in place of the locks, harmless."""
-    seen = Overview(nodes=tuple(UP), survey=None, problem="one\x1bserver", unavailable_for=math.inf)
-    assert [line.text for line in as_lines(seen)][4:] == [
-        r"'one\x1bserver'",
-        "3 of 3 nodes are up: no lock can be acquired",
-    ]
-    assert seen.answered == 0
-
-
-@pytest.mark.parametrize(
-    ("age", "shown"),
-    [(0, "0 s"), (59.4, "59 s"), (60, "1.0 min"), (3599, "60.0 min"), (3600, "1.0 h"), (86400, "1.0 d")],
-)
-def test_the_age_of_a_lock(age: float, shown: str) -> None:
-    """In the largest unit of which there is one."""
-    *_, aged = as_lines(overview(UP, lock("a", *[held(since=NOW - age)] * 3)))
-    assert f" ({shown})\t" in aged.text
-
-
-@pytest.mark.parametrize(
-    ("locks", "room", "shown", "more"), [(2, 8, 2, 0), (3, 9, 3, 0), (3, 8, 1, 2), (7, 9, 2, 5), (7, 7, 0, 7)]
-)
-def test_what_does_not_fit_is_counted(locks: int, room: int, shown: int, more: int) -> None:
-    """Four lines for the nodes, two above the locks, one for each, or one for those that do not fit."""
-    made = [lock(f"job {number}", held(), held(), held()) for number in range(locks)]
-    lines = [line.text for line in as_lines(overview(UP, *made), room=room)]
-    assert len(lines) <= room
-    assert sum("job " in text for text in lines) == shown
-    assert lines[6 + shown :] == ([f"… and {more} more"] if more else [])
-
-
 @pytest.mark.parametrize(
     ("up", "waits", "lost", "wait", "words"),
     [
@@ -398,45 +345,6 @@ def test_how_long_no_lock_can_be_had(up: int, waits: list[float], lost: int, wai
 # -- the terminal ------------------------------------------------------------------------------------
 
 
-class Terminal(io.StringIO):
-    """A terminal."""
-
-    def isatty(self) -> bool:
-        """It is one."""
-        return True
-
-
-TABLE = [Line("head", "head"), row("name|" + "h" * 100 + "|9.0 s", "warning"), Line("n\\x1b")]
-
-
-def test_rich_draws_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables in columns, styles; a list is whole, a picture is cut.  Elsewhere, or without rich: tabs."""
-    monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    write(TABLE, terminal := Terminal())
-    shown = re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue())
-    assert (shown.count("h") - 1, "\t" in shown, "9.0 s" in shown) == (100, False, True)
-    assert "\x1b[1mhead" in terminal.getvalue()
-    rooms: list[int | None] = []
-    with screen(terminal := Terminal()) as show:
-        show(lambda room: rooms.append(room) or TABLE)
-    assert rooms != [None]
-    assert "hhh…" in terminal.getvalue()
-    monkeypatch.setattr(_terminal.importlib.util, "find_spec", lambda _: None)
-    for stream in (Terminal(), io.StringIO()):
-        write(TABLE, stream)
-        assert stream.getvalue() == "".join(line.text + "\n" for line in TABLE)
-
-
-def test_without_rich_pictures_follow_each_other() -> None:
-    """Parted by an empty line."""
-    with screen(stream := io.StringIO()) as show:
-        show(lambda room: [Line(f"one {room}")])
-        show(lambda _: [Line("two")])
-    assert stream.getvalue() == "one None\n\ntwo\n"
-
-
 @pytest.mark.parametrize(
     ("text", "shown"),
     [("a b", "a b"), ("", "''"), ("a\nb", r"'a\nb'"), ("\x1b[0m", r"'\x1b[0m'"), ("\u202ex", r"'\u202ex'"),
@@ -445,16 +353,3 @@ def test_without_rich_pictures_follow_each_other() -> None:
 def test_printable(text: str, shown: str) -> None:
     """Harmless text stays; anything else is quoted and escaped."""
     assert printable(text) == shown
-
-
-def test_the_log_is_quiet_for_as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A warning meanwhile goes nowhere; one after it is shown again."""
-    log, said = logging.getLogger("aioredlock_ng"), io.StringIO()
-    monkeypatch.setattr(log, "handlers", [])
-    monkeypatch.setattr(logging.getLogger(), "handlers", [])
-    monkeypatch.setattr(sys, "stderr", said)
-    with _terminal.quiet():
-        log.warning("one")
-    assert (said.getvalue(), log.handlers) == ("", [])
-    log.warning("two")
-    assert said.getvalue() == "two\n"

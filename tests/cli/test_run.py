@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -12,10 +11,8 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import _clock
-from aioredlock_ng.__main__ import _parser, main
+from aioredlock_ng.__main__ import main
 from aioredlock_ng._cli._guard import group
-from aioredlock_ng._cli.run import _plan
-from aioredlock_ng._cli.run_job import Plan
 from tests.cli.runs import Runs
 from tests.servers import ask
 
@@ -109,36 +106,33 @@ def test_the_lock_stays_taken_for_a_while(runs: Runs) -> None:
     assert "is held by" in err
 
 
-def test_at_least_takes_the_place_of_a_shorter_ttl() -> None:
-    """The command is stopped as long before the end as without it."""
-    own, child = _parser().parse_args(["run", "job"]), {"child": ["true"]}
-    short, long = (
-        _plan(argparse.Namespace(**(vars(own) | child | {"at_least": time}))) for time in (0.0, 300.0)
-    )
-    assert (short.ttl, short.kill_after, short.at_least) == (10.0, 2.5, 0.0)
-    assert (long.ttl, long.kill_after, long.at_least) == (300.0, 2.5, 300.0)
-    assert long.extension.grace * long.ttl == pytest.approx(long.kill_after + long.margin)
-
-
 # -- what the command gets -------------------------------------------------------------------------
 
 
-def test_it_gets_its_arguments_untouched(runs: Runs) -> None:
-    """Empty ones, options, a second ``--``, bytes that are no text, and hundreds of them."""
+def test_what_it_gets(runs: Runs) -> None:
+    """Its arguments untouched: options, a second ``--``, bytes that are no text, hundreds of them.
+
+    In its environment name, ttl and its own fence, not that of a run around it; from run to run it grows.
+    It leads a process group.  It has the three standard descriptors, and what else the caller left open.
+    """
     arguments: list[str | bytes] = ["", "-n", "--", "run", "a b", "'\"$x", b"\xff\xfe", "ü\n"]
     arguments += [str(i) for i in range(300)]
-    seen = shown(runs, *arguments)
-    assert [bytes.fromhex(argument) for argument in seen["args"]] == [os.fsencode(a) for a in arguments]
-
-
-def test_it_sees_the_lock_in_its_environment(runs: Runs) -> None:
-    """Name, ttl and its own fence, not that of a run around it; from run to run the fence grows."""
-    fences = [1 << 53]
-    for _ in range(2):
-        environment = shown(runs, env={"REDLOCK_FENCE": str(fences[0]), "OTHER": "kept"})["env"]
-        assert (environment["REDLOCK_NAME"], environment["REDLOCK_TTL"]) == ("job", "10")
-        assert environment["OTHER"] == "kept"
-        fences.append(int(environment["REDLOCK_FENCE"]))
+    fences, (read_end, write_end) = [1 << 53], os.pipe()
+    around = {"REDLOCK_FENCE": str(fences[0]), "OTHER": "kept"}
+    with os.fdopen(read_end) as stdin:
+        for inherited in ((), (read_end,)):
+            seen = shown(runs, *arguments, env=around, pass_fds=inherited)
+            assert [bytes.fromhex(each) for each in seen["args"]] == [os.fsencode(each) for each in arguments]
+            environment = seen["env"]
+            assert [environment[name] for name in ("REDLOCK_NAME", "REDLOCK_TTL", "OTHER")] == [
+                "job", "10", "kept",
+            ]  # fmt: skip
+            fences.append(int(environment["REDLOCK_FENCE"]))
+            assert (seen["group"], len(seen["fds"])) == (True, 4 + len(inherited))
+            assert set(inherited) <= set(seen["fds"])
+        os.write(write_end, b"a line\n")
+        os.close(write_end)
+        assert runs.finish("job", "--", "cat", stdin=stdin) == (0, "a line\n", "")
     assert 0 < fences[1] < fences[2] < fences[0]
     code, out, _ = runs.finish("--ttl", "2.5", "a b", "--", "sh", "-c", 'echo "$REDLOCK_NAME" $REDLOCK_TTL')
     assert (code, out) == (0, "a b 2.5\n")
@@ -153,19 +147,6 @@ def test_its_locale_is_the_callers(given: dict[str, str], runs: Runs) -> None:
     assert [line for line in out.splitlines() if line.startswith("LC_CTYPE=")] == [
         f"{name}={value}" for name, value in given.items()
     ]
-
-
-def test_it_leads_a_process_group_and_gets_no_descriptor_of_ours(runs: Runs) -> None:
-    """The three standard ones, whose input is its own, and whatever else the caller left open for it."""
-    seen = shown(runs)
-    assert (seen["group"], len(seen["fds"])) == (True, 4)
-    read_end, write_end = os.pipe()
-    with os.fdopen(read_end) as stdin:
-        inherited = shown(runs, pass_fds=(read_end,))["fds"]
-        assert (read_end in inherited, len(inherited)) == (True, 5)
-        os.write(write_end, b"a line\n")
-        os.close(write_end)
-        assert runs.finish("job", "--", "cat", stdin=stdin) == (0, "a line\n", "")
 
 
 @pytest.mark.parametrize("closed", ["0<&-", "2>&-", "0<&- 1>&- 2>&-"])
@@ -227,18 +208,6 @@ def test_the_guard_reads_the_clock_of_the_locks() -> None:
     assert group.CLOCK == _clock._CLOCK
     before = _clock.SystemClock().now()
     assert before <= group.now() <= _clock.SystemClock().now()
-
-
-@pytest.mark.parametrize("ttl", [0.2, 1, 10, 60, 86400])
-@pytest.mark.parametrize("share", [0, 0.25, 0.499])
-def test_there_is_time_to_extend_before_sigterm(ttl: float, share: float) -> None:
-    """Whatever is asked: a third of the undisturbed time passes before each extension."""
-    plan = Plan(name="job", command=("x",), ttl=ttl, kill_after=share * ttl, patience=None, taken_code=1)
-    undisturbed = 0.99 * ttl - plan.kill_after - plan.margin
-    assert undisturbed > 0.4 * ttl
-    assert plan.extension.every * ttl == pytest.approx(undisturbed / 3)
-    assert plan.extension.max_extensions is None
-    assert plan.extension.grace * ttl <= plan.kill_after + plan.margin + 1e-9
 
 
 def test_a_long_command_keeps_its_lock(runs: Runs) -> None:

@@ -7,7 +7,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -68,35 +67,22 @@ def holding(runs: Runs) -> Run:
     return run
 
 
-def test_a_taken_lock_is_said_to_be_whose(runs: Runs) -> None:
-    """One line names the holder, and for how long; nothing is started.  The code is 1 by default."""
+def test_a_taken_lock(runs: Runs) -> None:
+    """One line names the holder, and for how long; nothing is started; the code is 1 or that asked for.
+
+    ``-w`` is a limit: then it is as with a taken lock.  With code 0 cron gets no mail.
+    """
     holder = holding(runs)
-    code, out, err = runs.finish("-n", "job", "--", "echo", "started")
-    assert (code, out) == (1, "")
-    assert re.fullmatch(
-        rf"aioredlock-ng run: lock 'job' is held by \S+:{holder.process.pid}, and expires in \d\.\d s "
-        r"unless its holder extends it; the command was not started\n",
-        err,
-    )
-
-
-@pytest.mark.parametrize(
-    ("patience", "code", "says"), [(["-n", "-E", "0"], 0, ""), (["-w", "0.5", "-E", "9"], 9, "held by")]
-)
-def test_a_wait_ends_in_time(patience: list[str], code: int, says: str, runs: Runs) -> None:
-    """``-w`` is a limit: then it is as with a taken lock; with code 0 cron gets no mail."""
-    holding(runs)
-    done, out, err = runs.finish(*patience, "job", "--", "echo", "started")
-    assert (done, out, bool(err)) == (code, "", bool(says))
-    assert says in err
-
-
-def test_a_wait_is_rewarded(runs: Runs) -> None:
-    """Within ``-w`` the lock is got as soon as its holder ends."""
-    holder = holding(runs)
-    waiting = runs.start("-w", str(PATIENCE), "job", "--", "echo", "started")
-    holder.send(signal.SIGTERM)
-    assert (holder.wait(), waiting.wait(), waiting.out) == (7, 0, "started\n")
+    held = rf"aioredlock-ng run: lock 'job' is held by \S+:{holder.process.pid}, and expires in \d\.\d s "
+    held += r"unless its holder extends it; the command was not started\n"
+    for patience, code, says in (
+        (["-n"], 1, held),
+        (["-w", "0.5", "-E", "9"], 9, ".*held by.*\n"),
+        (["-n", "-E", "0"], 0, ""),
+    ):
+        done, out, err = runs.finish(*patience, "job", "--", "echo", "started")
+        assert (done, out) == (code, "")
+        assert re.fullmatch(says, err)
 
 
 @pytest.mark.parametrize("impatient", [["-n"], ["-w", "0.3"]], ids=" ".join)
@@ -166,46 +152,26 @@ def test_a_signal_ends_the_waiting(name: str, runs: Runs) -> None:
     assert "Traceback" not in run.err
 
 
-@pytest.mark.parametrize("moment", [0, 0.02, 0.08])
-def test_no_signal_is_lost_at_the_start(moment: float, runs: Runs) -> None:
-    """It comes at about the moment of the win: the command does not start, or gets it; it never just runs."""
-    run = runs.start("job", "--", *runs.stamper("stamps"))
-    until(lambda: runs.holders(KEY), "the first node has granted the lock")
-    time.sleep(moment)  # any moment will do: they are spread over the start
-    run.send(signal.SIGTERM)
-    assert run.wait() in (7, 128 + signal.SIGTERM)
-    assert "stop" not in runs.words("stamps")
-    assert runs.holders(KEY) == 0
-    assert runs.processes() == {}
-
-
 # -- the example for cron --------------------------------------------------------------------------
 
 EXAMPLE = ROOT / "examples" / "cron_singleton.py"
 
 
-def outcomes(commands: list[list[str]], nodes: Nodes) -> list[tuple[int, str, str]]:
-    """Start commands at once; return exit codes and outputs, sorted."""
-    options = {"env": environment(nodes), "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    processes = [subprocess.Popen(command, **options) for command in commands]
+@pytest.mark.parametrize("way", ["program", "crontab"])
+def test_the_example_does_the_job_once(way: str, shared_nodes: Nodes) -> None:
+    """Five at once: one reports, and four end without a word; so do five of the line in its docstring."""
+    command, report = [sys.executable, "-W", "error", str(EXAMPLE)], r"the nightly report, by \S+:\d+\n"
+    if way == "crontab":
+        (words,) = re.findall(r"0 3 \* \* \*  aioredlock-ng (run .*)", EXAMPLE.read_text())
+        arguments = shlex.split(words.replace("/usr/local/bin/nightly", "echo the nightly report"))
+        command, report = [sys.executable, "-m", "aioredlock_ng", *arguments], r"the nightly report\n"
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    processes = [
+        subprocess.Popen(command, env=environment(shared_nodes), **options) for _ in range(CONTENDERS)
+    ]
     outputs = [process.communicate(timeout=PATIENCE) for process in processes]
-    return sorted((process.returncode, *output) for process, output in zip(processes, outputs, strict=True))
-
-
-def test_the_program_does_the_job_once(shared_nodes: Nodes) -> None:
-    """Five at once: one prints its report, and four end without a word and without an error."""
-    command = [sys.executable, "-W", "error", str(EXAMPLE)]
-    *others, doer = outcomes([command] * CONTENDERS, shared_nodes)
-    assert others == [(0, "", "")] * (CONTENDERS - 1)
-    assert (doer[0], doer[2]) == (0, "")
-    assert re.fullmatch(r"the nightly report, by \S+:\d+\n", doer[1])
-
-
-def test_its_crontab_line_does_the_job_once(shared_nodes: Nodes) -> None:
-    """The line in its docstring, with a command that is there."""
-    (words,) = re.findall(r"0 3 \* \* \*  aioredlock-ng (run .*)", EXAMPLE.read_text())
-    arguments = shlex.split(words.replace("/usr/local/bin/nightly", "echo the nightly report"))
-    command = [sys.executable, "-m", "aioredlock_ng", *arguments]
-    *others, doer = outcomes([command] * CONTENDERS, shared_nodes)
-    assert others == [(0, "", "")] * (CONTENDERS - 1)
-    assert doer == (0, "the nightly report\n", "")
+    assert {(process.returncode, err) for process, (_, err) in zip(processes, outputs, strict=True)} == {
+        (0, "")
+    }
+    (said,) = [out for out, _ in outputs if out]
+    assert re.fullmatch(report, said)

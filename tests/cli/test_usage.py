@@ -156,14 +156,3 @@ def test_a_name_that_is_something_elses_is_2(runs: Runs) -> None:
     assert (code, out) == (2, "")
     assert "lock 'job' is requested as a mutex" in err
     assert "holds a stream, which is not a lock of this package" in err
-
-
-def test_the_help_of_run_names_the_defaults(cli: Cli) -> None:
-    """Ttl, time to kill, exit codes, and what cannot be done."""
-    text = " ".join(cli("run", "--help")[1].split())
-    named = (
-        "default: 10 s)", "a quarter of the ttl", "75", "126", "setsid", "systems other than Linux",
-        "both frozen", "both are killed", "hold a read lock, as flock -s", "REDLOCK_MODE=read",
-        "REDLOCK_SLOT",
-    )  # fmt: skip
-    assert [words for words in named if words not in text] == []

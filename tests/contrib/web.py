@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -10,12 +11,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
 import pytest
+import uvicorn as uvicorn_
 
 from aioredlock_ng.testing._server import ReservedPort
 from tests.environments.interpreters import ROOT
@@ -86,9 +88,24 @@ def web_server(*command: str, env: Mapping[str, str] | None = None) -> Iterator[
 
 
 def uvicorn(app: str, *options: str, **more: Any) -> contextlib.AbstractContextManager[WebServer]:
-    """Run uvicorn over an application, such as ``tests.contrib.fastapi.service:app``."""
+    """Run uvicorn over an application, such as ``examples.fastapi_app:app``."""
     command = (sys.executable, "-m", "uvicorn", app, "--port", "{port}", "--no-access-log", *options)
     return web_server(*command, **more)
+
+
+@contextlib.asynccontextmanager
+async def in_process(app: Any) -> AsyncIterator[int]:
+    """Serve an ASGI application by a uvicorn in this process, without its lifespan; gives the port."""
+    config = uvicorn_.Config(app, port=0, log_level="critical", lifespan="off", proxy_headers=False)
+    server = uvicorn_.Server(config)
+    serving = asyncio.create_task(server._serve())
+    while not server.started:
+        await asyncio.sleep(0.001)
+    try:
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        await serving
 
 
 def _wait_until_it_answers(server: WebServer) -> None:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 import aiohttp
 import pytest
-import uvicorn
 from aiohttp import web
 from fastapi import FastAPI
 
 from aioredlock_ng import LockManager
 from aioredlock_ng.contrib.aiohttp import add_locks_page, setup
 from aioredlock_ng.contrib.fastapi import locks_router
+from tests.contrib.web import in_process
 
 TOKEN: Final = "correct horse battery staple"
 HOSTS: Final = frozenset({"127.0.0.1", "locks.example"})
@@ -42,16 +41,8 @@ async def by_fastapi(manager: LockManager, **options: Any) -> AsyncIterator[str]
     app = FastAPI()
     app.state.lock_manager = manager
     app.include_router(locks_router(**options), prefix="/locks")
-    config = uvicorn.Config(app, port=0, log_level="critical", lifespan="off", proxy_headers=False)
-    server = uvicorn.Server(config)
-    serving = asyncio.create_task(server._serve())
-    while not server.started:
-        await asyncio.sleep(0.001)
-    try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        await serving
+    async with in_process(app) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 FRAMEWORKS: Final[dict[str, Callable[..., contextlib.AbstractAsyncContextManager[str]]]] = {

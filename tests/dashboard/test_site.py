@@ -12,7 +12,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-import starlette.requests
 from aiohttp import web
 from fastapi import FastAPI
 
@@ -399,15 +398,6 @@ async def test_a_request_that_breaks_off_is_no_error(manager, caplog):
         async with aiohttp.ClientSession(url) as client, client.get("/locks/session"):
             pass
     assert not caplog.records
-
-
-async def test_what_starlette_says_of_it_is_understood():
-    """It has an exception of its own."""
-    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/", "scheme": "http"}
-    scope |= {"headers": [], "query_string": b""}
-    asked = fastapi_page._request(starlette.requests.Request(scope, disconnected), "release")
-    with pytest.raises(ConnectionResetError):
-        await asked.body()
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ import dataclasses
 from collections import Counter
 from typing import Any, cast
 
-import pytest
-
 from aioredlock_ng import (
     LockInspection,
     NodeInspection,
@@ -17,7 +15,6 @@ from aioredlock_ng import (
     Survey,
 )
 from aioredlock_ng._dashboard import table as tables
-from aioredlock_ng._dashboard.feed import HAPPENED
 from aioredlock_ng._view import values as wire
 from aioredlock_ng._view.overview import Overview
 from aioredlock_ng.testing.sim_loop import EPOCH
@@ -72,47 +69,7 @@ def readers(*who: str, more: bool = False) -> LockInspection:
     return lock("a", held(who[0], kind="read", readers=found), readers=found, more_readers=more)
 
 
-def happened(*looks: Overview) -> dict[str, int]:
-    """Say what has happened between the last two of some looks."""
-    before = table = tables.NOTHING_YET
-    for look in looks:
-        missing = tuple(lock(name, {}, 0, 3) for name in tables.not_found(look, table))
-        again = (
-            dataclasses.replace(look.survey, locks=missing) if missing and look.survey is not None else None
-        )
-        before, table = table, table_of(look, table, again)
-    counts = change_of(before, table).happened.items()
-    return {what: count for what, count in counts if count and what in HAPPENED}
-
-
 ME = lock("a", held())
-
-
-@pytest.mark.parametrize(
-    ("first", "then", "expected"),
-    [
-        (seen(), seen(ME, at=2), {"granted": 1}),
-        (seen(ME), seen(ME, at=2), {"extended": 1}),
-        (seen(ME), seen(lock("a", held(ttl=7.0)), at=2), {}),
-        (seen(ME), seen(at=2), {"released": 1}),
-        (seen(ME), seen(at=9), {"expired": 1}),
-        (seen(readers("x", "y", more=True)), seen(readers("x", "z", more=True), at=1), {}),
-        (seen(readers("x", "y", more=True)), seen(readers("x"), at=1), {}),
-    ],
-    ids=["granted", "extended", "nothing", "released", "expired", "too many readers", "no longer too many"],
-)
-def test_what_happened_between_two_looks(first, then, expected):
-    """As `trace` sees it, counted: also of a name that a look finds, or finds no more."""
-    assert happened(first, then) == expected
-
-
-def test_what_was_not_heard_has_not_happened():
-    """While too few nodes answer nothing is granted or released; the next whole look counts."""
-    mute = seen(lock("a", held(ttl=8.0), on=1, silent=2), at=1, silent=2)
-    assert happened(seen(ME), mute) == {}
-    assert happened(seen(ME), seen(at=1, silent=2)) == {}
-    assert happened(seen(ME), mute, seen(lock("a", held(ttl=7.0)), at=2)) == {}
-    assert happened(seen(ME), seen(at=1, silent=2), seen(at=20)) == {"expired": 1}
 
 
 def test_an_end_is_sent_again_when_it_has_moved():

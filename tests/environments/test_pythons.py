@@ -38,6 +38,7 @@ CANCELLED_WEB = (
     "tests/contrib/fastapi/test_loss.py",
     "tests/contrib/aiohttp/test_begun.py",
     "tests/contrib/aiohttp/test_leaving.py",
+    "tests/contrib/test_served.py",
 )
 
 EXTRAS = ("tests/contrib/metrics", "tests/cli/test_status.py", "tests/cli/test_overview.py")

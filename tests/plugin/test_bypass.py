@@ -276,26 +276,6 @@ async def test_a_lease_can_be_lost() -> None:
             lose(manager, "job")
 
 
-def test_a_lease_of_another_loop_is_not_there() -> None:
-    """A lease that an earlier test dropped, with its loop and all, is neither found nor touched."""
-    manager, dropped = make(), []
-
-    async def drop() -> None:
-        dropped.append(await manager.lock("job").acquire())
-
-    async def look() -> None:
-        with pytest.raises(LookupError, match="holds nothing"):
-            lose(manager, "job")
-        await manager.aclose()
-
-    with bypass():
-        SimLoop.run(drop())
-        SimLoop.run(look())
-        assert dropped[0].held
-    with pytest.warns(ResourceWarning, match="'job' was dropped without release"):
-        dropped.clear()
-
-
 @virtual
 async def test_hooks_hear_what_they_always_hear() -> None:
     """Metrics can be tested, too."""
@@ -338,23 +318,6 @@ async def test_an_app_may_start_and_close_its_manager() -> None:
         async with manager.lock("own"):
             await manager.aclose()  # by the holder itself, who is not cancelled
             await asyncio.sleep(1)
-
-
-@virtual
-async def test_closing_ends_what_observes() -> None:
-    """An app that closes its manager and then waits for its observers to end is not kept waiting."""
-    manager = make()
-
-    async def follow() -> list[object]:
-        return [leader async for leader in manager.election("scheduler").observe()]
-
-    with bypass():
-        for _ in range(2):
-            following = asyncio.create_task(follow())
-            await asyncio.sleep(1)
-            await manager.aclose()
-            async with asyncio.timeout(1):
-                assert await following == [None]
 
 
 async def _hold(manager: LockManager) -> None:

@@ -111,32 +111,6 @@ def test_it_is_closed_with_fixtures_that_keep_the_loop(tmp_path: Path) -> None:
     check_run(tmp_path, source, *ANYIO, passed=2)
 
 
-def test_it_is_closed_before_a_loop_that_is_dropped(tmp_path: Path) -> None:
-    """A loop that is closed with its tasks unfinished, as pytest-asyncio did before 1.0, comes later."""
-    source = """
-        import asyncio, pytest
-
-        used = []
-
-        @pytest.fixture
-        def event_loop():
-            loop = asyncio.new_event_loop()
-            yield loop
-            assert not asyncio.all_tasks(loop)
-            loop.close()
-
-        def test_one(lock_manager, event_loop):
-            async def hold():
-                used.append(await lock_manager.lock("job").acquire())
-
-            event_loop.run_until_complete(hold())
-
-        def test_two():
-            assert not used[0].held
-    """
-    check_run(tmp_path, source, passed=2)
-
-
 @pytest.mark.heavy
 @pytest.mark.full
 def test_trio_is_skipped_with_the_reason(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from aioredlock_ng.events import Lost, Released
 from aioredlock_ng.testing import MemoryNode, lose
 from tests.behaviour.tools import Recorder
 from tests.servers import Nodes
-from tests.unit.tasks import sim, turns, virtual
+from tests.unit.tasks import sim, virtual
 from tests.unit.worlds import world
 
 REASONS = (LossReason.REFUSED, LossReason.EXPIRED)
@@ -118,27 +118,6 @@ async def test_all_readers_of_the_manager_lose_it() -> None:
         assert [lease.held for lease in (*readers, kept)] == [False, False, True]
         for lease in (*readers, kept):
             await lease.release()
-
-
-@pytest.mark.heavy
-@virtual
-async def test_an_extension_does_not_bring_it_back() -> None:
-    """A loss beats the extension in flight, and none is sent after it."""
-    async with world(latency=0.01) as here:
-        lease = await here.manager.lock("job").acquire()
-        extending = asyncio.create_task(lease.extend())
-        await turns(2)
-
-        lose(here.manager, "job", LossReason.EXPIRED)
-        with pytest.raises(LockLostError):
-            await extending
-        executed = [len(node.executed) for node in here.nodes]
-        await asyncio.sleep(3600)
-
-        assert not lease.held
-        assert lease.extensions == 0
-        assert [len(node.executed) for node in here.nodes] == executed
-        await lease.release()
 
 
 @virtual

@@ -58,7 +58,7 @@ USE_TIME = {"_clock.py"}
 TESTS = ROOT.parent / "tests"
 TESTS_OF_THE_INSIDE = (
     "unit/core/", "unit/node/", "conformance/", "simulation/", "model/", "fuzz/test_p", "fuzz/resp.py",
-    "cli/test_guard", "cli/test_ended", "cli/test_run", "dashboard/", "load/", "unit/test_kinds.py",
+    "cli/test_ended", "cli/test_run", "dashboard/", "load/", "unit/test_kinds.py",
     "unit/test_duration.py",
     "unit/test_batches", "unit/test_outbox.py", "unit/test_deadlines.py", "unit/test_new_kind.py",
 )  # fmt: skip

@@ -37,25 +37,6 @@ async def test_a_client_that_vanishes_cancels_its_handler(shared_nodes: Nodes) -
         assert [type(error) for error in handler.ended_by] == [asyncio.CancelledError]
 
 
-async def test_a_client_that_vanishes_without_cancelling(shared_nodes: Nodes) -> None:
-    """By default the handler goes on to its end under the lock, and then the key goes."""
-    handler = Handler()
-    app = app_for(handler, "x:{n}", shared_nodes)
-    async with quiet(), serve(app) as site:
-        async with connection(site.port) as (_, writer):
-            writer.write(REQUEST % 1)
-            await handler.entered.wait()
-            await disconnect(writer)
-        async with connection(site.port) as (reader, writer):  # served after the first is known to be gone
-            writer.write(b"GET /none/such HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert b"404" in await reader.readline()
-        assert len(keys(shared_nodes.urls)) == 5
-        assert handler.ended_by == []
-        handler.leave.set()
-        await no_key_left(shared_nodes.urls)
-        assert handler.ended_by == [None]
-
-
 @pytest.mark.parametrize("cancels", [True, False])
 async def test_clients_that_vanish_while_they_wait(cancels: bool, shared_nodes: Nodes) -> None:
     """A request that waits for a lock and vanishes leaves nothing; those behind it get their turn."""

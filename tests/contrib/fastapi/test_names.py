@@ -143,22 +143,6 @@ async def test_a_value_that_does_not_validate_locks_nothing(endpoint: Any, path:
         assert count(here.world.nodes[0], "acquire") == 0
 
 
-@pytest.mark.parametrize("template", ["{number}", "{order_id}"])
-@virtual
-async def test_an_alias_in_the_words_of_pydantic(template: str) -> None:
-    """FastAPI's versions differ in what they make of it: whatever the endpoint gets, names the lock."""
-    app, names = new_app(), []
-
-    @app.post("/{order_id}", dependencies=[noting(template, names)])
-    async def endpoint(number: Annotated[int, Path(validation_alias="order_id")]) -> int:
-        return number
-
-    async with site(app) as here:
-        answer = await here.post("/042")
-    assert (answer.status_code, names) in [(200, ["42"]), (422, [])]
-    assert answer.status_code == 422 or answer.json() == 42
-
-
 @virtual
 async def test_routers_and_their_prefixes() -> None:
     """Prefixes, and dependencies given to a router or to its inclusion, are part of the route."""
@@ -250,29 +234,6 @@ async def test_a_field_that_is_no_parameter(endpoint: Any) -> None:
             await here.post("/shops/1?order_id=1", json={"order_id": "a"}, headers={"order_id": "a"})
 
 
-async def text(name: str) -> str:
-    """Be a key that a client names."""
-    return name
-
-
-async def surrogate(name: str) -> str:
-    """Be no Unicode, which cannot be sent to a node."""
-    return "\ud800"
-
-
-@pytest.mark.parametrize("key", ["{name}", text, surrogate])
-@virtual
-async def test_a_name_that_cannot_be_is_the_clients_fault(key: Any) -> None:
-    """A 422 says so, and not which it was; more such names are in ``../test_both.py``."""
-    app = new_app()
-    app.post("/", dependencies=[locked(key)])(taking("name", str))
-    async with site(app) as here:
-        answer = await here.post(f"/?name={'x' * 1025}")
-        assert answer.status_code == 422
-        assert [problem["type"] for problem in answer.json()["detail"]] == ["lock_name"]
-        assert "x" * 99 not in answer.text
-
-
 # -- keys that are dependencies ------------------------------------------------------------------------
 
 
@@ -353,25 +314,6 @@ async def test_a_key_may_be_overridden() -> None:
     app.dependency_overrides[key] = fixed
     async with site(app) as here:
         assert (await here.post("/")).json() == "fixed"
-
-
-@virtual
-async def test_names_in_the_path_do_not_disturb_the_dependency() -> None:
-    """The lock has no parameters of its own, whatever the path calls its parts."""
-
-    async def key() -> str:
-        return "key"
-
-    app = new_app()
-
-    @app.post("/{connection}/{manager}/{name}", dependencies=[locked("{connection}{manager}{name}")])
-    @app.post("/key/{connection}/{manager}/{name}", dependencies=[locked(key)])
-    async def endpoint(connection: str) -> str:
-        return connection
-
-    async with site(app) as here:
-        assert (await here.post("/a/b/c")).json() == "a"
-        assert (await here.post("/key/a/b/c")).json() == "a"
 
 
 @virtual
