@@ -142,7 +142,7 @@ def test_without_a_server_it_says_how_to_get_one(
 
 
 def section(worker: str, entered: float, until: float, **facts: Any) -> Section:
-    """Make a section that wrote, unless told otherwise."""
+    """Make a section that wrote, unless the facts say otherwise."""
     return Section(worker=worker, entered=entered, until=until, **({"wrote": True, "waited": 0.1} | facts))
 
 

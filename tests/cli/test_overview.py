@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import math
 import time
@@ -25,11 +24,9 @@ from aioredlock_ng import (
 )
 from aioredlock_ng._cli._overview import as_lines
 from aioredlock_ng._cli._terminal import Line, printable
-from aioredlock_ng._view.overview import Overview, look
+from aioredlock_ng._view.overview import Overview
 from aioredlock_ng._view.releasing import Agreed
 from aioredlock_ng._view.values import overview_as_json as as_json
-from tests.unit.tasks import virtual
-from tests.unit.worlds import opened, world
 
 NOW = 1_763_640_000.0
 """20 November 2025, 12:00 UTC."""
@@ -294,23 +291,6 @@ def test_holders_that_were_not_shown_are_left_alone(
     assert Agreed.of(shown).covers(now) is agreed
 
 
-def test_of_all_locks_the_lines_of_the_fair_ones_are_looked_at() -> None:
-    """And of no other: each costs a round trip."""
-    queues = {}
-
-    async def main() -> None:
-        async with world() as w, opened(w.nodes, seed=2) as other:
-            async with w.manager.lock("a", fair=True), w.manager.lock("b"):
-                waiting = asyncio.create_task(other.lock("a", fair=True).acquire())
-                await asyncio.sleep(1)
-                queues.update((await look(w.manager, queues=True)).queues)
-                assert not (await look(w.manager)).queues
-            await (await waiting).release()
-
-    virtual(main)()
-    assert {name: len(queue.waiters) for name, queue in queues.items()} == {"a": 1}
-
-
 def test_a_list_that_lacks_servers_to_the_letter() -> None:
     """Each server that other clients use, escaped, and what to do about it."""
     seen = dataclasses.replace(overview(UP), strangers=("1", "2"), disagreement=("one\x1b", "two", "compare"))
@@ -320,26 +300,6 @@ def test_a_list_that_lacks_servers_to_the_letter() -> None:
         Line("compare", "error"),
     ]
     assert as_json(seen)["strangers"] == seen.strangers
-
-
-@pytest.mark.parametrize(
-    ("up", "waits", "lost", "wait", "words"),
-    [
-        (0, [3.0, 1.0, 2.0], 0, 2.0, "0 of 3 nodes are up: no lock can be acquired for another 2.0 s"),
-        (1, [9.0], 1, 9.0, "1 of 3 nodes are up: no lock can be acquired for another 9.0 s"),
-        (0, [9.0], 2, math.inf, "0 of 3 nodes are up: no lock can be acquired"),
-        (2, [9.0], 0, 0.0, ""),
-        (0, [0.0], 2, 0.0, "these nodes have not been used so far: the first lock can be acquired at once"),
-    ],
-)
-def test_how_long_no_lock_can_be_had(up: int, waits: list[float], lost: int, wait: float, words: str) -> None:
-    """Until a majority votes again, if waiting is all it needs; what waits is not shown as broken."""
-    nodes = [node("n", NodeState.QUARANTINED, votes_in=wait) for wait in waits]
-    nodes = [*[node("n")] * up, *nodes, *[node("n", NodeState.DOWN)] * lost]
-    shown = as_lines(overview(nodes, wait=wait))
-    assert [line.style for line in shown[1:4]] == ["ok"] * up + ["warning"] * len(waits) + ["error"] * lost
-    (note,) = [line.text for line in shown[5:]] or [""]
-    assert note.partition("; `aioredlock-ng init`")[0] == words
 
 
 # -- the terminal ------------------------------------------------------------------------------------

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 
-from aioredlock_ng._core.keyspace import SEATS, TICKETS, mark_key
 from aioredlock_ng.sync import SyncLockManager
 from tests.cli.runs import Run, Runs
-from tests.servers import ask, until
+from tests.servers import until
 
 TELL = ("sh", "-c", 'echo "${REDLOCK_MODE-none}" "${REDLOCK_SLOT-none}" "${REDLOCK_FENCE-none}"')
 
@@ -54,23 +53,6 @@ def test_commands_that_share_run_at_the_same_time(runs: Runs) -> None:
     until(lambda: not runs.holders("redlock:job"), "nothing is left")
 
 
-def test_a_command_that_is_exclusive_comes_before_readers_that_come_later(runs: Runs) -> None:
-    """They wait behind it, and one that does not wait says why."""
-    reader = lasting(runs, "-s")
-    running(reader)
-    writer = runs.start("-x", "job", "--", *TELL)
-    until(lambda: runs.holders("redlock:queue:{redlock:job}") == len(runs.nodes.urls), "the writer waits")
-    code, said = 0, ""
-    while code == 0:  # between two tries of a writer that is slow its mark may end
-        code, _, said = runs.finish("-n", "-E", "7", "-s", "job", "--", *TELL)
-    assert (code, "lock 'job' is reserved for a waiting writer" in said) == (7, True)
-    later = runs.start("-s", "job", "--", *TELL)
-    shown = end(runs, reader, writer, later)
-    assert [one[0] for one in shown] == ["read", "write", "read"]
-    fences = [int(one[2]) for one in shown]
-    assert fences == sorted(set(fences))
-
-
 def test_commands_up_to_the_permits_run_at_the_same_time(runs: Runs) -> None:
     """One more finds none free, and runs when one has ended; each has a slot of its own."""
     both = [lasting(runs, "--permits", "2") for _ in range(2)]
@@ -101,20 +83,3 @@ def test_fair_commands_run_in_the_order_in_which_they_came(runs: Runs) -> None:
         fences = [int(shown[2]) for shown in end(runs, *started)]
         assert fences == sorted(set(fences))
         assert manager.queue("job").waiters == ()
-
-
-def test_one_that_does_not_wait_leaves_a_free_lock_to_the_line(runs: Runs) -> None:
-    """It says so: no holder is in its way."""
-    seats = """
-    local now = redis.call('TIME')
-    for i = 1, 400 do
-      redis.call('ZADD', KEYS[1], i, i)
-      redis.call('ZADD', KEYS[2], now[1] * 1000 + 600000, i)
-    end
-    redis.call('PEXPIRE', KEYS[1], 600000)
-    redis.call('PEXPIRE', KEYS[2], 600000)
-    """
-    keys = [mark_key(b"redlock:", mark, b"redlock:job") for mark in (TICKETS, SEATS)]
-    for url in runs.nodes.urls:
-        ask(url, "EVAL", seats, 2, *keys)
-    refused(runs, "reserved for the next waiter in its queue", "--fair")

@@ -243,7 +243,7 @@ async def test_each_error_has_its_answer(
     new: Callable[..., Site],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Alike for locks of `locked` and a handler's own; what is wrong with nodes is one line in the log."""
+    """The same for locks of `locked` and a handler's own; what is wrong with nodes is one line in the log."""
     site = new(restart_quarantine=60)
     site.route("/locked/{n}", done, "secret-{n}", blocking=False)
     site.route("/own/{n}", own_lock)

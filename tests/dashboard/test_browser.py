@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import importlib.util
 import shutil
@@ -16,7 +15,6 @@ from aiohttp import web
 from aioredlock_ng import LockManager
 from aioredlock_ng.contrib.aiohttp import add_locks_page
 from aioredlock_ng.testing import LocalNodes
-from aioredlock_ng.testing.local_nodes import initialise
 from tests.dashboard.serving import TOKEN, by_aiohttp
 from tests.servers import ask, required
 
@@ -229,27 +227,6 @@ async def test_a_lock_is_released_after_a_question(manager, complaints):
         await page.locator("#sign-in-form").wait_for()
         assert "stuck" not in await page.locator("body").inner_text()
     complaints.heard[:] = [each for each in complaints.heard if "status of 4" not in each]  # asked for above
-
-
-async def test_a_list_that_differs_is_told(shared_nodes, complaints):
-    """The server that another client uses, and what to do; in the window's title, too."""
-    *shared, first, second = shared_nodes.urls[:4]
-    for last in (second, first):  # both may vote
-        initialise([*shared, last], "lists:")
-    options = {"prefix": "lists:", "restart_quarantine": 60}
-    async with LockManager([*shared, first], holder="the shop", **options):
-        await asyncio.sleep(1.1)  # two heartbeats
-        looking = LockManager([*shared, second], **options)
-        async with (
-            contextlib.aclosing(looking),
-            serving(looking) as (_, url),
-            browser() as chromium,
-            window(chromium, complaints, url) as page,
-        ):
-            await shows(page.locator("#banner-lists"), "says client the shop")
-            await shows(page.locator("#banner-lists"), "give all clients the same nodes")
-            await page.locator("#availability[data-state=unavailable]").wait_for()
-            assert (await page.title()).startswith("(!)")
 
 
 @contextlib.asynccontextmanager

@@ -17,9 +17,7 @@ from fastapi import FastAPI
 
 from aioredlock_ng import LockManager, ReleaseOutcome
 from aioredlock_ng._dashboard import feed
-from aioredlock_ng._dashboard.access import MAX_WRONG, Access
-from aioredlock_ng._dashboard.feed import Feed
-from aioredlock_ng._dashboard.site import Answer, Request, Site
+from aioredlock_ng._dashboard.site import Answer, Site
 from aioredlock_ng.contrib.aiohttp import _page as aiohttp_page
 from aioredlock_ng.contrib.aiohttp import add_locks_page
 from aioredlock_ng.contrib.fastapi import _page as fastapi_page
@@ -177,28 +175,6 @@ async def test_the_cookie_is_for_https_alone_behind_a_proxy(framework, browse, t
         async with client.post("/locks/sign-in", json={"token": TOKEN}, headers=headers) as response:
             assert response.status == 204
             assert ("Secure" in response.headers["Set-Cookie"]) is secure
-
-
-async def test_a_wait_is_kept_to_its_last_second(manager):
-    """Wrong tokens make wait for a minute: no moment before is another token looked at (H82)."""
-    now = 1000.0
-    access = Access(token=TOKEN, may_release=False, hosts=None, clock=lambda: now)
-    site = Site(manager, Feed(manager, interval=2.0, quarantine=None, counted=False), access)
-
-    async def sign_in(token):
-        text = json.dumps({"token": token}).encode()
-        headers = {"content-type": "application/json", "content-length": str(len(text))}
-        asked = {"path": "sign-in", "headers": headers, "query": {}, "address": "a", "https": False}
-        return await site.answer(Request(method="POST", body=lambda: asyncio.sleep(0, text), **asked))
-
-    for _ in range(MAX_WRONG):
-        assert (await sign_in("a wrong token, a long one")).status == 401
-    for passed, wait in [(0.0, "60"), (58.5, "2"), (59.01, "1"), (59.99, "1")]:
-        now = 1000.0 + passed
-        answer = await sign_in(TOKEN)
-        assert (answer.status, answer.headers["Retry-After"]) == (429, wait)
-    now = 1060.0
-    assert (await sign_in(TOKEN)).status == 204
 
 
 async def test_a_lock_is_released_as_it_was_shown(framework, browse, manager, caplog):

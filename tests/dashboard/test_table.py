@@ -97,19 +97,6 @@ def test_permits_are_known_by_their_slots():
     assert [node["held"] for node in full["nodes"]] == [True] * 3
 
 
-def test_a_lock_that_cannot_be_heard_of_stays_as_it_was():
-    """Its row says that it is unknown, and what was known: that none answers does not make it free."""
-    before = table_of(seen(ME), tables.NOTHING_YET)
-    mute = seen(at=2, silent=3)
-    assert tables.not_found(mute, before) == ["a"]
-    again = Survey(locks=(lock("a", {}, 0, 3),), truncated=False, silent=(), at=EPOCH + 2)
-    row = table_of(mute, before, again).rows["a"]
-    assert (row["state"], row["held_by"], row["holder"], row["until"]) == ("unknown", 0, "me", EPOCH + 9)
-    free = Survey(locks=(lock("a", {}, 0),), truncated=False, silent=(), at=EPOCH + 2)
-    assert not table_of(mute, before, free).rows
-    assert tables.not_found(seen(at=2), before) == []
-
-
 def test_of_too_many_locks_the_same_ones_are_shown(monkeypatch):
     """A search finds others each time: those are not granted, and the ones before not released."""
     monkeypatch.setattr(tables, "MAX_ROWS", 2)

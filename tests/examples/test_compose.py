@@ -35,17 +35,8 @@ def services() -> dict[str, dict[str, Any]]:
     return yaml.safe_load(FILE.read_text())["services"]
 
 
-def test_the_services_wait_for_each_other(services: dict[str, Any]) -> None:
-    """`init` for nodes that answer, the application for the end of `init`."""
-    assert services.keys() == {*NODES, "init", "app"}
-    assert services["init"]["depends_on"] == {name: {"condition": "service_healthy"} for name in NODES}
-    assert services["app"]["depends_on"] == {"init": {"condition": "service_completed_successfully"}}
-    assert all(services[name]["healthcheck"]["test"] == ["CMD", "valkey-cli", "ping"] for name in NODES)
-    assert "restart" not in services["init"]
-
-
 def test_the_variables_are_those_that_are_read(services: dict[str, Any]) -> None:
-    """No misspelt one, and the URLs name the nodes, all of them, alike for both clients."""
+    """No misspelt one, and the URLs name the nodes, all of them, the same for both clients."""
     for name in ("init", "app"):
         variables = services[name]["environment"]
         assert set(variables) <= {URLS_VARIABLE, QUARANTINE_VARIABLE}
@@ -86,7 +77,7 @@ def test_the_application_is_there(services: dict[str, Any]) -> None:
 
 
 def test_the_image_has_what_it_needs(services: dict[str, Any]) -> None:
-    """What is copied exists, and so does the extra that is installed."""
+    """The files that are copied exist, and so does the extra that is installed."""
     build = services["app"]["build"]
     assert build == services["init"]["build"]
     context = (FILE.parent / build["context"]).resolve()

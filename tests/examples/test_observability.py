@@ -62,7 +62,7 @@ def test_every_query_of_the_guide_is_there() -> None:
 
 
 def test_the_dashboard_is_generated() -> None:
-    """What is in the folder is what the program writes."""
+    """The folder has the file that the program writes."""
     spec = importlib.util.spec_from_file_location("dashboard", FOLDER / "dashboard.py")
     assert spec is not None
     assert spec.loader is not None

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import (
-    ExtensionPolicy,
     Lock,
     LockLostError,
     LockManager,
@@ -218,16 +217,6 @@ async def test_looking_finds_nothing() -> None:
         assert {entry.held for entry in await manager.force_release("job")} == {False}
         assert await manager.diagnose() == ()
         assert [node.done for node in await manager.init()] == [True] * 3
-
-
-@virtual
-async def test_it_does_not_run_out() -> None:
-    """A day under a lock of a second: it is not extended, and it is held as long as the block runs."""
-    with bypass():
-        async with make(clock=sim().clock).lock("job", ttl=1, extension=ExtensionPolicy.off()) as lease:
-            await asyncio.sleep(24 * 3600)
-            lease.check()
-            assert (lease.extensions, 0.9 < lease.remaining < 1) == (0, True)
 
 
 def test_no_task_no_connection_no_loop() -> None:

@@ -47,7 +47,7 @@ def by_hand(manager: sync.SyncLockManager) -> None:
 
 
 def semaphores(manager: sync.SyncLockManager) -> None:
-    """So many at once."""
+    """A number of holders at once."""
     pool = manager.semaphore("gpu", permits=4, ttl=5)
     assert_type(pool, sync.SyncLock)
     with pool as lease:

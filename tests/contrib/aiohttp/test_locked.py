@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestClient, TestServer
 
 from aioredlock_ng.contrib.aiohttp import LEASE, MANAGER, locked, setup
 from aioredlock_ng.testing import MemoryNode
@@ -20,17 +19,6 @@ async def show(request: web.Request) -> web.Response:
     lease = request[LEASE]
     lease.check()
     return web.json_response(lease.names)
-
-
-async def test_your_own_tests_need_no_server() -> None:
-    """An application runs over masters in memory, with aiohttp's own test client."""
-    app = app_with(web.get("/orders/{order_id}", locked("order:{order_id}", blocking=False)(show)))
-    async with TestClient(TestServer(app)) as client:
-        response = await client.get("/orders/42")
-        assert (response.status, await response.json()) == (200, ["order:42"])
-        async with app[MANAGER].lock("order:42"):  # another request has it
-            assert (await client.get("/orders/42")).status == 409
-    assert not any(map(locks, app[NODES]))
 
 
 async def test_methods_and_views() -> None:

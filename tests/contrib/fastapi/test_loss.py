@@ -147,43 +147,6 @@ async def test_nothing_is_left_of_our_cancellation() -> None:
     assert after == [0, 0]
 
 
-@pytest.mark.parametrize("middleware", [False, True])
-@virtual
-async def test_a_stream_that_loses_its_lock_ends_in_an_error(middleware: bool) -> None:
-    """No status can be sent any more: the server must see an error, so that it aborts the connection.
-
-    Under `BaseHTTPMiddleware` it sees it as well, but newer Starlette ends the body before.
-    """
-    app, stay = new_app(), Stay()
-
-    @app.post("/", dependencies=[locked("a", scope="request")])
-    async def endpoint() -> StreamingResponse:
-        async def body() -> AsyncIterator[bytes]:
-            yield b"part"
-            await stay()
-            yield b"rest"
-
-        return StreamingResponse(body())
-
-    async def dispatch(request: Request, call_next: Any) -> Any:
-        return await call_next(request)
-
-    if middleware:
-        app.add_middleware(BaseHTTPMiddleware, dispatch=dispatch)
-    sent: list[Any] = []
-    async with site(app) as here:
-        request = asyncio.create_task(call(app, "/", sent))
-        await stay.entered.wait()
-        await deleted(here)
-        with pytest.raises(RuntimeError, match="response already started") as raised:
-            await request
-
-    assert isinstance(raised.value.__cause__, LockLostError)
-    assert (sent[1]["body"], sent[1]["more_body"]) == (b"part", True)
-    assert len(sent) == 2 or middleware
-    assert not any(message["body"] for message in sent[2:])
-
-
 # -- threads -------------------------------------------------------------------------------------------
 
 
@@ -241,7 +204,7 @@ TheLock = Annotated[Lease, locked("a")]
 
 
 def seen(lease: Any) -> list[object]:
-    """Tell whether an endpoint runs in a thread of its own, and what the loss of its lock would do."""
+    """Return whether an endpoint runs in a thread of its own, and what the loss of its lock would do."""
     in_thread = threading.current_thread() is not threading.main_thread()
     return [in_thread, lease._holding._request.on_lost]
 
@@ -257,23 +220,19 @@ async def async_function(lease: TheLock) -> list[object]:
 
 
 class SyncObject:
-    """Be called in a thread, whole or by a method."""
+    """Be called in a thread."""
 
     def __call__(self, lease: TheLock) -> list[object]:
         """Run."""
         return seen(lease)
 
-    method = __call__
-
 
 class AsyncObject:
-    """Be called on the loop, whole or by a method."""
+    """Be called on the loop."""
 
     async def __call__(self, lease: TheLock) -> list[object]:
         """Run."""
         return seen(lease)
-
-    method = __call__
 
 
 def passing(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -286,17 +245,6 @@ def passing(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def awaiting(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate with an async function."""
-
-    @functools.wraps(function)
-    async def wrapper(*args: Any, **kwargs: Any) -> Any:
-        result = function(*args, **kwargs)
-        return await result if asyncio.iscoroutine(result) else result
-
-    return wrapper
-
-
 @pytest.mark.parametrize(
     "endpoint",
     [
@@ -304,14 +252,8 @@ def awaiting(function: Callable[..., Any]) -> Callable[..., Any]:
         pytest.param(async_function, id="async"),
         pytest.param(SyncObject(), id="sync object"),
         pytest.param(AsyncObject(), id="async object", marks=UNWRAPPING),
-        pytest.param(AsyncObject().method, id="method"),
-        pytest.param(SyncObject().method, id="sync method"),
         pytest.param(partial(sync_function), id="partial of sync"),
-        pytest.param(awaiting(async_function), id="decorated"),
-        pytest.param(awaiting(sync_function), id="sync decorated with async"),
         pytest.param(partial(async_function), id="partial of async", marks=UNWRAPPING),
-        pytest.param(partial(partial(async_function)), id="partial of a partial", marks=UNWRAPPING),
-        pytest.param(passing(async_function), id="decorated with a plain function", marks=UNWRAPPING),
         pytest.param(partial(passing(async_function)), id="partial of a decorated one", marks=UNWRAPPING),
     ],
 )
