@@ -16,6 +16,7 @@ import termios
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.cli.runs import PATIENCE
 
@@ -47,6 +48,14 @@ class Shown:
             assert time.monotonic() < deadline, self.output[-3000:]
             assert self.read(), self.output[-3000:]
 
+    def read_until(self, words: str) -> None:
+        """Read until these words have been shown."""
+        self.until(re.escape(words))
+
+    def type(self, keys: str) -> None:
+        """Press keys at its terminal."""
+        os.write(self.read_end, keys.encode())
+
     def finish(self, number: signal.Signals | None = None) -> int:
         """Send a signal, if any, read to the end, and return the exit code."""
         if number is not None:
@@ -58,7 +67,7 @@ class Shown:
 
 @contextlib.contextmanager
 def showing(
-    command: Sequence[str], environment: dict[str, str], *, rows: int | None = None
+    command: Sequence[str], environment: dict[str, str], *, rows: int | None = None, cwd: Path | None = None
 ) -> Iterator[Shown]:
     """Start a command with a pipe for its output, or a terminal of some rows and 80 columns."""
     read_end, write_end = os.pipe() if rows is None else pty.openpty()
@@ -67,6 +76,7 @@ def showing(
     inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     process = subprocess.Popen(
         command,
+        cwd=cwd,
         env=inherited | {"TERM": "xterm", "PYTHONIOENCODING": "utf-8"} | environment,
         stdin=subprocess.DEVNULL if rows is None else write_end,
         stdout=write_end,

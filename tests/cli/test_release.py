@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -228,6 +227,6 @@ def test_at_a_real_terminal(shared_nodes: Nodes) -> None:
     words = ("-W", "error", "-m", "aioredlock_ng", "release", "stuck", "--node-timeout", "1")
     with showing([sys.executable, *words], environment(shared_nodes, NO_COLOR="1"), rows=24) as shown:
         shown.until(r"billing-7.*\[y/N\] $")
-        os.write(shown.read_end, b"y\n")
+        shown.type("y\n")
         assert shown.finish() == 0
     assert shown.output.endswith("lock stuck, held by billing-7: deleted on 5 of 5 nodes\r\n")

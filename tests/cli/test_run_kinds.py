@@ -3,83 +3,107 @@
 from __future__ import annotations
 
 import re
+import threading
+from typing import Any
 
+import pytest
+
+from aioredlock_ng._core.keyspace import SEATS, TICKETS, mark_key
 from aioredlock_ng.sync import SyncLockManager
-from tests.cli.runs import Run, Runs
-from tests.servers import until
+from tests.cli.runs import Cli, Runs
+from tests.servers import Nodes, ask, until
 
-TELL = ("sh", "-c", 'echo "${REDLOCK_MODE-none}" "${REDLOCK_SLOT-none}" "${REDLOCK_FENCE-none}"')
-
-
-def lasting(runs: Runs, *arguments: str) -> Run:
-    """Start a command that shows its environment, and runs until `end`."""
-    script = f'{TELL[2]}; while [ ! -e "{runs.directory}/end" ]; do sleep 0.02; done'
-    around = {"REDLOCK_MODE": "another's", "REDLOCK_SLOT": "7"}  # of a run around this one
-    return runs.start(*arguments, "job", "--", "sh", "-c", script, env=around)
+TELL = ("sh", "-c", 'echo "${REDLOCK_MODE-none}" "${REDLOCK_SLOT-none}" "$REDLOCK_FENCE"')
 
 
-def running(*started: Run) -> None:
-    """Wait until all these commands run."""
-    until(lambda: all(run.out for run in started), "all run")
-
-
-def refused(runs: Runs, why: str, *arguments: str) -> None:
-    """Expect that one that does not wait says why."""
-    code, out, err = runs.finish("-n", "-E", "7", *arguments, "job", "--", *TELL)
-    assert (code, out) == (7, "")
-    assert re.fullmatch(f"aioredlock-ng run: lock 'job' is {why}; the command was not started\n", err), err
-
-
-def end(runs: Runs, *started: Run) -> list[list[str]]:
-    """End the commands, wait for it, and return what they have shown."""
-    (runs.directory / "end").touch()
-    assert [(run.wait(), run.err) for run in started] == [(0, "")] * len(started)
-    return [run.out.split() for run in started]
-
-
-HELD = r"and expires in \d+\.\d s unless its holder extends it"
-
-
-def test_commands_that_share_run_at_the_same_time(runs: Runs) -> None:
-    """With one fence for all of them; one that runs alone waits until the last has ended."""
-    shared = [lasting(runs, "--shared") for _ in range(3)]
-    running(*shared)
-    for alone in ((), ("--exclusive",)):
-        refused(runs, f"held by 3 readers, {HELD}", *alone)
-    waits = runs.start("job", "--", *TELL)
-    *shown, (mode, _, fence) = end(runs, *shared, waits)
-    (shared_fence,) = {one[2] for one in shown}
-    assert (mode, int(fence) > int(shared_fence)) == ("none", True)
+@pytest.mark.parametrize(
+    ("options", "beside", "shown"),
+    [
+        ("--fair", lambda m: m.semaphore("another", permits=1), ["none", "none"]),
+        ("--shared", lambda m: m.rwlock("job").read(), ["read", "none"]),
+        ("--exclusive", lambda m: m.rwlock("another").read(), ["write", "none"]),
+        ("--permits 2", lambda m: m.semaphore("job", permits=2), ["none", "the other"]),
+    ],
+)
+def test_a_command_runs_beside_others(options: str, beside: Any, shown: list[str], runs: Runs) -> None:
+    """Those that its kind lets in; it sees its mode and its slot, not those of a run around this one."""
+    with SyncLockManager(runs.nodes.urls) as manager, beside(manager) as lease:
+        around = {"REDLOCK_MODE": "another's", "REDLOCK_SLOT": "7"}
+        code, out, err = runs.finish("-n", *options.split(), "job", "--", *TELL, env=around)
+        mode, slot, fence = out.split()
+        if "permits" in options:
+            slot = {1 - lease.slot: "the other"}.get(int(slot), slot)
+        assert (code, err, [mode, slot]) == (0, "", shown)
+        assert (int(fence) == lease.fence) is (options == "--shared"), "readers share one fence"
     until(lambda: not runs.holders("redlock:job"), "nothing is left")
 
 
-def test_commands_up_to_the_permits_run_at_the_same_time(runs: Runs) -> None:
-    """One more finds none free, and runs when one has ended; each has a slot of its own."""
-    both = [lasting(runs, "--permits", "2") for _ in range(2)]
-    running(*both)
-    refused(runs, f"held by the holders of 2 permits, {HELD}", "--permits", "2")
-    code, out, err = runs.finish("--permits", "3", "job", "--", *TELL)
-    assert (code, out.split()[1]) == (0, "2"), err
-    shown = end(runs, *both, runs.start("--permits", "2", "job", "--", *TELL))
-    slots = [slot for _, slot, _ in shown]
-    assert {mode for mode, _, _ in shown} == {"none"}
-    assert (sorted(slots[:2]), slots[2] in slots[:2]) == (["0", "1"], True)
+def write(nodes: Nodes) -> None:
+    """Wait for the readers to leave, and write."""
+    with SyncLockManager(nodes.urls) as another, another.rwlock("job").write():
+        pass
+
+
+def line(nodes: Nodes) -> None:
+    """Have others stand in line for a lock that is free."""
+    seats = """
+    local now = redis.call('TIME')
+    for i = 1, 400 do
+      redis.call('ZADD', KEYS[1], i, i)
+      redis.call('ZADD', KEYS[2], now[1] * 1000 + 600000, i)
+    end
+    redis.call('PEXPIRE', KEYS[1], 600000)
+    redis.call('PEXPIRE', KEYS[2], 600000)
+    """
+    keys = [mark_key(b"redlock:", mark, b"redlock:job") for mark in (TICKETS, SEATS)]
+    for url in nodes.urls:
+        ask(url, "EVAL", seats, 2, *keys)
+
+
+@pytest.mark.parametrize(
+    ("held", "options", "why"),
+    [
+        (lambda m: [m.lock("job", fair=True)], "--fair", "held by me, and expires in "),
+        (lambda m: [m.rwlock("job").read()] * 3, "", "held by 3 readers, and expires in "),
+        (lambda m: [m.rwlock("job").read()] * 3, "-x", "held by 3 readers, and expires in "),
+        (lambda m: [m.semaphore("job", permits=2)] * 2, "--permits 2", "held by the holders of 2 permits"),
+        (lambda m: [m.rwlock("job").read()], "-s", "reserved for a waiting writer"),
+        (lambda _: [], "--fair", "reserved for the next waiter in its queue"),
+    ],
+)
+def test_one_that_does_not_wait_says_why(
+    *, held: Any, options: str, why: str, shared_nodes: Nodes, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which holders are in its way, or who is before it."""
+    monkeypatch.setenv("REDLOCK_URLS", ",".join(shared_nodes.urls))
+    with SyncLockManager(shared_nodes.urls, holder="me") as manager:
+        leases, threads = [lock.acquire() for lock in held(manager)], []
+        if "writer" in why:
+            threads.append(threading.Thread(target=write, args=[shared_nodes]))
+            threads[0].start()
+            mark = "redlock:queue:{redlock:job}"
+            until(lambda: all(ask(url, "EXISTS", mark) for url in shared_nodes.urls), "the writer waits")
+        if not leases:
+            line(shared_nodes)
+        code: object = 0
+        while code == 0:  # between two tries of a writer that is slow its mark may end
+            code, out, err = cli("run", "-n", "-E", "7", *options.split(), "job", "--", "true")
+        assert (code, out) == (7, "")
+        assert re.fullmatch(f"aioredlock-ng run: lock 'job' is {why}.*; the command was not started\n", err)
+        for lease in leases:
+            lease.release()
+        for thread in threads:
+            thread.join()
 
 
 def test_fair_commands_run_in_the_order_in_which_they_came(runs: Runs) -> None:
-    """One that does not wait finds it taken, and says by which holder."""
+    """One after the other, each with a greater fence."""
     with SyncLockManager(runs.nodes.urls) as manager:
-        started: list[Run] = []
-
-        def all_in_line() -> bool:
-            """The first one runs, each other one waits behind those before it."""
-            waiters = manager.queue("job").waiters
-            return bool(started[0].out) and [each.known_to for each in waiters] == [5] * (len(started) - 1)
-
-        for _ in range(3):
-            started.append(lasting(runs, "--fair"))
-            until(all_in_line, "all stand in line")
-        refused(runs, rf"held by \S+, {HELD}", "--fair")
-        fences = [int(shown[2]) for shown in end(runs, *started)]
+        with manager.lock("job", fair=True):
+            started = []
+            for number in range(3):
+                started.append(runs.start("--fair", "job", "--", *TELL))
+                until(lambda n=number: len(manager.queue("job").waiters) == n + 1, "it stands in line")
+        assert [(run.wait(), run.err) for run in started] == [(0, "")] * 3
+        fences = [int(run.out.split()[2]) for run in started]
         assert fences == sorted(set(fences))
-        assert manager.queue("job").waiters == ()

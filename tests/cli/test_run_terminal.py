@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import pty
-import re
-import select
 import shlex
 import signal
-import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.cli.runs import RUN, Run, Runs
-from tests.cli.shown import Shown
+from aioredlock_ng.sync import SyncLockManager
+from tests.cli.runs import RUN, Runs
+from tests.cli.shown import Shown, showing
 from tests.servers import ask, until
 
 LEADER = (
@@ -33,52 +29,19 @@ SLEEPER = (sys.executable, "-I", "-S", "-c", READY)
 """A command that dies of Ctrl-C from the moment it is ready; a shell that is about to fork forgets it."""
 
 
-@dataclass
-class Terminal:
-    """A shell script on a terminal, and we at its keyboard."""
-
-    runs: Runs
-    controller: int
-    other_end: int
-    shown: str = ""
-    shell: subprocess.Popen[bytes] = field(init=False)
-
-    def start(self, script: str) -> Run:
-        """Run a script for sh, with the terminal as its own."""
-        command = [sys.executable, "-I", "-S", "-c", LEADER, "sh", "-c", script]
-        ends = dict.fromkeys(("stdin", "stdout", "stderr"), self.other_end)
-        self.shell = subprocess.Popen(
-            command, cwd=self.runs.directory, env=self.runs.environment, start_new_session=True, **ends
-        )
-        run = Run(self.shell, Path(os.devnull), Path(os.devnull))
-        self.runs.started.append(run)
-        return run
-
-    def type(self, keys: str) -> None:
-        """Press keys."""
-        os.write(self.controller, keys.encode())
-
-    def read_until(self, words: str) -> None:
-        """Read until something is shown."""
-        shown = Shown(self.shell, self.controller, self.shown)
-        try:
-            shown.until(re.escape(words))
-        finally:
-            self.shown = shown.output
-
-    def read_rest(self) -> None:
-        """Read what has been written by now."""
-        while select.select([self.controller], [], [], 0)[0]:
-            self.shown += os.read(self.controller, 4096).decode()
+Terminal = Callable[[str], Shown]
 
 
 @pytest.fixture
 def terminal(runs: Runs) -> Iterator[Terminal]:
-    """Open a terminal."""
-    controller, other_end = pty.openpty()
-    yield Terminal(runs, controller, other_end)
-    os.close(controller)
-    os.close(other_end)
+    """Return a function that runs a script for sh on a terminal, at whose keyboard we are."""
+    with contextlib.ExitStack() as stack:
+
+        def start(script: str) -> Shown:
+            command = [sys.executable, "-I", "-S", "-c", LEADER, "sh", "-c", script]
+            return stack.enter_context(showing(command, runs.environment, rows=24, cwd=runs.directory))
+
+        yield start
 
 
 def line(*command: str) -> str:
@@ -103,27 +66,24 @@ def test_the_command_can_ask_and_the_shell_can_ask_again(
     script: str, shown: tuple[str, ...], terminal: Terminal
 ) -> None:
     """It reads from the terminal, which afterwards is the caller's as before."""
-    shell = terminal.start(f'{script}; read y; echo "again $y"')
-    terminal.read_until("question")
-    terminal.type("one\n")
+    shell = terminal(f'{script}; read y; echo "again $y"')
+    shell.read_until("question")
+    shell.type("one\n")
     for words in shown:
-        terminal.read_until(words)
-    terminal.type("two\n")
-    terminal.read_until("again two")
-    assert shell.wait() == 0
-    assert "aioredlock-ng run:" not in terminal.shown
+        shell.read_until(words)
+    shell.type("two\n")
+    shell.read_until("again two")
+    assert shell.finish() == 0
+    assert "aioredlock-ng run:" not in shell.output
 
 
-def test_it_says_for_what_it_waits(terminal: Terminal) -> None:
-    """On a terminal somebody looks at it; in a script's log two lines for each run would be noise."""
-    holder = terminal.start(line("sh", "-c", "echo held; read x"))
-    terminal.read_until("held")
-    waits = terminal.runs.start("job", "--", "true", stdout=subprocess.DEVNULL, stderr=terminal.other_end)
-    terminal.read_until("aioredlock-ng run: still waiting for lock 'job' after 2.")
-    terminal.read_until("is held by ")
-    terminal.type("go\n")
-    assert holder.wait() == 0
-    assert waits.wait() == 0
+def test_it_says_for_what_it_waits(terminal: Terminal, runs: Runs) -> None:
+    """A person reads it on a terminal; in a script's log two lines for each run would be noise."""
+    with SyncLockManager(runs.nodes.urls, holder="another") as manager, manager.lock("job"):
+        shell = terminal(line("true"))
+        shell.read_until("aioredlock-ng run: still waiting for lock 'job' after 2.")
+        shell.read_until("is held by another")
+    assert shell.finish() == 0
 
 
 PIPED = '"$@" | sleep 60'
@@ -143,26 +103,25 @@ def test_ctrl_c_ends_an_ordinary_command(
     script: str, shown: dict[str, bool], code: tuple[int, ...], terminal: Terminal
 ) -> None:
     """One that does not care is ended with all of its group, and with the script around it."""
-    shell = terminal.start(script)
-    terminal.read_until("ready")
-    terminal.type("\x03")
-    assert shell.wait() in code
-    terminal.read_rest()
-    assert {words: words in terminal.shown for words in shown} == shown
-    assert (terminal.shown.count("ready"), "aioredlock-ng run:" in terminal.shown) == (1, False)
+    shell = terminal(script)
+    shell.read_until("ready")
+    shell.type("\x03")
+    assert shell.finish() in code
+    assert {words: words in shell.output for words in shown} == shown
+    assert (shell.output.count("ready"), "aioredlock-ng run:" in shell.output) == (1, False)
 
 
 def test_ctrl_c_ends_the_waiting(terminal: Terminal, runs: Runs) -> None:
     """Only the run itself has the terminal then."""
     for url in runs.nodes.urls:
         ask(url, "SET", "redlock:job", "another")
-    shell = terminal.start(f'trap : INT; {line("echo", "started")}; echo "code $?"')
-    terminal.read_until("key without expiry")  # it has asked, and waits
-    terminal.type("\x03")
-    terminal.read_until("code 130")
-    assert shell.wait() == 0
-    assert "started" not in terminal.shown
-    assert "Traceback" not in terminal.shown
+    shell = terminal(f'trap : INT; {line("echo", "started")}; echo "code $?"')
+    shell.read_until("key without expiry")  # it has asked, and waits
+    shell.type("\x03")
+    shell.read_until("code 130")
+    assert shell.finish() == 0
+    assert "started" not in shell.output
+    assert "Traceback" not in shell.output
 
 
 @pytest.mark.parametrize(("keys", "more"), [("\x03", ""), ("\x1a", ""), ("\x1a", " </dev/null")], ids=ascii)
@@ -177,36 +136,36 @@ def test_what_is_typed_at_a_command_that_goes_on(
     """
     stops = keys == "\x1a"
     trap = "trap : TSTP; " if stops else ""
-    shell = terminal.start(f'{trap}{line(*runs.stamper("stamps"))}{more}; echo "code $?"')
+    shell = terminal(f'{trap}{line(*runs.stamper("stamps"))}{more}; echo "code $?"')
     until(lambda: runs.words("stamps"), "the command runs")
-    terminal.type(keys)
+    shell.type(keys)
     if stops:
-        terminal.read_until("not suspended")
+        shell.read_until("not suspended")
     else:
         until(lambda: "SIGINT" in runs.words("stamps"), "the command gets SIGINT")
     os.kill(runs.stamps("stamps")[0].pid, signal.SIGTERM)
-    terminal.read_until("code 7")
-    assert shell.wait() == 0
+    shell.read_until("code 7")
+    assert shell.finish() == 0
     assert stops or runs.words("stamps") == ["start", "SIGINT", "SIGTERM"]
 
 
 def test_it_may_speak_while_the_terminal_is_the_commands(terminal: Terminal) -> None:
     """Also where a terminal stops background processes that write to it (``stty tostop``)."""
-    shell = terminal.start(f'stty tostop; {line("sh", "-c", "sleep 60 & exit 3")}; echo "code $?"')
-    terminal.read_until("left processes behind")
-    terminal.read_until("code 3")
-    assert shell.wait() == 0
+    shell = terminal(f'stty tostop; {line("sh", "-c", "sleep 60 & exit 3")}; echo "code $?"')
+    shell.read_until("left processes behind")
+    shell.read_until("code 3")
+    assert shell.finish() == 0
 
 
 def test_a_background_command_waits_for_the_foreground(terminal: Terminal) -> None:
     """Started with ``&`` it may not read; a line says how it can, and it does after ``fg``."""
     ask = line("sh", "-c", 'read x; echo "answer $x"; exit 3')
-    shell = terminal.start(
+    shell = terminal(
         f'set -m; {ask} 2>err & until grep -q "waits for the terminal" err 2>/dev/null; do sleep 0.02; done; '
         'echo "now"; fg; echo "code $?"'
     )
-    terminal.read_until("now")
-    terminal.type("one\n")
-    terminal.read_until("answer one")
-    terminal.read_until("code 3")
-    assert shell.wait() == 0
+    shell.read_until("now")
+    shell.type("one\n")
+    shell.read_until("answer one")
+    shell.read_until("code 3")
+    assert shell.finish() == 0
