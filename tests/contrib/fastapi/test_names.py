@@ -305,6 +305,25 @@ async def test_a_key_may_be_overridden() -> None:
 
 
 @virtual
+async def test_names_in_the_path_do_not_disturb_the_dependency() -> None:
+    """The lock has no parameters of its own, whatever the path calls its parts."""
+
+    async def key() -> str:
+        return "key"
+
+    app = new_app()
+
+    @app.post("/{connection}/{manager}/{name}", dependencies=[locked("{connection}{manager}{name}")])
+    @app.post("/key/{connection}/{manager}/{name}", dependencies=[locked(key)])
+    async def endpoint(connection: str) -> str:
+        return connection
+
+    async with site(app) as here:
+        assert (await here.post("/a/b/c")).json() == "a"
+        assert (await here.post("/key/a/b/c")).json() == "a"
+
+
+@virtual
 async def test_a_lock_that_an_override_brings_in() -> None:
     """It is not among what the route declares, and a name from half of the parameters would be wrong."""
 
