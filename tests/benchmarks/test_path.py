@@ -10,7 +10,7 @@ from benchmarks.cycles import IN_TURN, ONCE
 
 @pytest.mark.parametrize("names", [ONCE, IN_TURN])
 @pytest.mark.parametrize("mode", path.MODES)
-async def test_a_cycle_touches_so_many_files_and_functions_at_most(shared_nodes, mode, names):
+async def test_a_cycle_touches_few_files_and_functions(shared_nodes, mode, names):
     """An acquire that nothing contends with keeps to its limits, and with its release to those of a cycle."""
     taken = await path.take(shared_nodes.urls, mode, names)
     way = path.typical(taken.acquires)

@@ -130,7 +130,7 @@ def test_nodes_of_another_quorum(nodes5: LocalNodes, capsys: pytest.CaptureFixtu
     assert "0 of 3 nodes can grant a lock, 2 are needed: no lock can be acquired" in output
 
 
-async def test_a_node_that_evicts_is_told_at_connect(
+async def test_a_node_that_evicts_is_logged_at_connect(
     nodes3: LocalNodes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One warning for the one node; not where nothing rests on what it remembers."""

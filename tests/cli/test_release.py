@@ -181,7 +181,7 @@ def test_without_a_majority_nothing_is_deleted(nodes3: LocalNodes, release: Rele
     assert ask(nodes3.urls[2], "EXISTS", "redlock:stuck") == 1
 
 
-def test_a_node_that_could_not_be_told_is_named(nodes3: LocalNodes, release: Release) -> None:
+def test_a_node_that_does_not_answer_is_named(nodes3: LocalNodes, release: Release) -> None:
     """A majority has deleted it, so it is free; the dead node's part ends with its ttl."""
     hold(nodes3, "stuck", on=range(3))
     nodes3.kill(1)

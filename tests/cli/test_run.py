@@ -49,7 +49,7 @@ def test_the_exit_code_is_the_commands(end: str, code: int, runs: Runs) -> None:
     assert runs.holders("redlock:job") == 0
 
 
-def test_another_clients_longer_quarantine_is_not_told(runs: Runs) -> None:
+def test_another_clients_longer_quarantine_is_no_news(runs: Runs) -> None:
     """It holds, and `doctor` says so: no news for cron's mail at every run."""
     urls = ",".join(runs.nodes.urls)
     assert main(["init", "--nodes", urls, "--restart-quarantine", "300"]) == 0

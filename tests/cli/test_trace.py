@@ -140,7 +140,7 @@ def test_the_first_look_says_how_it_is() -> None:
     assert reported(look(ME, FREE, SILENT), look(*[ME] * 3)) == [["silent c"], ["held me", "agrees c"]]
 
 
-def test_an_end_that_was_not_heard_is_told_later() -> None:
+def test_an_end_that_was_not_heard_is_reported_later() -> None:
     """Two nodes fall silent and the lock ends meanwhile: by then its time has run out."""
     mute = look(FREE, SILENT, SILENT, at=1.0)
     for last, at, what in ((FREE, 2.0, "released me"), (FREE, 9.0, "expired me"), (ME, 2.0, "extended me")):

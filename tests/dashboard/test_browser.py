@@ -243,7 +243,7 @@ async def serving(manager: LockManager) -> AsyncIterator[tuple[web.AppRunner, st
         await runner.cleanup()
 
 
-async def test_trouble_is_told(make_nodes, complaints):
+async def test_trouble_is_shown(make_nodes, complaints):
     """A node that is down, no quorum, a server that is gone: in words, and in the window's title."""
     nodes: LocalNodes = make_nodes(3)
     async with (

@@ -77,7 +77,7 @@ async def test_nodes_are_left_alone_while_no_page_is_open():
 
 
 @virtual
-async def test_a_page_that_was_slow_is_told_all():
+async def test_a_page_that_was_slow_gets_all():
     """It has no queue: what it missed is in the state."""
     async with world() as w:
         feed = Feed(w.manager, interval=EVERY)
@@ -231,7 +231,7 @@ async def test_a_lock_that_no_node_tells_of_is_unknown():
 
 
 @virtual
-async def test_streams_and_pages_are_so_many():
+async def test_streams_and_pages_are_limited():
     """More are refused, and take nothing from those that are open."""
     async with world() as w:
         feed = Feed(w.manager, interval=EVERY)

@@ -264,7 +264,7 @@ async def test_a_server_that_stops_does_not_wait_for_pages(framework, manager, m
         stream.close()
 
 
-async def test_a_page_too_many_is_told_so(framework, browse, monkeypatch):
+async def test_a_page_too_many_is_refused(framework, browse, monkeypatch):
     """And leaves nothing behind that would complain later."""
     monkeypatch.setattr(feed, "MAX_STREAMS", 1)
     async with browse() as client:

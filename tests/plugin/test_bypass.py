@@ -475,7 +475,7 @@ async def test_the_block_that_was_entered_last_counts() -> None:
 
 
 @pytest.mark.parametrize("refuse", [None, 1, "", ["a", ""], [1], b"a"])
-def test_it_is_told_what_it_can_do(refuse: Any) -> None:
+def test_another_refusal_is_an_error(refuse: Any) -> None:
     """Nothing else is taken for one of them."""
     with pytest.raises(ValueError, match="refuse must be True, False, 'quorum' or names of locks, got "):
         bypass(refuse=refuse)

@@ -47,7 +47,7 @@ def test_real_nodes_can_be_broken(tmp_path: Path) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.full
-def test_without_a_server_the_reason_is_told(tmp_path: Path) -> None:
+def test_without_a_server_the_reason_is_shown(tmp_path: Path) -> None:
     """Where no server can be found, the test is skipped, and the summary says how to get one."""
     (tmp_path / "conftest.py").write_text(
         "import importlib.metadata\n"

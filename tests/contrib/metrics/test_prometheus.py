@@ -88,7 +88,7 @@ async def test_leases_are_counted_by_how_they_go_on_and_end() -> None:
 
 
 @virtual
-async def test_waits_within_the_process_are_told_apart() -> None:
+async def test_waits_within_the_process_are_counted_apart() -> None:
     """A task behind another one waits for the process; what it is handed cost no node."""
     registry = CollectorRegistry()
     async with world(hooks=[PrometheusHooks(registry)]) as w:
