@@ -67,6 +67,23 @@ async def test_a_signal_before_the_start_reaches_the_command() -> None:
     assert reports[-1][1:3] == [str(-signal.SIGUSR1), "0"]
 
 
+async def test_an_idle_guard_sleeps() -> None:
+    """However long its command runs: it wakes up some times in a second, and is no busy loop."""
+    command = guarded("sleep", "60")
+
+    def wakeups() -> int:
+        status = Path(f"/proc/{command._guard.pid}/status").read_text()
+        return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
+    async for words in command.reports():
+        if words[0] == "started":
+            before = wakeups()
+            await asyncio.sleep(1)
+            assert wakeups() - before < 50
+            command.end()
+    command.close()
+
+
 async def test_orders_to_a_guard_that_stands_still_do_not_block() -> None:
     """Thousands of them fill its pipe; the holder of the lock goes on, and can still kill the command."""
     command = guarded("sleep", "60")
