@@ -125,7 +125,7 @@ class SharedSets:
         self._sets: dict[str, tuple[Nodes, list[object]]] = {}
 
     def __call__(self, arm: str) -> Nodes:
-        """Return the set of an arm: all run, all are empty, nothing is configured, nobody is connected."""
+        """Return the set of an arm: all run, all are empty, nothing is configured, no client is connected."""
         if arm in self._sets:
             nodes, as_started = self._sets[arm]
             # A server that cannot be asked is as odd as one that says what it should not.

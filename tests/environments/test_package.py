@@ -75,7 +75,7 @@ def test_the_sdist_has_what_the_pages_lead_to(built: Path) -> None:
 
 
 def test_two_builds_are_the_same_to_the_byte(built: Path, tmp_path: Path) -> None:
-    """Anybody can check that a package was made from these sources: no time and no path is in it."""
+    """So a package can be compared with these sources: no time and no path is in it."""
     again = {file.name: file.read_bytes() for file in build(tmp_path).iterdir()}
     assert again == {file.name: file.read_bytes() for file in built.iterdir()}
 

@@ -290,16 +290,23 @@ async def test_hooks_hear_what_they_always_hear() -> None:
 
 @virtual
 async def test_an_app_may_start_and_close_its_manager() -> None:
-    """Closing ends the leases that are held, and the next test can open the same manager again."""
+    """Closing ends the leases that are held, and what observes; the next test can open the manager again."""
     manager = make()
+
+    async def follow() -> list[object]:
+        return [leader async for leader in manager.election("scheduler").observe()]
+
     with bypass():
         for _ in range(2):
             async with manager:
+                following = asyncio.create_task(follow())
                 lease = await manager.lock("forgotten").acquire()
                 waiting = asyncio.create_task(_hold(manager))
                 await turns(3)
                 assert not any(node.held for node in await manager.inspect("forgotten"))
                 assert not any(node.held for node in await manager.force_release("forgotten"))
+            async with asyncio.timeout(1):
+                assert await following == [None]
             await asyncio.wait((waiting,))
             error = waiting.exception()
             assert isinstance(error, LockLostError)
