@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -81,19 +80,6 @@ def test_a_harmless_change_survives(copy):
     edit = Edit("majority", "size // 2 + 1", "1 + size // 2")
     assert check(copy, harmful(edit)).outcome is Outcome.SURVIVED
     assert path.read_text() == before
-
-
-@pytest.mark.mutation
-def test_another_package_than_the_copys_is_not_tested(copy, tmp_path):
-    """Where the copy's package is not the one that is imported, no test runs at all."""
-    hidden = tmp_path / PACKAGE
-    shutil.move(copy.root / PACKAGE, hidden)
-    try:
-        result = copy.run([QUICK])
-    finally:
-        shutil.move(hidden, copy.root / PACKAGE)
-    assert result.outcome is Outcome.BROKEN
-    assert not result.test
 
 
 # -- the suite ---------------------------------------------------------------------------------------

@@ -28,20 +28,6 @@ def new_loop(name: str) -> Any:
     return asyncio.new_event_loop if name == "asyncio" else pytest.importorskip("uvloop").new_event_loop
 
 
-class Unwritable:
-    """A transport that has failed in a way of its own: all else is the real one's."""
-
-    def __init__(self, transport: asyncio.WriteTransport) -> None:
-        self._transport = transport
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def write(self, _data: bytes) -> None:
-        """Fail."""
-        raise RuntimeError("no more writing here")
-
-
 async def connected() -> tuple[Link, asyncio.WriteTransport, socket.socket]:
     """Return a link, its transport and the other end."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -52,25 +38,6 @@ async def connected() -> tuple[Link, asyncio.WriteTransport, socket.socket]:
     link = Link(transport, lambda _entry, _message: None)
     transport.set_protocol(link)
     return link, transport, peer
-
-
-async def test_a_link_that_cannot_be_written_to_does_not_keep_others_from_writing():
-    """It is given up, with the reason; what the others have queued in that turn of the loop leaves (R15)."""
-    bad, transport, peer = await connected()
-    good, _, listening = await connected()
-    bad.pipe.write = Unwritable(transport).write
-    with listening:
-        for link in (bad, good):
-            assert link.pipe.put(heartbeat(b"nonce"), Caller(), 0)
-        assert await asyncio.wait_for(asyncio.shield(bad.lost), 5) == (
-            "writing to it failed: no more writing here"
-        )
-        listening.setblocking(False)
-        heard = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(listening, 100), 5)
-        assert b"nonce" in heard
-        assert not good.lost.done()
-        await good.aclose(0)
-    peer.close()
 
 
 @pytest.mark.parametrize("noticed", [False, True], ids=["just now", "before"])

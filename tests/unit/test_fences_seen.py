@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from aioredlock_ng import LockInspection, LockManager
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.traces import PREFIX, counter
@@ -24,33 +22,6 @@ def stand(node: MemoryNode, fence: int | None) -> None:
         node.delete(counter(NAME))
     else:
         node.set(counter(NAME), b"%d" % fence, 600.0)
-
-
-# -- the holder's ------------------------------------------------------------------------------------
-
-
-async def test_the_fence_of_a_holder_alone_is_seen() -> None:
-    """Whatever it holds the name as, in the survey and on each node; once it is free, no more."""
-    async with world(3) as w, w.process() as other:
-        kinds = {
-            "mutex": w.manager.lock(NAME),
-            "fair": w.manager.lock(NAME, fair=True),
-            "write": w.manager.rwlock(NAME).write(),
-            "read": w.manager.rwlock(NAME).read(),
-        }
-        for kind, lock in kinds.items():
-            async with lock as lease:
-                await asyncio.sleep(0.01)
-                seen = await look(other)
-                assert (seen.kind, seen.highest_fence) == (kind, lease.fence)
-                assert [node.fence_counter for node in seen.nodes] == [lease.fence] * 3
-                assert [node.fence_counter for node in await other.inspect(NAME)] == [lease.fence] * 3
-        async with w.manager.election(NAME).campaign() as leadership:
-            seen = await look(other)
-            assert (seen.kind, seen.highest_fence) == ("leader", leadership.term)
-        await asyncio.sleep(0.01)
-        seen = await look(other)
-        assert (seen.state, seen.highest_fence, seen.nodes[0].fence_counter) == ("free", None, None)
 
 
 # -- what it cannot tell -----------------------------------------------------------------------------

@@ -9,12 +9,10 @@ from typing import get_args
 
 import pytest
 
-from aioredlock_ng import ExtensionPolicy, LockTakenError, events
-from aioredlock_ng.testing import lose
-from tests.unit.tasks import in_task
+from aioredlock_ng import events
 from tests.unit.test_log import logged
 from tests.unit.traces import Heard
-from tests.unit.worlds import LATENCY, TTL, opened, world
+from tests.unit.worlds import LATENCY, TTL, world
 
 OF_LOCKS = {event.__name__ for event in get_args(events.Event) if issubclass(event, events.LockEvent)}
 """The events that are about a lock."""
@@ -28,42 +26,6 @@ def of_locks(heard):
 def about_locks(heard):
     """Return the events about locks, each with its kind."""
     return [(type(event).__name__, event.kind) for event in of_locks(heard)]
-
-
-def lock(manager, kind, **options):
-    """Describe a lock of a kind."""
-    if kind in ("mutex", "fair"):
-        return manager.lock("a", fair=kind == "fair", **options)
-    return getattr(manager.rwlock("a", **options), kind)()
-
-
-@pytest.mark.parametrize("kind", ["mutex", "fair", "read", "write"])
-async def test_every_event_and_record_about_a_lock_says_its_kind(kind):
-    """From the call to the end, however it ends; what is about no lock has none."""
-    heard = Heard()
-    rival = "write" if kind == "read" else kind
-    with logged() as log:
-        async with world(hooks=[heard]) as w, opened(w.nodes, seed=2, hooks=[heard]) as other:
-            async with lock(w.manager, kind, extension=ExtensionPolicy(max_extensions=2)):
-                w.nodes[0].flush()
-                end = await in_task(lock(other, rival, blocking_timeout=TTL).acquire)
-                assert isinstance(end.error, LockTakenError)
-            lease = await lock(w.manager, kind).acquire()
-            lose(w.manager, "a")
-            await lease.release()
-            w.occupy("a", None)
-            with pytest.raises(LockTakenError):
-                await lock(w.manager, kind, blocking_timeout=3).acquire()
-    told = about_locks(heard)
-    assert {of for _, of in told} == {kind, rival}
-    assert {name for name, of in told if of == kind} == OF_LOCKS - {"Downgraded", "NotExtended"}
-    assert events.Released(names=("a",), label="", held_for=1.0).kind == "mutex"
-    about = [(record.__dict__, record.getMessage()) for record in log.records]
-    assert {of["kind"] for of, _ in about if of["lock"]} == {kind, rival}
-    assert {of["kind"] for of, _ in about if not of["lock"]} == {None}
-    for words in ("acquired in", "extended (", "extended 1 of 2", "restoring it", "released after", "lost",
-                  "still waiting", "without expiry", "was not acquired"):  # fmt: skip
-        assert any(words in line and of["kind"] == kind for of, line in about), words
 
 
 async def test_a_downgrade_is_told_and_what_follows_is_a_readers():

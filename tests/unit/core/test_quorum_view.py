@@ -92,21 +92,6 @@ def test_nothing_is_written_while_a_node_may_be_a_strays(order: tuple[tuple[int,
     assert not view.may_write
 
 
-@pytest.mark.parametrize(
-    "claims",
-    [[(9000, BY_USE), (5000, BY_USE)], [(5000, BY_INIT), (9000, BY_USE)], [(9000, BY_INIT), (5000, BY_INIT)]],
-    ids=["older use", "init before use", "older init"],
-)
-@pytest.mark.parametrize("last", [0, 1])
-def test_the_claim_of_a_quorum_is_the_highest_of_its_nodes(
-    claims: list[tuple[int, bytes]], last: int
-) -> None:
-    """Whichever is heard last: it is what is written, and what decides who takes a node back."""
-    heard = [*enumerate(stored(5, age_ms=age, how=how) for age, how in claims)]
-    claim = view_of(heard[1 - last], heard[last]).claim()
-    assert (claim.born_ms, claim.how) == (NOW_MS - claims[0][0], claims[0][1])
-
-
 # -- how far a first record is dated back (R12b) -----------------------------------------------------------
 
 
@@ -195,20 +180,6 @@ def test_a_node_that_was_emptied_is_the_other_quorums_for_a_moment_yet(stray: by
     view.hear(0, b"", asked_at=0.0, heard_at=1.0 + TAKING_BACK_MS / 1000, time_ms=NOW_MS + 4000)
     assert not view.conflict
     assert view.may_write
-
-
-@pytest.mark.parametrize(
-    ("reached", "moment", "ends"),
-    [(False, 4, True), (False, 2, False), (True, 4, False)],
-    ids=["after it was heard", "before it was heard", "of the others only"],
-)
-def test_an_init_ends_what_a_lost_node_has_said(reached: bool, moment: int, ends: bool) -> None:
-    """If it came later; one that is in reach would have been claimed by it, too."""
-    view = ours_and(STATED)
-    if not reached:
-        view.lose(0, 0.003)
-    hear(view, 1, stored(5, age_ms=-moment, how=BY_INIT), 0.005)
-    assert view.conflict is not ends
 
 
 # -- lists that disagree (R12c) ------------------------------------------------------------------------
@@ -315,16 +286,6 @@ def test_a_client_with_a_lost_stray_node_tells_what_it_uses() -> None:
     view.lose(b"x", 1.5)
     assert not view.conflict
     assert states(view, 2.0) == {"a": "u", "b": "u"}
-
-
-def test_a_client_that_starts_beside_another_list_is_refused() -> None:
-    """At once, where its own server has been there for long, too; it names the one that others use."""
-    view = client_of(b"aby", *(told_of(one, 0.9) for one in (b"a", b"b", b"x")))
-    assert view.members.disputed
-    assert view.conflict
-    assert "another server in its place, the one with run_id x" in view.members.reason(b"y")
-    assert states(view, 1.0) == {"a": "nu", "b": "nu", "x": "u", "y": "n"}
-    assert view.to_tell == {b"a", b"b", b"y"}
 
 
 def test_a_client_that_runs_is_not_refused() -> None:

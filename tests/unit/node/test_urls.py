@@ -75,22 +75,3 @@ def test_a_database_is_a_number(url: str) -> None:
     """Anything else would be database 0 without a word, or the digits that are in it."""
     with pytest.raises(ConfigurationError, match="the database is not a number"):
         LockManager([url])
-
-
-@pytest.mark.parametrize(
-    ("url", "database"),
-    [
-        ("redis://h", 0),
-        ("redis://h/", 0),
-        ("valkeys://h/3", 3),
-        ("redis://h/3/", 3),
-        ("redis://h/3?db=4", 4),
-        ("redis+sentinel://h/service", 0),
-        ("redis+sentinel://h/service/3", 3),
-        ("unix:///3/x", 0),
-        ("unix:///3/x?db=4", 4),
-    ],
-)
-def test_a_database_is_in_the_path_or_an_option(url: str, database: int) -> None:
-    """As redis-py has it; the path of a Unix socket is no database."""
-    assert NodeUrl(url).options.get("db", 0) == database
