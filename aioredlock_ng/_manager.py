@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from random import Random
 from types import TracebackType
-from typing import Any, Final, ParamSpec, Self, TypeVar, Unpack, final
+from typing import Any, Final, ParamSpec, Self, TypeVar, Unpack, final, get_args
 
 from ._admin import initialise as _initialise
 from ._admin import inspection as _admin
@@ -38,6 +38,7 @@ from ._session.lifecycle import Lifecycle
 from ._settings.options import (
     DEFAULT_PREFIX,
     ElectionOptions,
+    LockedOptions,
     LockOptions,
     ManagerOptions,
     OnLost,
@@ -73,6 +74,10 @@ URLS_VARIABLE: Final = "REDLOCK_URLS"
 
 MAX_REQUESTS: Final = 256
 """Sets of options of `LockManager.lock` that are kept checked: a program has a handful of them."""
+
+
+_NOT_OF_ALL: Final = ("at_least", "reentrant", "fair")
+"""Options that not every kind has, all of them off by default."""
 
 
 @final
@@ -397,13 +402,36 @@ class LockManager(Renamed, Uncopied):
         return Election(self._life, primitive, request, subject_of(name, request.ttl, self._options))
 
     @shows(LockOptions, Options.request)
-    def locked(
+    def _lock_of(
         self,
-        template: str,
+        name: str,
         *,
         mode: Mode | None = None,
         permits: int | None = None,
         **options: Unpack[LockOptions],
+    ) -> Lock:
+        """Describe a lock by options alone: with a `mode` a read-write lock, with `permits` a semaphore.
+
+        Raises:
+            ValueError: there is no such mode; or there are permits, too.
+            ValueError, TypeError: as `lock`, `rwlock` or `semaphore`.
+        """
+        if mode is None and permits is None:
+            return self.lock(name, **options)
+        if mode is not None and permits is not None:
+            raise ValueError(f"a semaphore has no mode, got mode={mode!r} and permits={permits!r}")
+        # An option that only other kinds have may be there, switched off.
+        left: Any = {each: value for each, value in options.items() if value or each not in _NOT_OF_ALL}
+        if permits is not None:
+            return self.semaphore(name, permits=permits, **left)
+        if mode not in get_args(Mode):
+            raise ValueError(f"mode must be 'read', 'write' or None, got {mode!r}")
+        lock = self.rwlock(name, **left)
+        return lock.read() if mode == "read" else lock.write()
+
+    @shows(LockedOptions, _lock_of)
+    def locked(
+        self, template: str, **options: Unpack[LockedOptions]
     ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
         """Run an async function under the lock that `template` names, filled from its arguments.
 
@@ -419,7 +447,7 @@ class LockManager(Renamed, Uncopied):
                 is no such mode.
             TypeError: at decoration, when the function is not async, or the lock has no such option.
         """
-        return locked(lock_maker(self, template, mode, permits, options))
+        return locked(lock_maker(self._lock_of, template, options))
 
     # -- looking and administering -------------------------------------------------------------
 

@@ -81,12 +81,14 @@ class Plan:
 
     def lock(self, manager: LockManager, patience: float | None = None) -> Lock:
         """Describe the lock."""
-        if self.permits:
-            return manager.semaphore(self.name, permits=self.permits, blocking_timeout=patience)
-        if self.mode is None:
-            return manager.lock(self.name, blocking_timeout=patience, at_least=self.at_least, fair=self.fair)
-        lock = manager.rwlock(self.name, blocking_timeout=patience)
-        return lock.read() if self.mode == "read" else lock.write()
+        return manager._lock_of(  # noqa: SLF001 (it has all kinds)
+            self.name,
+            mode=self.mode,
+            permits=self.permits,
+            blocking_timeout=patience,
+            at_least=self.at_least,
+            fair=self.fair,
+        )
 
     @property
     def margin(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import final
+from typing import Unpack, final
 
 from .._kinds.primitive import Primitive
 from .._session.lifecycle import Lifecycle
@@ -11,8 +11,10 @@ from .._settings.options import (
     Renamed,
     Request,
     Seconds,
+    TimeLimits,
     checked_blocking,
     checked_quorum_timeout,
+    shows,
 )
 from ..errors import printable
 from . import ASYNC_WITH, WITH, Uncopied, instead
@@ -44,29 +46,12 @@ class ReadWriteLock(Renamed, Uncopied):
         """The lock's names, sorted and without duplicates."""
         return self._read.names
 
-    def read(
+    def _limited(
         self,
         *,
         blocking: bool | None = None,
         blocking_timeout: Seconds | None = None,
         quorum_timeout: Seconds | None = None,
-    ) -> Lock:
-        """Describe a read lock: many hold it at once, each with a lease and an expiry of its own.
-
-        The time limits are those of `LockManager.lock`; by default as `LockManager.rwlock` was given them.
-        ``blocking=True`` alone waits for ever.
-
-        While a writer waits, new readers wait behind it.  A reader's fence is greater than the earlier
-        writer's and smaller than the later one's; readers between two writers share it, or, seldom, a later
-        one's is greater (R21).  A task that holds the lock gets `WouldDeadlockError` from `acquire`.
-        """
-        return Lock(self._life, self._read, self._limited(blocking, blocking_timeout, quorum_timeout))
-
-    def _limited(
-        self,
-        blocking: bool | None,  # noqa: FBT001
-        blocking_timeout: Seconds | None,
-        quorum_timeout: Seconds | None,
     ) -> Request:
         """Return the request, with the time limits of this call if it has any."""
         request = self._request
@@ -77,20 +62,24 @@ class ReadWriteLock(Renamed, Uncopied):
             request = replace(request, quorum_timeout=checked_quorum_timeout(quorum_timeout))
         return request
 
-    def write(
-        self,
-        *,
-        since: Lease | None = None,
-        blocking: bool | None = None,
-        blocking_timeout: Seconds | None = None,
-        quorum_timeout: Seconds | None = None,
-    ) -> Lock:
+    @shows(TimeLimits, _limited)
+    def read(self, **limits: Unpack[TimeLimits]) -> Lock:
+        """Describe a read lock: many hold it at once, each with a lease and an expiry of its own.
+
+        The time limits are those of `LockManager.lock`; by default as `LockManager.rwlock` was given them.
+        ``blocking=True`` alone waits for ever.
+
+        While a writer waits, new readers wait behind it.  A reader's fence is greater than the earlier
+        writer's and smaller than the later one's; readers between two writers share it, or, seldom, a later
+        one's is greater (R21).  A task that holds the lock gets `WouldDeadlockError` from `acquire`.
+        """
+        return Lock(self._life, self._read, self._limited(**limits))
+
+    @shows(TimeLimits, _limited)
+    def write(self, *, since: Lease | None = None, **limits: Unpack[TimeLimits]) -> Lock:
         """Describe a write lock: one holder alone.
 
         Args:
-            blocking: as of `read`.
-            blocking_timeout: as of `read`.
-            quorum_timeout: as of `read`.
             since: a read lease of the same names, to be let go before this one is entered.  Then
                 `Lease.unchanged` of the new lease tells whether no writer with a fence came between the two
                 (R23): one of a manager without fencing, or of another library, is not seen.
@@ -99,7 +88,7 @@ class ReadWriteLock(Renamed, Uncopied):
             TypeError: `since` is no lease.
             ValueError: it is not a read lease of these names, or a manager of the two has ``fencing=False``.
         """
-        request = self._limited(blocking, blocking_timeout, quorum_timeout)
+        request = self._limited(**limits)
         if since is None:
             return Lock(self._life, self._write, request)
         if not isinstance(since, Lease):

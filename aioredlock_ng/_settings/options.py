@@ -23,6 +23,7 @@ from .._core.keyspace import RESERVED_NAMES
 from .._core.policy import ExtensionPolicy, RetryPolicy, number
 from .._core.slots import MAX_PERMITS
 from .._core.validity import min_validity, valid_until
+from .._kinds.kind import Mode
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -131,6 +132,13 @@ class LockOptions(ReadWriteLockOptions, total=False):
 
     at_least: Seconds | None
     fair: bool
+
+
+class LockedOptions(LockOptions, total=False):
+    """The options of `LockManager.locked`, and of decorators like it: of a lock of any kind."""
+
+    mode: Mode | None
+    permits: int | None
 
 
 OPTIONS_OF: Final[Mapping[str, Any]] = {

@@ -16,13 +16,12 @@ from .. import (
     LockError,
     LockLostError,
     LockManager,
-    LockOptions,
     LockTakenError,
     ManagerClosedError,
     QuorumUnavailableError,
 )
-from .._locks.decorator import Sort, lock_of
 from .._log import report
+from .._settings.options import LockedOptions
 
 UNAVAILABLE_RETRY: Final = 1
 """Seconds in the Retry-After of a 503: nodes are tried again within about that time."""
@@ -127,19 +126,20 @@ def label_of(key: str | Callable[..., object]) -> str:
     return key if isinstance(key, str) else str(getattr(key, "__qualname__", type(key).__qualname__))
 
 
-def lock_or_none(manager: LockManager, name: str, sort: Sort, options: LockOptions) -> Lock | None:
+def lock_or_none(manager: LockManager, name: str, options: LockedOptions) -> Lock | None:
     """Describe the lock of a request; None when no lock can have such a name, which is the client's fault.
 
     Raises:
         TypeError, ValueError: when the options are at fault, which is no client's.
     """
     try:
-        return lock_of(manager, name, sort, options)
+        return manager._lock_of(name, **options)  # noqa: SLF001
     except ValueError:
-        lock_of(manager, "any", sort, options)
+        manager._lock_of("any", **options)  # noqa: SLF001
         return None
 
 
-def check_options(options: LockOptions, sort: Sort = None, *, name: str = "any") -> None:
+def check_options(options: LockedOptions, *, name: str = "any") -> None:
     """Refuse what the manager would refuse, where it is written (a ttl of -1, an empty name, …)."""
-    lock_of(LockManager(["redis://any"], node_timeout=_SMALLEST_TIMEOUT), name, sort, options)
+    manager = LockManager(["redis://any"], node_timeout=_SMALLEST_TIMEOUT)
+    manager._lock_of(name, **options)  # noqa: SLF001

@@ -28,7 +28,6 @@ from .. import (
     LockOptions,
     ManagerClosedError,
     ManagerStatistics,
-    Mode,
     NodeInitialisation,
     NodeInspection,
     QueueInspection,
@@ -38,7 +37,7 @@ from .. import (
 )
 from .._locks import ASYNC_WITH, Uncopied, instead
 from .._locks.decorator import lock_maker
-from .._settings.options import ElectionOptions, ManagerOptions, Options, Renamed, shows
+from .._settings.options import ElectionOptions, LockedOptions, ManagerOptions, Options, Renamed, shows
 from .._settings.specs import NodeSpec
 from ..events import Hooks
 from ._courier import Courier
@@ -162,14 +161,9 @@ class SyncLockManager(Renamed, Uncopied):
         _refuse_cancel(options)
         return SyncElection(self.manager.election(name, **options), self._thread)
 
-    @shows(LockOptions, Options.request, "on_lost")
+    @shows(LockedOptions, LockManager.locked, "on_lost")
     def locked(
-        self,
-        template: str,
-        *,
-        mode: Mode | None = None,
-        permits: int | None = None,
-        **options: Unpack[LockOptions],
+        self, template: str, **options: Unpack[LockedOptions]
     ) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """Run a function under the lock that `template` names; as `LockManager.locked`.
 
@@ -182,7 +176,7 @@ class SyncLockManager(Renamed, Uncopied):
                 option.
         """
         _refuse_cancel(options)
-        maker = lock_maker(self.manager, template, mode, permits, options)
+        maker = lock_maker(self.manager._lock_of, template, options)  # noqa: SLF001
 
         def decorate(function: Callable[P, R]) -> Callable[P, R]:
             if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):

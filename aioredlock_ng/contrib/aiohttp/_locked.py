@@ -10,9 +10,9 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, Unpack, final
 
 from aiohttp import web
 
-from ... import Lock, LockOptions, Mode
-from ..._locks.decorator import Sort, sort_of
+from ... import Lock
 from ..._locks.template import template_fields
+from ..._settings.options import LockedOptions
 from .._http import LOCKED, Refusal, check_options, label_of, lock_or_none, taken_of
 from ._application import LEASE, MANAGER, TAKEN, HTTPRefused, locked_handlers, path_of
 
@@ -28,9 +28,7 @@ def locked(
     *,
     status_code: int = HTTPStatus.CONFLICT,
     retry_after: float | None = None,
-    mode: Mode | None = None,
-    permits: int | None = None,
-    **options: Unpack[LockOptions],
+    **options: Unpack[LockedOptions],
 ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
     """Run a handler under a lock: a function, a method, or a method of a `web.View`.
 
@@ -57,12 +55,11 @@ def locked(
     Raises:
         TypeError, ValueError: at decoration: what could not work at any request.
     """
-    taken = taken_of(status_code, retry_after, permits)
+    taken = taken_of(status_code, retry_after, options.get("permits"))
     name_of = _filling(key) if isinstance(key, str) else _calling(key)
     if options.get("label") is None:
         options["label"] = label_of(key)
-    sort = sort_of(mode, permits)
-    check_options(options, sort)
+    check_options(options)
 
     def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
         if not inspect.iscoroutinefunction(function):
@@ -71,7 +68,7 @@ def locked(
         @functools.wraps(function)
         async def under_lock(*args: P.args, **kwargs: P.kwargs) -> R:
             request = _request_in((*args, *kwargs.values()))
-            lock = _lock(request, await name_of(request), sort, options)
+            lock = _lock(request, await name_of(request), options)
             request[TAKEN] = taken
             async with lock as lease:
                 request[TAKEN] = LOCKED  # locks of the handler's own have nothing to do with it
@@ -135,14 +132,14 @@ def _request_in(arguments: Iterable[object]) -> web.Request:
     raise TypeError("a locked() handler was called without a request")
 
 
-def _lock(request: web.Request, name: str, sort: Sort, options: LockOptions) -> Lock:
+def _lock(request: web.Request, name: str, options: LockedOptions) -> Lock:
     manager = request.config_dict.get(MANAGER)
     if manager is None:
         raise RuntimeError(
             "this application has no lock manager: call aioredlock_ng.contrib.aiohttp.setup(app, nodes) "
             "before it starts"
         )
-    lock = lock_or_none(manager, name, sort, options)
+    lock = lock_or_none(manager, name, options)
     if lock is None:
         raise HTTPRefused(Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, "no lock can have this name", None))
     return lock

@@ -14,9 +14,9 @@ from typing import Any, Literal, TypeAlias, Unpack, final, get_args
 from fastapi import Depends, params
 from starlette.requests import HTTPConnection
 
-from ... import Lease, Lock, LockLostError, LockManager, LockOptions, LockTakenError, LossReason, Mode
-from ..._locks.decorator import Sort, sort_of
+from ... import Lease, Lock, LockLostError, LockManager, LockTakenError, LossReason
 from ..._locks.template import template_fields
+from ..._settings.options import LockedOptions
 from .._http import Taken, check_options, label_of, lock_or_none, taken_of
 from ._answers import TAKEN
 from ._requests import ManagerDep, filled, name_of_lock, unusable
@@ -34,9 +34,7 @@ def locked(
     scope: Scope = "function",
     status_code: int = HTTPStatus.CONFLICT,
     retry_after: float | None = None,
-    mode: Mode | None = None,
-    permits: int | None = None,
-    **options: Unpack[LockOptions],
+    **options: Unpack[LockedOptions],
 ) -> params.Depends:
     """Return a dependency that holds a lock while the endpoint runs; its value is the `Lease`.
 
@@ -75,12 +73,12 @@ def locked(
     """
     if scope not in get_args(Scope):
         raise ValueError(f"scope must be one of {get_args(Scope)}, got {scope!r}")
-    taken = taken_of(status_code, retry_after, permits)
+    taken = taken_of(status_code, retry_after, options.get("permits"))
     if not isinstance(key, str) and not callable(key):
         raise TypeError(f"locked() needs a template or a dependency that returns the name, got {key!r}")
     if options.get("label") is None:
         options["label"] = label_of(key)
-    guard = _Guard(scope=scope, taken=taken, sort=sort_of(mode, permits), options=options)
+    guard = _Guard(scope=scope, taken=taken, options=options)
     dependency = _by_template(key, guard) if isinstance(key, str) else _by_dependency(key, guard)
     setattr(dependency, TAKEN, taken)
     return params.Depends(dependency, scope=scope)
@@ -90,7 +88,7 @@ def _by_template(template: str, guard: _Guard) -> Callable[..., AsyncIterator[Le
     fields = template_fields(template)
     parts = string.Formatter().parse(template)
     sample = "".join(text + ("" if field is None else "any") for text, field, _, _ in parts)
-    check_options(guard.options, guard.sort, name=sample)
+    check_options(guard.options, name=sample)
 
     async def lock(connection: HTTPConnection, manager: ManagerDep) -> AsyncIterator[Lease]:
         name = filled(template, fields, connection)
@@ -102,7 +100,7 @@ def _by_template(template: str, guard: _Guard) -> Callable[..., AsyncIterator[Le
 
 
 def _by_dependency(key: Callable[..., object], guard: _Guard) -> Callable[..., AsyncIterator[Lease]]:
-    check_options(guard.options, guard.sort)
+    check_options(guard.options)
 
     async def lock(
         connection: HTTPConnection, manager: ManagerDep, name: str = Depends(key)
@@ -120,8 +118,7 @@ class _Guard:
 
     scope: Scope
     taken: Taken
-    sort: Sort
-    options: LockOptions
+    options: LockedOptions
 
     @asynccontextmanager
     async def hold(
@@ -150,7 +147,7 @@ class _Guard:
             )
         if _runs_in_thread(endpoint):
             options = {**options, "on_lost": "raise"}  # cancelled, the request would leave its thread alone
-        lock = lock_or_none(manager, name, self.sort, options)
+        lock = lock_or_none(manager, name, options)
         if lock is None:
             raise unusable(connection)
         return lock
