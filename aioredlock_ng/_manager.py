@@ -12,11 +12,11 @@ from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeVar, Unpack, final, get_args
 
 from ._admin import initialise as _initialise
-from ._admin import inspection as _admin
+from ._admin import survey as _admin
 from ._admin.doctor.findings import Finding
 from ._admin.initialise import NodeInitialisation
 from ._admin.inspection import NodeInspection
-from ._admin.survey import QueueInspection, Survey, look_at_line, survey
+from ._admin.survey import QueueInspection, Survey
 from ._clock import Clock, SystemClock
 from ._core.policy import ExtensionPolicy, RetryPolicy
 from ._kinds.fair import FAIR
@@ -462,7 +462,7 @@ class LockManager(Renamed, Uncopied):
         This is the queue at present, by the nodes that answer; it promises no turn.
         """
         session = await self._life.start(read_only=True)
-        return await look_at_line(session, self._key(name), name)
+        return await _admin.look_at_line(session, self._key(name), name)
 
     async def force_release(self, name: str) -> tuple[NodeInspection, ...]:
         """Delete the key of `name` on every node, whichever process holds it; return what was there.
@@ -496,7 +496,7 @@ class LockManager(Renamed, Uncopied):
             raise ValueError(f"limit must be at least 1, got {limit!r}")
         prefix = self._options.prefix
         keys = tuple(map(self._key, dict.fromkeys(names)))
-        return await survey(await self._life.start(read_only=True), prefix, keys, limit)
+        return await _admin.survey(await self._life.start(read_only=True), prefix, keys, limit)
 
     async def init(self, *, force: bool = False) -> tuple[NodeInitialisation, ...]:
         """State that no lock can be alive under the prefix: nodes without memory of locks may vote at once.

@@ -1,23 +1,18 @@
-"""Looking at a lock from outside: its holder on each node; and, for administrators, taking it away."""
+"""A lock as one node has it: its holder, its readers or its permits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast, final
+from typing import Any, Final, cast, final
 
-from .._core.command import WRONG_TYPE, Command, Purpose
+from .._core.command import WRONG_TYPE
 from .._core.owner import KEPT
-from .._core.quorum import Vote
 from .._kinds import KINDS
 from .._kinds.answers import seconds
-from .._kinds.kind import Holder, Kind
+from .._kinds.kind import Holder
 from .._kinds.read_write import READ
-from ..errors import ConfigurationError
-from .look import Told, ask_all, look, only_records
-
-if TYPE_CHECKING:
-    from .._lock.session import Session
+from .look import Told
 
 MAX_READERS: Final = 100
 """Readers of one lock that a node is asked for, those that stay longest; of more it only says that there are
@@ -103,52 +98,7 @@ class NodeInspection:
         return self.reason.startswith(WRONG_TYPE)
 
 
-async def inspect(session: Session, key: bytes) -> tuple[NodeInspection, ...]:
-    """Ask every node what is under `key`."""
-    (row,) = await look(session, (key,))
-    return _inspections(session, row)
-
-
-def _inspections(session: Session, row: Sequence[Told]) -> tuple[NodeInspection, ...]:
-    owners = owners_of(session)
-    return tuple(
-        inspection_of(node.name, told, holders_in(told), owners)
-        for node, told in zip(session.nodes, row, strict=True)
-    )
-
-
-async def force_release(session: Session, key: bytes) -> tuple[NodeInspection, ...]:
-    """Delete `key` on every node and return what was there before.
-
-    Raises:
-        ConfigurationError: it is no lock, but the record of clients with a longer prefix.
-    """
-    (row,) = await look(session, (key,))
-    if only_records(key, row):
-        raise ConfigurationError(
-            f"the key {ascii(key)[1:]} is a record of clients with a longer prefix, and no lock: nothing was "
-            "deleted"
-        )
-    before = _inspections(session, row)
-    command = Command(Purpose.OTHER, owner=b"", fits=_fits_deletion, keys=(key,), verb=b"DEL")
-    return tuple(
-        entry
-        if answer.vote is Vote.GRANTED
-        else NodeInspection(node=entry.node, held=None, reason=answer.reason)
-        for entry, answer in zip(before, await ask_all(session, command), strict=True)
-    )
-
-
-def owners_of(session: Session) -> set[bytes]:
-    """Return the owner values of this manager's leases."""
-    return {holding.owner for holding in session.watchdog.leases}
-
-
-def _fits_deletion(reply: object) -> bool:
-    return isinstance(reply, int)
-
-
-def holders_in(told: Told, kinds: Sequence[Kind] = KINDS) -> tuple[Holder, ...] | None:
+def holders_in(told: Told) -> tuple[Holder, ...] | None:
     """Return the holders that a node has under a key, as the key's kind reads it; None: it tells nothing.
 
     A value that is a string is that of one holder, which stays as long as the key.
@@ -158,7 +108,7 @@ def holders_in(told: Told, kinds: Sequence[Kind] = KINDS) -> tuple[Holder, ...] 
     found, left_ms, _ = told
     if found is None:
         return ()
-    for kind in kinds:
+    for kind in KINDS:
         holders = kind.read_key(found, left_ms)
         if holders is not None:
             return holders

@@ -14,11 +14,9 @@ from .._core.command import Command, Purpose
 from .._core.fencing import SHIFT, at, certified
 from .._core.keyspace import SEATS, TICKETS, mark_key, marks_begin
 from .._core.quorum import Vote, majority
-from .._kinds import KINDS
 from .._kinds.answers import seconds
-from .._kinds.kind import Kind
 from .._kinds.read_write import READ
-from ..errors import NodeVote
+from ..errors import ConfigurationError, NodeVote
 from .inspection import (
     MAX_READERS,
     NodeInspection,
@@ -28,7 +26,6 @@ from .inspection import (
     holders_in,
     inspection_of,
     kind_of,
-    owners_of,
 )
 from .look import Search, Told, ask_all, look, only_records
 
@@ -157,15 +154,13 @@ class Survey:
         return iter(self.locks)
 
 
-async def survey(
-    session: Session, prefix: bytes, keys: Sequence[bytes], limit: int, kinds: Sequence[Kind] = KINDS
-) -> Survey:
+async def survey(session: Session, prefix: bytes, keys: Sequence[bytes], limit: int) -> Survey:
     """Look at `keys`; without any, at those of every lock that a node has, `limit` of them at most."""
     search = Search(prefix, limit)
     if not keys:
         await search.run_on_all(session)
     at = session.wall()
-    locks = await _inspect(session, prefix, keys, sorted(search.found), kinds)
+    locks = await _inspect(session, prefix, keys, sorted(search.found))
     return Survey(
         locks=tuple(lock for lock in locks if keys or lock.state != "free"),  # some have ended meanwhile
         truncated=search.truncated,
@@ -175,10 +170,10 @@ async def survey(
 
 
 async def _inspect(
-    session: Session, prefix: bytes, named: Sequence[bytes], found: Sequence[bytes], kinds: Sequence[Kind]
+    session: Session, prefix: bytes, named: Sequence[bytes], found: Sequence[bytes]
 ) -> list[LockInspection]:
     """Ask all nodes for all keys that were named, or else found; many at a time."""
-    reader = _Reader([node.name for node in session.nodes], kinds, owners_of(session))
+    reader = _Reader(session)
     locks: list[LockInspection] = []
     keys = named or found
     while keys:
@@ -190,15 +185,44 @@ async def _inspect(
     return locks
 
 
+async def inspect(session: Session, key: bytes) -> tuple[NodeInspection, ...]:
+    """Ask every node what is under `key`."""
+    (row,) = await look(session, (key,))
+    return _Reader(session).lock("", row).nodes
+
+
+async def force_release(session: Session, key: bytes) -> tuple[NodeInspection, ...]:
+    """Delete `key` on every node and return what was there before.
+
+    Raises:
+        ConfigurationError: it is no lock, but the record of clients with a longer prefix.
+    """
+    (row,) = await look(session, (key,))
+    if only_records(key, row):
+        raise ConfigurationError(
+            f"the key {ascii(key)[1:]} is a record of clients with a longer prefix, and no lock: nothing was "
+            "deleted"
+        )
+    before = _Reader(session).lock("", row).nodes
+    command = Command(
+        Purpose.OTHER, owner=b"", fits=lambda reply: isinstance(reply, int), keys=(key,), verb=b"DEL"
+    )
+    return tuple(
+        entry
+        if answer.vote is Vote.GRANTED
+        else NodeInspection(node=entry.node, held=None, reason=answer.reason)
+        for entry, answer in zip(before, await ask_all(session, command), strict=True)
+    )
+
+
 @final
 class _Reader:
     """Puts together what nodes tell of a lock; the holders' owner values are secrets that stay here."""
 
-    def __init__(self, nodes: Sequence[str], kinds: Sequence[Kind], owners: set[bytes]) -> None:
-        self._nodes = nodes
-        self._quorum = majority(len(nodes))
-        self._kinds = kinds
-        self._owners = owners
+    def __init__(self, session: Session) -> None:
+        self._nodes = [node.name for node in session.nodes]
+        self._quorum = session.outbox.quorum
+        self._owners = {holding.owner for holding in session.watchdog.leases}  # of this manager
 
     def lock(self, name: str, row: tuple[Told, ...]) -> LockInspection:
         """Say what all nodes have of a lock, by their answers in the `row`."""
@@ -209,7 +233,7 @@ class _Reader:
 
     def _alike(self, name: str, row: tuple[Told, ...], value: bytes) -> LockInspection:
         """All that tell have the same string, as nearly always: one holder, which is read once."""
-        (holder,) = holders_in((value, -1, None), self._kinds) or ()
+        (holder,) = holders_in((value, -1, None)) or ()
         ours, label, since, kind = value in self._owners, holder.label, holder.since, kind_of(holder)
         nodes = tuple(
             [
@@ -235,7 +259,7 @@ class _Reader:
         nodes: list[NodeInspection] = []
         of_one: dict[tuple[bytes, int | None], list[NodeInspection]] = {}
         for node, told in zip(self._nodes, row, strict=True):
-            holders = holders_in(told, self._kinds)
+            holders = holders_in(told)
             whole = inspection_of(node, told, holders, self._owners)
             nodes.append(whole)
             for holder in holders or ():
