@@ -58,10 +58,14 @@ class LogLine(NamedTuple):
     """The log line of an event."""
 
     text: str
-    values: Callable[[Any, BaseException | None], tuple[object, ...]]
-    """Returns the text's values, from the event and the error that it comes with."""
+    values: Callable[[str, Any, BaseException | None], tuple[object, ...]]
+    """Returns the text's values, from the lock's names, the event and the error that it comes with."""
     level: Callable[[Any], int] | None = None
     """None: DEBUG.  Where that is not logged, no event is made for the log."""
+
+
+def _from(event: Acquired) -> str:
+    return f"at attempt {event.attempts}" if event.attempts else "from another task of this process"
 
 
 def _then(event: Released) -> str:
@@ -76,47 +80,33 @@ def _by_loss(event: Lost) -> int:
 
 LINES: Final[dict[type[Event], LogLine]] = {
     Acquired: LogLine(
-        "lock %s was acquired in %.3f s, %s",
-        lambda event, _: (
-            printable(event.names),
-            event.waited,
-            f"at attempt {event.attempts}" if event.attempts else "from another task of this process",
-        ),
+        "lock %s was acquired in %.3f s, %s", lambda lock, event, _: (lock, event.waited, _from(event))
     ),
     GaveUp: LogLine(
-        "lock %s was not acquired in %.3f s: %r",
-        lambda event, error: (printable(event.names), event.waited, error),
+        "lock %s was not acquired in %.3f s: %r", lambda lock, event, error: (lock, event.waited, error)
     ),
     Extended: LogLine(
         "lock %s was extended (extension number %d), valid for %.3f s",
-        lambda event, _: (printable(event.names), event.extensions, event.remaining),
+        lambda lock, event, _: (lock, event.extensions, event.remaining),
     ),
     NotExtended: LogLine(
         "an extension of lock %s was %s; it is valid for %.3f s",
-        lambda event, _: (
-            printable(event.names),
+        lambda lock, event, _: (
+            lock,
             "refused" if event.refused else "not answered by a majority",
             event.remaining,
         ),
     ),
-    Downgraded: LogLine(
-        "lock %s was downgraded after %.3f s", lambda event, _: (printable(event.names), event.held_for)
-    ),
+    Downgraded: LogLine("lock %s was downgraded after %.3f s", lambda lock, event, _: (lock, event.held_for)),
     ExtensionsLow: LogLine(
         "lock %s was extended %d of %d times and will be lost in %.1f s, unless it is released by then: "
         "ExtensionPolicy.max_extensions sets the limit, None lifts it",
-        lambda event, _: (
-            printable(event.names),
-            event.extensions,
-            event.max_extensions,
-            event.remaining,
-        ),
+        lambda lock, event, _: (lock, event.extensions, event.max_extensions, event.remaining),
         lambda _: logging.WARNING,
     ),
-    Lost: LogLine("%s; it was held for %.3f s", lambda event, error: (error, event.held_for), _by_loss),
+    Lost: LogLine("%s; it was held for %.3f s", lambda _, event, error: (error, event.held_for), _by_loss),
     Released: LogLine(
-        "lock %s was released after %.3f s%s",
-        lambda event, _: (printable(event.names), event.held_for, _then(event)),
+        "lock %s was released after %.3f s%s", lambda lock, event, _: (lock, event.held_for, _then(event))
     ),
 }
 """The events that are logged here; the code where they happen logs the others."""
@@ -182,7 +172,7 @@ class HookList:
             report(
                 logging.DEBUG if line.level is None else line.level(event),
                 line.text,
-                *line.values(event, error),
+                *line.values(printable(about.names), event, error),
                 lock=about.names,
                 fence=about.fence,
                 kind=about.kind,

@@ -20,7 +20,7 @@ from .._session.lifecycle import Lifecycle
 from .._settings.options import Options, Renamed, Request, checked_names, checked_policy
 from ..errors import ConfigurationError, LockLostError, printable
 from . import ASYNC_WITH, WITH, Uncopied, awaited, instead
-from .lease import Lease, ReleaseReport
+from .lease import HeldState, Lease, ReleaseReport
 from .lock import Lock
 
 SHORT_TERM: Final = 1.0
@@ -70,19 +70,15 @@ def unbounded(extension: ExtensionPolicy | None, default: ExtensionPolicy) -> Ex
 _WRITE: Final = "`async with manager.election(…).campaign() as leadership:`"
 
 
-class LeadershipState(Uncopied):
+class LeadershipState(HeldState, Uncopied):
     """The state of a leadership, which any thread can read; no I/O."""
 
-    __slots__ = ("_announcement", "_lease")
+    __slots__ = ("_announcement", "_holding", "_lease", "_session")
 
     def __init__(self, lease: Lease, announcement: Announcement) -> None:
         self._lease = lease
+        self._session, self._holding = lease._session, lease._holding  # noqa: SLF001 (for its state)
         self._announcement = announcement
-
-    @property
-    def name(self) -> str:
-        """The name of the election."""
-        return self._lease.name
 
     @property
     def term(self) -> int:
@@ -97,23 +93,6 @@ class LeadershipState(Uncopied):
     def holder(self) -> str:
         """The label of this leader, which observers see."""
         return self._announcement.leader.holder
-
-    @property
-    def held(self) -> bool:
-        """Whether it leads, as far as is known and by the clock; no I/O.  As `Lease.held`."""
-        return self._lease.held
-
-    @property
-    def remaining(self) -> float:
-        """Seconds of validity left, if no extension follows; 0 once it is over.  No I/O."""
-        return self._lease.remaining
-
-    def check(self) -> None:
-        """Raise `LockLostError` if it does not lead any more; no I/O."""
-        self._lease.check()
-
-    def _check_end(self) -> None:
-        self._lease._check_end()  # noqa: SLF001
 
 
 @final
@@ -140,7 +119,7 @@ class Leadership(LeadershipState):
 
         Idempotent; any task of the loop may call it, and none is cancelled by it.  As `Lease.release`.
         """
-        self._lease._session.check_here()  # noqa: SLF001 (as `release` does)
+        self._session.check_here()  # as `release` does
         try:
             return await self._lease.release()
         finally:
@@ -173,7 +152,7 @@ class Leadership(LeadershipState):
 
     def _say_goodbye(self) -> None:
         """Notify observers, if that is still possible: not in a forked child, nor when the loop has ended."""
-        session = self._lease._session  # noqa: SLF001
+        session = self._session
         here = asyncio._get_running_loop()  # noqa: SLF001 (asyncio exports it; None without one)
         if here is session.loop and not session.inherited:
             self._announcement.say_goodbye()
@@ -200,25 +179,24 @@ class Campaign(Uncopied):
     def __repr__(self) -> str:
         return f"<Campaign {printable(self._lock.names)}>"
 
-    def _begin(self) -> None:
-        if self._begun:
-            raise RuntimeError("a campaign is used once: call campaign() for another one")
-        self._begun = True
-
     def __await__(self) -> Generator[Any, Any, Leadership]:
         """Wait until this candidate leads; raises as ``async with`` does."""
         return self._win().__await__()
 
-    async def _win(self) -> Leadership:
-        self._begin()
-        return self._election._inaugurated(await self._lock.acquire())  # noqa: SLF001
+    async def _win(self, *, enters: bool = False) -> Leadership:
+        if self._begun:
+            raise RuntimeError("a campaign is used once: call campaign() for another one")
+        self._begun = True
+        lease = await self._lock.acquire()
+        # Begin the block: no await since the win was judged (R7).
+        if enters:
+            lease._bind_or_release()  # noqa: SLF001
+        return self._election._inaugurated(lease)  # noqa: SLF001
 
     async def _win_for(self, inside: tuple[object, ...]) -> Leadership:
         """Win for a thread's code `inside` of these blocks, of which it enters the first; used by `sync`."""
-        self._begin()
-        lease = await self._lock._acquire_for(inside, enters=True, single_try=False)  # noqa: SLF001
-        assert lease is not None, "it waits"
-        return self._election._inaugurated(lease)  # noqa: SLF001
+        act_for(inside)
+        return await self._win(enters=True)
 
     async def __aenter__(self) -> Leadership:
         """Wait until this candidate leads, and run the block as the leader.
@@ -229,9 +207,7 @@ class Campaign(Uncopied):
             ConfigurationError: the nodes cannot be one quorum.
             WouldDeadlockError: the task leads already.
         """
-        self._begin()
-        lease = await self._lock.__aenter__()
-        self._leadership = self._election._inaugurated(lease)  # noqa: SLF001
+        self._leadership = await self._win(enters=True)
         return self._leadership
 
     async def __aexit__(
@@ -242,11 +218,8 @@ class Campaign(Uncopied):
         Raises:
             LockLostError: the leadership was lost, which has cancelled the block.
         """
-        try:
-            await self._lock.__aexit__(exc_type, exc, tb)
-        finally:
-            assert self._leadership is not None, "entered"
-            self._leadership._say_goodbye()  # noqa: SLF001
+        assert self._leadership is not None, "entered"
+        await self._leadership.__aexit__(exc_type, exc, tb)
 
 
 @final

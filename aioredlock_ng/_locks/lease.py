@@ -72,8 +72,8 @@ _OUTCOMES = {
 }
 
 
-class LeaseState(Renamed):
-    """The state of a lease, which any thread can read; no I/O."""
+class HeldState:
+    """The state of a lease or a leadership, which any thread can read; no I/O."""
 
     __slots__ = ()
 
@@ -83,8 +83,48 @@ class LeaseState(Renamed):
 
     @property
     def name(self) -> str:
-        """The lock's name; of several, the first in order."""
+        """The name of the lock, or of the election; of several, the first in order."""
         return self._holding.names[0]
+
+    @property
+    def remaining(self) -> float:
+        """Seconds of validity left; 0 once it is over.  No I/O."""
+        return max(0.0, self._holding.valid_until - self._session.clock.now()) if self.held else 0.0
+
+    @property
+    def held(self) -> bool:
+        """Whether the lock is ours, as far as is known and by the clock.  No I/O.
+
+        Still true in the grace after `lost` was set by the clock: until validity ends the keys protect the
+        clean-up of the body.  False in a forked child: the lease is its parent's.
+        """
+        return self._holding.held and not self._session.inherited
+
+    def check(self) -> None:
+        """Raise unless the lock is still ours; call it right before a write, from any thread.  No I/O.
+
+        Raises:
+            LockLostError: when validity has ended, a majority refused the lock, or the lease was released.
+                In the grace after `lost` was set by the clock it still passes, as `held` does.
+            RuntimeError: this is a forked child, which hears nothing of its parent's lease.
+        """
+        # Any thread may call this; the state of the lease changes in its loop only.
+        if not self._holding.held or self._session.inherited:
+            self._session.check_process()
+            self._session.do_in_loop(self._holding.notice_expiry)
+            raise self._holding.error()
+
+    def _check_end(self) -> None:
+        """Raise at the end of a block whose lease was lost, also in the grace; used by `sync`."""
+        if self._holding.loss is not None:
+            raise self._holding.error()
+        self.check()
+
+
+class LeaseState(HeldState, Renamed):
+    """The state of a lease, which any thread can read; no I/O."""
+
+    __slots__ = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -145,20 +185,6 @@ class LeaseState(Renamed):
         return self._holding.valid_until
 
     @property
-    def remaining(self) -> float:
-        """Seconds of validity left; 0 once it is over.  No I/O."""
-        return max(0.0, self.valid_until - self._session.clock.now()) if self.held else 0.0
-
-    @property
-    def held(self) -> bool:
-        """Whether the lock is ours, as far as is known and by the clock.  No I/O.
-
-        Still true in the grace after `lost` was set by the clock: until validity ends the keys protect the
-        clean-up of the body.  False in a forked child: the lease is its parent's.
-        """
-        return self._holding.held and not self._session.inherited
-
-    @property
     def extensions(self) -> int:
         """Number of times that the validity was extended."""
         return self._holding.extensions
@@ -167,26 +193,6 @@ class LeaseState(Renamed):
     def votes(self) -> tuple[NodeVote, ...]:
         """The votes of the nodes in the latest round that was won."""
         return self._holding.votes()
-
-    def check(self) -> None:
-        """Raise unless the lock is still ours; call it right before a write, from any thread.  No I/O.
-
-        Raises:
-            LockLostError: when validity has ended, a majority refused the lock, or the lease was released.
-                In the grace after `lost` was set by the clock it still passes, as `held` does.
-            RuntimeError: this is a forked child, which hears nothing of its parent's lease.
-        """
-        # Any thread may call this; the state of the lease changes in its loop only.
-        if not self._holding.held or self._session.inherited:
-            self._session.check_process()
-            self._session.do_in_loop(self._holding.notice_expiry)
-            raise self._holding.error()
-
-    def _check_end(self) -> None:
-        """Raise at the end of a block whose lease was lost, also in the grace; used by `sync`."""
-        if self._holding.loss is not None:
-            raise self._holding.error()
-        self.check()
 
 
 @final
