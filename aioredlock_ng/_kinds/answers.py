@@ -39,6 +39,7 @@ is the greatest of several: 0 where none listens or nothing was to be published,
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 from .._core.command import ABOVE_FENCE, GRANTED, Answer, Reply, Silence
@@ -97,18 +98,15 @@ def fits_grant(reply: object) -> bool:
     return type(first) is int and type(second) is int and type(third) is int
 
 
-def fits_grant_and_number(reply: object) -> bool:
-    """Whether it is such an answer with a number behind it: the counter before, or a slot."""
-    if type(reply) is not list or len(reply) != _TRIPLE + 1:
+def fits_grant_and(further: int, reply: object) -> bool:
+    """Whether it is such an answer with `further` numbers behind it."""
+    if type(reply) is not list or len(reply) != _TRIPLE + further:
         return False
-    return fits_grant(reply[:-1]) and type(reply[-1]) is int
+    return fits_grant(reply[:_TRIPLE]) and all(type(number) is int for number in reply[_TRIPLE:])
 
 
-def fits_grant_and_place(reply: object) -> bool:
-    """Whether it is such an answer with two numbers behind it: a ticket, and how many waiters are ahead."""
-    if type(reply) is not list or len(reply) != _TRIPLE + 2:
-        return False
-    return fits_grant(reply[:-2]) and type(reply[-2]) is int and type(reply[-1]) is int
+fits_grant_and_number: Final = partial(fits_grant_and, 1)  # the counter before, or a slot
+fits_grant_and_place: Final = partial(fits_grant_and, 2)  # a ticket, and how many waiters are ahead
 
 
 def fits_release(reply: object) -> bool:

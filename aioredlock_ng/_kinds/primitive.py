@@ -198,7 +198,7 @@ class Primitive:
 
         `seat`, `named` and `chance` are for the kind (`Kind.acquire_words`).
         """
-        operation, ttl_ms, conditional = self._acquire, ms(ttl), bool(self._incarnation)
+        operation, ttl_ms = self._acquire, ms(ttl)
         # The Redlock page's SET.  It cannot check the incarnation record: a GET follows it (`Proof.PROBED`).
         if operation.script is None:
             return Command(
@@ -209,19 +209,13 @@ class Primitive:
                 args=(owner, b"NX", b"PX", ttl_ms),
                 verb=b"SET",
                 keeps=ttl,
-                proof=Proof.PROBED if conditional else Proof.NONE,
+                proof=Proof.PROBED if self._incarnation else Proof.NONE,
             )
         proposed = max(ballot, 1) if self.fenced else 0  # 0 says that there are no fences
+        args = (owner, ttl_ms, b"%d" % proposed, b"%d" % block, self._fence_ttl_ms)
         more = self.kind.acquire_words(seat, named, chance)
-        return Command(
-            Purpose.ACQUIRE,
-            owner=owner,
-            fits=operation.fits,
-            keys=self.keys + self._counters + self._marks + self._incarnation,
-            args=(owner, ttl_ms, b"%d" % proposed, b"%d" % block, self._fence_ttl_ms, *operation.args, *more),
-            script=operation.script,
-            keeps=ttl,
-            proof=Proof.CONDITIONAL if conditional else Proof.NONE,
+        return self._script(
+            Purpose.ACQUIRE, operation, args, counters=True, conditional=True, keeps=ttl, behind=more
         )
 
     def raise_(self, owner: bytes, fence: int) -> Command:
@@ -232,10 +226,7 @@ class Primitive:
     def extend(self, owner: bytes, ttl: float, fence: int = 0) -> Command:
         """Build the owner-checked extension (R8)."""
         args = (owner, ms(ttl), b"%d" % fence, self._fence_ttl_ms)
-        conditional = bool(self._incarnation)
-        return self._script(
-            Purpose.EXTEND, self.kind.extend, args, counters=fence > 0, conditional=conditional
-        )
+        return self._script(Purpose.EXTEND, self.kind.extend, args, counters=fence > 0, conditional=True)
 
     def repair(self, owner: bytes, ttl: float, fence: int = 0) -> Command:
         """Build the command that sets lost keys on a node again (R9)."""
@@ -260,7 +251,7 @@ class Primitive:
         """
         # No kind has both a seat and an `at_least`.
         stay = (b"%d" % milliseconds(stays),) if stays > 0 else ()
-        behind = self.kind.release_words(seat) or stay
+        behind = self._slot + (self.kind.release_words(seat) or stay)
         # Names that stay taken are not announced.
         loud = b"" if quiet or stay else b"1"
         operation, args = self.kind.release, (owner, b"%d" % fence, self._fence_ttl_ms, loud)
@@ -282,7 +273,8 @@ class Primitive:
     def leave_queue(self, seat: Seat) -> Command:
         """Build the removal of the waiting flag or seat of a call that waits no more, and holds nothing."""
         # A release by the seat's name as the owner: it deletes nothing.
-        args, behind = (seat.name, b"0", self._fence_ttl_ms, b"1"), self.kind.release_words(seat)
+        args = (seat.name, b"0", self._fence_ttl_ms, b"1")
+        behind = self._slot + self.kind.release_words(seat)
         return self._script(Purpose.OTHER, self.kind.release, args, counters=False, behind=behind)
 
     def _script(
@@ -294,19 +286,20 @@ class Primitive:
         counters: bool,
         conditional: bool = False,
         keeps: float = 0.0,
-        behind: tuple[bytes, ...] = (),
+        behind: tuple[bytes, ...] | None = None,
     ) -> Command:
         keys = self.keys + self._counters if counters else self.keys
         # A fair lock's seats, say, are no business of the mutex's scripts that it shares.
         if operation.marks:
             keys += self._marks
+        needs_proof = conditional and self._incarnation
         return Command(
             purpose,
             owner=args[0],
             fits=operation.fits,
-            keys=keys + self._incarnation if conditional else keys,
-            args=args + operation.args + self._slot + behind,
+            keys=keys + self._incarnation if needs_proof else keys,
+            args=args + operation.args + (self._slot if behind is None else behind),
             script=operation.script,
             keeps=keeps,
-            proof=Proof.CONDITIONAL if conditional else Proof.NONE,
+            proof=Proof.CONDITIONAL if needs_proof else Proof.NONE,
         )
