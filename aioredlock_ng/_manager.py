@@ -49,18 +49,16 @@ from ._settings.options import (
     Seconds,
     SemaphoreOptions,
     checked_fence_ttl,
-    checked_flag,
     checked_holder,
     checked_names,
     checked_on_lost,
     checked_permits,
-    checked_policy,
     checked_prefix,
     checked_quarantine,
-    checked_retry,
     checked_ttl,
     positive,
     shows,
+    typed,
 )
 from ._settings.specs import NodeSpec, Primitives, listed, make_nodes, refuse_untagged, split_urls
 from ._statistics import ManagerStatistics
@@ -76,8 +74,7 @@ MAX_REQUESTS: Final = 256
 """Sets of options of `LockManager.lock` that are kept checked: a program has a handful of them."""
 
 
-_NOT_OF_ALL: Final = ("at_least", "reentrant", "fair")
-"""Options that not every kind has, all of them off by default."""
+_NOT_OF_ALL_KINDS: Final = ("at_least", "reentrant", "fair")  # off by default
 
 
 @final
@@ -156,11 +153,11 @@ class LockManager(Renamed, Uncopied):
             node_timeout=timeout,
             connect_timeout=positive("connect_timeout", connect_timeout),
             prefix=checked_prefix(prefix),
-            fencing=checked_flag("fencing", fencing),
+            fencing=typed("fencing", fencing, bool),
             fence_ttl=checked_fence_ttl(fence_ttl),
             restart_quarantine=checked_quarantine(restart_quarantine, default_ttl, len(made)),
-            retry=checked_retry(retry),
-            extension=checked_policy(extension),
+            retry=typed("retry", retry, RetryPolicy),
+            extension=typed("extension", extension, ExtensionPolicy),
             on_lost=checked_on_lost(on_lost),
             holder=None if holder is None else checked_holder(holder),
         )
@@ -421,7 +418,7 @@ class LockManager(Renamed, Uncopied):
         if mode is not None and permits is not None:
             raise ValueError(f"a semaphore has no mode, got mode={mode!r} and permits={permits!r}")
         # An option that only other kinds have may be there, switched off.
-        left: Any = {each: value for each, value in options.items() if value or each not in _NOT_OF_ALL}
+        left: Any = {each: value for each, value in options.items() if value or each not in _NOT_OF_ALL_KINDS}
         if permits is not None:
             return self.semaphore(name, permits=permits, **left)
         if mode not in get_args(Mode):

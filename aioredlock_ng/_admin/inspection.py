@@ -19,11 +19,10 @@ MAX_READERS: Final = 100
 more."""
 
 
-_NAMES: Final[Mapping[bytes | None, str]] = {
+_NAME_OF_LETTER: Final[Mapping[bytes | None, str]] = {
     **{kind.letter: kind.name for kind in KINDS},
     KEPT: "kept",
 }
-"""The names of kinds, by the letters in owner values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +121,7 @@ def count_in(stored: bytes | None) -> int | None:
 
 def kind_of(holder: Holder) -> str | None:
     """Return what sort of lock it is that a holder has; None: another program's."""
-    return READ.name if holder.reads else _NAMES.get(holder.letter)
+    return READ.name if holder.reads else _NAME_OF_LETTER.get(holder.letter)
 
 
 def inspection_of(

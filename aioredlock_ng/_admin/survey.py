@@ -337,8 +337,7 @@ more."""
 _LAST: Final = at(2**43)
 """The greatest ticket that is believed, of the year 2248: other programs may write anything."""
 
-_SHOWN_BYTES: Final = 1024
-"""So much of a seat's name a node tells."""
+_SHOWN_BYTES: Final = 1024  # of a seat's name
 
 _SEAT: Final = re.compile(rb"[0-9a-f]{40}:(?P<label>.*?)\}?", re.DOTALL)
 """A seat's name behind its mark; of a long one the end is missing.  The digits are a secret: on the channel

@@ -52,7 +52,6 @@ _WHY: Final = {
     LossReason.CANCELLED: "was lost: other code, or the end of the event loop, cancelled its manager's tasks",
     LossReason.LOOP_CLOSED: "was lost: its event loop was closed before it was released",
 }
-"""The messages of `LockLostError`: why a lease is not held any more."""
 
 MAX_DEPTH: Final = 100
 """Leases of one lock that its task may have at once: more would be an endless recursion."""

@@ -27,8 +27,7 @@ from ..errors import (
 KINDS_OF: Final = {b"string": "a mutex or a writer", b"zset": "readers", b"hash": "a semaphore"}
 """The lock kinds by the type of their keys, unless the key is another program's."""
 
-FREE: Final = b"none"
-"""The answer of TYPE for a missing key."""
+FREE: Final = b"none"  # the answer of TYPE for a missing key
 
 _NOT_ASKED: Final = Answer(Vote.SILENT, "not asked")
 

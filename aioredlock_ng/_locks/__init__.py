@@ -21,7 +21,6 @@ _USES: Final = {
     "__aenter__": "entered with `async with`",
     "__aexit__": "entered with `async with`",
 }
-"""Ways in which an object may be used, by the methods that Python calls then."""
 
 WITH: Final = ("__enter__", "__exit__")
 

@@ -17,7 +17,7 @@ from .._lock.body import act_for, current_task, in_task_of_its_own
 from .._lock.election import Announcement, Subject, look, observe
 from .._lock.holding import Holding
 from .._session.lifecycle import Lifecycle
-from .._settings.options import Options, Renamed, Request, checked_names, checked_policy
+from .._settings.options import Options, Renamed, Request, checked_names, typed
 from ..errors import ConfigurationError, LockLostError, printable
 from . import ASYNC_WITH, WITH, Uncopied, awaited, instead
 from .lease import HeldState, Lease, ReleaseReport
@@ -61,7 +61,7 @@ def unbounded(extension: ExtensionPolicy | None, default: ExtensionPolicy) -> Ex
         ValueError: it is `ExtensionPolicy.off()`, or another one with ``max_extensions=0``.
     """
     if extension is not None:
-        checked_policy(extension)
+        typed("extension", extension, ExtensionPolicy)
         if not extension.enabled:
             raise ValueError(f"a leader extends its lock: leave out max_extensions=0, got {extension!r}")
     return replace(default if extension is None else extension, max_extensions=None)

@@ -13,7 +13,7 @@ from .._settings.options import (
     Seconds,
     TimeLimits,
     checked_blocking,
-    checked_quorum_timeout,
+    not_negative,
     shows,
 )
 from ..errors import printable
@@ -59,7 +59,7 @@ class ReadWriteLock(Renamed, Uncopied):
             limit = checked_blocking(blocking is not False, blocking_timeout)
             request = replace(request, blocking_timeout=limit)
         if quorum_timeout is not None:
-            request = replace(request, quorum_timeout=checked_quorum_timeout(quorum_timeout))
+            request = replace(request, quorum_timeout=not_negative("quorum_timeout", quorum_timeout))
         return request
 
     @shows(TimeLimits, _limited)

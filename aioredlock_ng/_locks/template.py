@@ -12,7 +12,6 @@ from typing import Any, Final
 from uuid import UUID
 
 _ANY_NAME: Final = "any"
-"""Stands for the name that a call will fill in."""
 
 
 def template_fields(template: str) -> tuple[str, ...]:

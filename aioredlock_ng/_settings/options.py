@@ -26,6 +26,7 @@ from .._core.validity import min_validity, valid_until
 from .._kinds.kind import Mode
 
 F = TypeVar("F", bound=Callable[..., object])
+T = TypeVar("T")
 
 Seconds: TypeAlias = float | timedelta
 """A span of time: seconds, or a `timedelta`."""
@@ -33,17 +34,14 @@ Seconds: TypeAlias = float | timedelta
 OnLost: TypeAlias = Literal["cancel", "raise"]
 """The effect of a loss on the body of an ``async with``: it is cancelled, or its end raises an error."""
 
-_UNITS: Final = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-"""Seconds, the longest first."""
+_UNITS: Final = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}  # the longest first
 
 _DURATION: Final = re.compile("".join(rf"(?:(\d+(?:\.\d+)?){unit})?" for unit in _UNITS), re.ASCII)
 """Each unit once at most, the longer ones first: another order is more likely a mistake than meant."""
 
-_SHOWN: Final = 40
-"""Characters of a wrong text that a message repeats."""
+_SHOWN: Final = 40  # characters of a wrong text
 
 FORMS: Final = "a number of seconds, or one with units, such as 90s, 5m or 1h30m"
-"""The accepted forms, for messages."""
 
 
 def parse_duration(text: str) -> float:
@@ -202,9 +200,19 @@ MAX_HOLDER_CHARS: Final = 200
 """Characters of the holder label that is written beside the owner value."""
 
 
-def _check_type(name: str, value: object, expected: type, what: str) -> None:
+_IN_WORDS: Final = {
+    str: "a str",
+    bool: "True or False",
+    ExtensionPolicy: "an ExtensionPolicy",
+    RetryPolicy: "a RetryPolicy",
+}
+
+
+def typed(name: str, value: object, expected: type[T]) -> T:
+    """Return an option that is of the `expected` type."""
     if not isinstance(value, expected):
-        raise TypeError(f"{name} must be {what}, got {value!r}")
+        raise TypeError(f"{name} must be {_IN_WORDS[expected]}, got {value!r}")
+    return value
 
 
 def seconds(name: str, value: Seconds) -> float:
@@ -220,7 +228,7 @@ def positive(name: str, value: Seconds) -> float:
     return result
 
 
-def _not_negative(name: str, value: Seconds) -> float:
+def not_negative(name: str, value: Seconds) -> float:
     """Return a span of time in seconds; it may be 0."""
     result = seconds(name, value)
     if result < 0:
@@ -272,7 +280,7 @@ def checked_names(names: tuple[str, ...]) -> tuple[str, ...]:
 def encoded(name: str) -> bytes:
     """Return a lock name as bytes; raises if it cannot be one."""
     if type(name) is not str:
-        _check_type("a lock name", name, str, "a str")
+        typed("a lock name", name, str)
     if not name:
         raise ValueError("a lock name must not be empty, got ''")
     try:
@@ -292,17 +300,12 @@ def checked_blocking(blocking: bool, blocking_timeout: Seconds | None) -> float 
     """Return how long an acquire may wait, in seconds; None: for ever, 0: one try."""
     if blocking_timeout is None:
         return None if blocking else 0.0
-    result = _not_negative("blocking_timeout", blocking_timeout)
+    result = not_negative("blocking_timeout", blocking_timeout)
     if not blocking and result > 0:
         raise ValueError(
             f"blocking=False does not wait, so it cannot have blocking_timeout={blocking_timeout!r}"
         )
     return result
-
-
-def checked_quorum_timeout(value: Seconds | None) -> float | None:
-    """Return how long a quorum may be missing, in seconds; None: for as long as an acquire may take."""
-    return None if value is None else _not_negative("quorum_timeout", value)
 
 
 def checked_on_lost(value: str) -> OnLost:
@@ -316,41 +319,15 @@ def checked_on_lost(value: str) -> OnLost:
 
 def checked_holder(value: str) -> str:
     """Return the holder label as it may stand in a key's value: printable, one line."""
-    _check_type("holder", value, str, "a str")
+    typed("holder", value, str)
     if not value.isprintable() or len(value) > MAX_HOLDER_CHARS:
         raise ValueError(f"holder must be at most {MAX_HOLDER_CHARS} printable characters, got {value!r}")
     return value
 
 
-def checked_label(value: str | None) -> str:
-    """Return the label for metrics; empty when there is none."""
-    if value is None:
-        return ""
-    _check_type("label", value, str, "a str")
-    return value
-
-
-def checked_flag(name: str, value: bool) -> bool:  # noqa: FBT001
-    """Return an option that is on or off."""
-    _check_type(name, value, bool, "True or False")
-    return value
-
-
-def checked_policy(extension: ExtensionPolicy) -> ExtensionPolicy:
-    """Return an extension policy."""
-    _check_type("extension", extension, ExtensionPolicy, "an ExtensionPolicy")
-    return extension
-
-
-def checked_retry(retry: RetryPolicy) -> RetryPolicy:
-    """Return a retry policy."""
-    _check_type("retry", retry, RetryPolicy, "a RetryPolicy")
-    return retry
-
-
 def checked_prefix(prefix: str) -> bytes:
     """Return the beginning of every key as bytes."""
-    _check_type("prefix", prefix, str, "a str")
+    typed("prefix", prefix, str)
     try:
         return prefix.encode()
     except UnicodeEncodeError:
@@ -443,19 +420,19 @@ class Options:
         """Check the options of a lock of whichever kind: the one place of their defaults."""
         least = 0.0 if at_least is None else _up_to_a_day("at_least", at_least)
         refuse_longer(least, self.restart_quarantine, what="at_least")
-        if checked_flag("fair", fair) and least:
+        if typed("fair", fair, bool) and least:
             raise ValueError(f"a fair lock has no at_least, got at_least={at_least!r}")
         return Request(
             ttl=max(least, self.ttl if ttl is None else self.checked_ttl(ttl)),
             at_least=least,
             blocking_timeout=checked_blocking(blocking, blocking_timeout),
-            quorum_timeout=checked_quorum_timeout(quorum_timeout),
-            extension=self.extension if extension is None else checked_policy(extension),
+            quorum_timeout=None if quorum_timeout is None else not_negative("quorum_timeout", quorum_timeout),
+            extension=self.extension if extension is None else typed("extension", extension, ExtensionPolicy),
             on_lost=self.on_lost if on_lost is None else checked_on_lost(on_lost),
-            label=checked_label(label),
+            label="" if label is None else typed("label", label, str),
             holder=None if holder is None else checked_holder(holder),
             node_timeout=self.node_timeout,
-            reentrant=checked_flag("reentrant", reentrant),
+            reentrant=typed("reentrant", reentrant, bool),
         )
 
     def request_of(self, method: str, **options: Any) -> Request:

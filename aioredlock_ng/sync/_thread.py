@@ -30,8 +30,7 @@ from ._events import LossEvent
 
 R = TypeVar("R")
 
-NAME: Final = "aioredlock_ng"
-"""The name of the thread."""
+NAME: Final = "aioredlock_ng"  # of the thread
 
 STANDSTILL: Final = 3.0
 """Seconds without a turn of the loop, or for the thread's last steps, after which closing waits no longer."""

@@ -25,8 +25,7 @@ NOT_ASKED: Final = Silence("not asked", sent=False)  # for the answer to a quest
 RESP2: Final = Silence("the connection speaks RESP2", sent=False)
 """Stands for the answer to a subscription where it would put an end to all other commands."""
 
-NO_COMMANDS: Final = "nocommands"
-"""A flag of our own for a user that may do nothing, as ACL rules call that."""
+NO_COMMANDS: Final = "nocommands"  # a flag of our own, for a user that may do nothing
 
 
 @final

@@ -16,7 +16,6 @@ Level: TypeAlias = Literal["ok", "warning", "error"]
 """``error``: locks cannot be acquired, or are lost unseen.  ``warning``: under conditions that are named."""
 
 BY_HAND: Final = "check it by hand, or ask the server's operators"
-"""The advice when a server does not tell."""
 
 
 @final

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from ..._core.command import Reply, Silence
@@ -59,14 +60,16 @@ async def _gather(session: Session, number: int) -> NodeFacts:
         reason = status.reason or str(status.state)
         return NodeFacts(name=node.name, host=_host(node), down=reason)
     timeout = max(PATIENCE, session.node_timeout)
+    ask_it = partial(_ask, session, node, timeout)
     # Little at a time: locks need the node, too.
-    round_trips, clock = await _read_clock(session, node, timeout)
+    round_trips, clock = await _read_clock(session, ask_it)
     info, config, default_user = await asyncio.gather(
-        _ask(session, node, timeout, _is_text, b"INFO"),
-        _configuration(session, node, timeout),
-        _ask(session, node, timeout, _is_map, b"ACL", b"GETUSER", b"default"),
+        ask_it(_is_text, b"INFO"),
+        _configuration(ask_it),
+        ask_it(_is_map, b"ACL", b"GETUSER", b"default"),
     )
-    incarnation = await _incarnation(session, node, timeout)
+    key = session.options.incarnation
+    incarnation = await ask_it(_is_text_or_none, b"GET", key) if key else NOT_ASKED
     voting = status.state.votes and not status.lists_differ
     trial = await try_locking(session, node, timeout, voting=voting)
     deaf = await try_listening(session, node, timeout)
@@ -86,7 +89,7 @@ async def _gather(session: Session, number: int) -> NodeFacts:
         default_user=default_user if isinstance(default_user, Silence) else _flags(default_user),
         clock=clock,
         distrusted=distrusted,
-        incarnation=incarnation,
+        incarnation=cast("bytes | Silence | None", incarnation),
         votes_in=status.votes_in,
         belongs_elsewhere=status.lists_differ,
         replaces=status.replaces,
@@ -128,6 +131,10 @@ def _is_text(reply: object) -> bool:
     return isinstance(reply, bytes)
 
 
+def _is_text_or_none(reply: object) -> bool:
+    return reply is None or isinstance(reply, bytes)
+
+
 def _is_map(reply: object) -> bool:
     return isinstance(reply, list) and len(reply) % 2 == 0
 
@@ -150,10 +157,10 @@ def _flags(reply: Reply) -> frozenset[str]:
     return frozenset(map(_text, flags)) | own if isinstance(flags, list) else frozenset()
 
 
-async def _configuration(session: Session, node: Node, timeout: float) -> Mapping[str, str] | Silence:
+async def _configuration(ask_it: Callable[..., Awaitable[Reply]]) -> Mapping[str, str] | Silence:
     found: dict[str, str] = {}
     for name in CONFIGURATION:  # only newer servers take several at once
-        reply = await _ask(session, node, timeout, _is_map, b"CONFIG", b"GET", name)
+        reply = await ask_it(_is_map, b"CONFIG", b"GET", name)
         if isinstance(reply, Silence):
             return reply
         words = [*map(_text, cast("list[object]", reply))]
@@ -161,23 +168,15 @@ async def _configuration(session: Session, node: Node, timeout: float) -> Mappin
     return found
 
 
-async def _incarnation(session: Session, node: Node, timeout: float) -> bytes | Silence | None:
-    key = session.options.incarnation
-    if key is None:
-        return NOT_ASKED
-    reply = await _ask(session, node, timeout, lambda reply: reply is None or _is_text(reply), b"GET", key)
-    return cast("bytes | Silence | None", reply)
-
-
 async def _read_clock(
-    session: Session, node: Node, timeout: float
+    session: Session, ask_it: Callable[..., Awaitable[Reply]]
 ) -> tuple[Sequence[float], ClockReading | Silence]:
     """Read a node's clock several times: seconds there and back, and the best reading."""
     round_trips: list[float] = []
     best: ClockReading | None = None
     for _ in range(SAMPLES):
         asked_at = session.clock.now()
-        reply = await _ask(session, node, timeout, _is_time, b"TIME")
+        reply = await ask_it(_is_time, b"TIME")
         took = session.clock.now() - asked_at
         if isinstance(reply, Silence):
             return round_trips, reply

@@ -28,7 +28,6 @@ CLOCK_ERROR: Final = RAISE_AHEAD_MS / 1000
 _SLEW: Final = "synchronise the clocks of all nodes with NTP, by slewing instead of stepping"
 
 _INIT: Final = "wait until it ends; if no lock can be alive, `aioredlock-ng init` ends it at once"
-"""The advice on a quarantine that goes on."""
 
 _FIRST_USE: Final = "once used, it has no vote for the restart quarantine, if one is set"
 
