@@ -35,6 +35,7 @@ from ._locks.lock import Lock
 from ._locks.rwlock import ReadWriteLock
 from ._session import lifecycle
 from ._session.lifecycle import Lifecycle
+from ._settings import options as settings
 from ._settings.options import (
     DEFAULT_PREFIX,
     ElectionOptions,
@@ -48,17 +49,7 @@ from ._settings.options import (
     Request,
     Seconds,
     SemaphoreOptions,
-    checked_fence_ttl,
-    checked_holder,
-    checked_names,
-    checked_on_lost,
-    checked_permits,
-    checked_prefix,
-    checked_quarantine,
-    checked_ttl,
-    positive,
     shows,
-    typed,
 )
 from ._settings.specs import NodeSpec, Primitives, listed, make_nodes, refuse_untagged, split_urls
 from ._statistics import ManagerStatistics
@@ -146,20 +137,20 @@ class LockManager(Renamed, Uncopied):
     ) -> None:
         specs = listed(nodes)
         made = make_nodes(specs)
-        timeout = positive("node_timeout", node_timeout)
-        default_ttl = checked_ttl(ttl, timeout)
+        timeout = settings.positive("node_timeout", node_timeout)
+        default_ttl = settings.checked_ttl(ttl, timeout)
         options = Options(
             ttl=default_ttl,
             node_timeout=timeout,
-            connect_timeout=positive("connect_timeout", connect_timeout),
-            prefix=checked_prefix(prefix),
-            fencing=typed("fencing", fencing, bool),
-            fence_ttl=checked_fence_ttl(fence_ttl),
-            restart_quarantine=checked_quarantine(restart_quarantine, default_ttl, len(made)),
-            retry=typed("retry", retry, RetryPolicy),
-            extension=typed("extension", extension, ExtensionPolicy),
-            on_lost=checked_on_lost(on_lost),
-            holder=None if holder is None else checked_holder(holder),
+            connect_timeout=settings.positive("connect_timeout", connect_timeout),
+            prefix=settings.checked_prefix(prefix),
+            fencing=settings.typed("fencing", fencing, bool),
+            fence_ttl=settings.checked_fence_ttl(fence_ttl),
+            restart_quarantine=settings.checked_quarantine(restart_quarantine, default_ttl, len(made)),
+            retry=settings.typed("retry", retry, RetryPolicy),
+            extension=settings.typed("extension", extension, ExtensionPolicy),
+            on_lost=settings.checked_on_lost(on_lost),
+            holder=None if holder is None else settings.checked_holder(holder),
         )
         refuse_untagged(made, options.prefix)
         self._options = options
@@ -365,7 +356,7 @@ class LockManager(Renamed, Uncopied):
         Raises:
             ValueError, TypeError: a bad value, with the value in the message.
         """
-        primitive = self._primitives.for_names(semaphore(checked_permits(permits)), (name,))
+        primitive = self._primitives.for_names(semaphore(settings.checked_permits(permits)), (name,))
         _label(options, primitive)
         return Lock(self._life, primitive, self._request("semaphore", options))
 
@@ -534,7 +525,7 @@ class LockManager(Renamed, Uncopied):
         return judge(facts)
 
     def _key(self, name: str) -> bytes:
-        return self._options.key(checked_names((name,))[0])
+        return self._options.key(settings.checked_names((name,))[0])
 
     def statistics(self) -> ManagerStatistics:
         """Return nodes, held leases, waiters and counters as they are now; without I/O, from any thread."""

@@ -67,11 +67,6 @@ class Count:
     blocks: int = 0
     """Number of blocks that are open under them."""
 
-    @property
-    def full(self) -> bool:
-        """Whether the task may have no further lease."""
-        return len(self.asked) >= MAX_DEPTH
-
     def weaken(self, asked: Kind, weaker: Kind) -> None:
         """Note that a lease that was asked for as `asked` is content with `weaker` from now on.
 

@@ -80,7 +80,7 @@ def _count_one_more(holding: Holding, asked: Kind) -> None:
     # A plain lease, which was not counted so far, and its block.
     if holding.count is None:
         holding.count = Count([holding.kind], blocks=1)
-    if holding.count.full:
+    if len(holding.count.asked) >= MAX_DEPTH:
         raise RuntimeError(
             f"this task already has {MAX_DEPTH} leases of lock {printable(holding.names)}, the most that "
             "a task may have: does the recursion end?"
