@@ -226,6 +226,3 @@ def read_release(reply: Reply) -> Answer:
 def tells_of_holders(reply: list[Any]) -> bool:
     """Whether a release found another holder's value under a key."""
     return len(reply) > _TRIPLE
-
-
-# -- one lock of a batch (R42) -----------------------------------------------------------------------

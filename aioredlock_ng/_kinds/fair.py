@@ -75,7 +75,7 @@ FAIR: Final = _Fair(
     raise_=replace(MUTEX.raise_, marks=False),
     extend=replace(MUTEX.extend, marks=False),
     repair=replace(MUTEX.repair, marks=False),
-    release=Operation(script=_scripts.FAIR_RELEASE, fits=answers.fits_release, read=answers.read_release),
+    release=replace(MUTEX.release, script=_scripts.FAIR_RELEASE),
     beside=(TICKETS, SEATS),
     rights=f"{READER_RIGHTS} {LINE_RIGHTS}",
     read_key=MUTEX.read_key,

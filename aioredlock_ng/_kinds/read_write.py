@@ -8,6 +8,7 @@ flags: a writer's keeps new readers out, and a writer that leaves lets the waiti
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, final
 
 from .. import _scripts
@@ -90,16 +91,10 @@ def _kind(
         passes_on=False,
         windows=False,
         acquire=acquire,
-        raise_=Operation(script=_scripts.RW_RAISE, fits=answers.fits_int, read=answers.read_raise, args=mode),
-        extend=Operation(
-            script=_scripts.RW_EXTEND, fits=answers.fits_int, read=answers.read_extend, args=mode
-        ),
-        repair=Operation(
-            script=_scripts.RW_REPAIR, fits=answers.fits_int, read=answers.read_repair, args=mode
-        ),
-        release=Operation(
-            script=_scripts.RW_RELEASE, fits=answers.fits_release, read=read_release, args=mode
-        ),
+        raise_=replace(MUTEX.raise_, script=_scripts.RW_RAISE, args=mode),
+        extend=replace(MUTEX.extend, script=_scripts.RW_EXTEND, args=mode),
+        repair=replace(MUTEX.repair, script=_scripts.RW_REPAIR, args=mode),
+        release=replace(MUTEX.release, script=_scripts.RW_RELEASE, read=read_release, args=mode),
         beside=(QUEUE,),
         rights=READER_RIGHTS,
         **more,

@@ -7,6 +7,7 @@ the owner value.  Each request names the number of slots, so there is a kind for
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, final
 
@@ -18,6 +19,7 @@ from .._core.seats import Seat
 from .._core.slots import MAX_PERMITS, find_slot
 from . import answers
 from .kind import Holder, Kind, Operation
+from .mutex import MUTEX
 
 LETTER: Final = b"s"
 
@@ -86,12 +88,10 @@ def semaphore(permits: int) -> Kind:
         permits=permits,
         passes_on=False,
         acquire=acquire,
-        raise_=Operation(script=_scripts.SLOTS_RAISE, fits=answers.fits_int, read=answers.read_raise),
-        extend=Operation(script=_scripts.SLOTS_EXTEND, fits=answers.fits_int, read=answers.read_extend),
-        repair=Operation(script=_scripts.SLOTS_REPAIR, fits=answers.fits_int, read=answers.read_repair),
-        release=Operation(
-            script=_scripts.SLOTS_RELEASE, fits=answers.fits_release, read=answers.read_release, args=of
-        ),
+        raise_=replace(MUTEX.raise_, script=_scripts.SLOTS_RAISE),
+        extend=replace(MUTEX.extend, script=_scripts.SLOTS_EXTEND),
+        repair=replace(MUTEX.repair, script=_scripts.SLOTS_REPAIR),
+        release=replace(MUTEX.release, script=_scripts.SLOTS_RELEASE, args=of),
         no_slot=(b"-1",),
         counter=SLOTS,
         key_types=frozenset({b"hash"}),
