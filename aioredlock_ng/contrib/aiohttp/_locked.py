@@ -10,9 +10,9 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, Unpack, final
 
 from aiohttp import web
 
-from ... import Lock
+from ... import Lock, LockManager
 from ..._locks.template import template_fields
-from ..._settings.options import LockedOptions
+from ..._settings.options import LockedOptions, shows
 from .._http import LOCKED, Refusal, check_options, label_of, lock_or_none, taken_of
 from ._application import LEASE, MANAGER, TAKEN, HTTPRefused, locked_handlers, path_of
 
@@ -23,6 +23,7 @@ KeyFunction: TypeAlias = Callable[[web.Request], str | Awaitable[str]]
 """Makes a lock's name from a request; sync or async."""
 
 
+@shows(LockedOptions, LockManager.locked)
 def locked(
     key: str | KeyFunction,
     *,

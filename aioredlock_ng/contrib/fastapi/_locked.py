@@ -16,7 +16,7 @@ from starlette.requests import HTTPConnection
 
 from ... import Lease, Lock, LockLostError, LockManager, LockTakenError, LossReason
 from ..._locks.template import template_fields
-from ..._settings.options import LockedOptions
+from ..._settings.options import LockedOptions, shows
 from .._http import Taken, check_options, label_of, lock_or_none, taken_of
 from ._answers import TAKEN
 from ._requests import ManagerDep, filled, name_of_lock, unusable
@@ -28,6 +28,7 @@ Scope: TypeAlias = Literal["function", "request"]
 """Until when a lock is held: the end of the endpoint, or of the response and its background tasks."""
 
 
+@shows(LockedOptions, LockManager.locked)
 def locked(
     key: Key,
     *,
