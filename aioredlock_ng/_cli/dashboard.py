@@ -12,9 +12,10 @@ import signal
 import socket
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 from .._dashboard.access import LOOPBACK
+from .._log import Once, report
 from .common import (
     SIGNALLED,
     UsageError,
@@ -50,6 +51,12 @@ _SHUTDOWN: Final = 1.0
 
 _LONGEST_TOKEN: Final = 4096
 """Bytes of a token's file, at most."""
+
+MAX_CONNECTIONS: Final = 256
+"""Connections at the same time; further ones are closed at once."""
+
+IDLE_TIME: Final = 15.0
+"""Seconds for which a connection may be open without a request, or with half a one."""
 
 
 def add(commands: Subcommands) -> None:
@@ -191,19 +198,21 @@ async def _serve(site: Site, bind: tuple[str, int]) -> int:
         for name, value in HEADERS.items():  # also of what is answered without the page
             response.headers.setdefault(name, value)
 
-    app = web.Application()
+    app, door = web.Application(), _Door()
     add_page(app, "", lambda: site)
-    app.on_response_prepare.append(protect)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN)
+    app.on_response_prepare.extend((protect, door.has_asked))
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN, keepalive_timeout=IDLE_TIME)
     await runner.setup()
+    door.server = runner.server
     try:
         try:
-            await web.TCPSite(runner, *bind).start()
+            server = await asyncio.get_running_loop().create_server(door, *bind)
         except OSError as error:
             raise UsageError(f"dashboard: cannot listen on {bind[0]}:{bind[1]}: {error.strerror}") from None
-        host, port, *_ = runner.addresses[0]
+        host, port, *_ = server.sockets[0].getsockname()
         print(f"http://{_shown(host)}:{port}/", flush=True)
         ended_by = await until_signal(_forever())
+        server.close()
     finally:
         await runner.cleanup()
     return SIGNALLED + signal.SIGTERM if ended_by == signal.SIGTERM else 0
@@ -211,3 +220,51 @@ async def _serve(site: Site, bind: tuple[str, int]) -> int:
 
 async def _forever() -> None:
     await asyncio.Event().wait()
+
+
+@final
+class _Door:
+    """Makes the protocols of the web server, whose own timeout begins with the first request."""
+
+    def __init__(self) -> None:
+        self.server: web.Server | None = None
+        self._made = 0  # the server does not know of these before the next turn of the loop
+        self._silent: set[asyncio.BaseProtocol] = set()  # those that have not asked for anything
+        self._once = Once()
+
+    def __call__(self) -> asyncio.BaseProtocol:
+        """Return the protocol of a new connection."""
+        assert self.server is not None, "set before it listens"
+        if len(self.server.connections) + self._made >= MAX_CONNECTIONS:
+            if self._once.first("full"):
+                full = "dashboard: %d connections are open; further ones are closed at once"
+                report(logging.WARNING, full, MAX_CONNECTIONS)
+            return _NoRoom()
+        loop, protocol = asyncio.get_running_loop(), self.server()
+        self._made += 1
+        self._silent.add(protocol)
+        loop.call_soon(self._connected)
+        loop.call_later(IDLE_TIME, self._close_if_silent, protocol)
+        return protocol
+
+    def _connected(self) -> None:
+        self._made -= 1
+
+    async def has_asked(self, request: web.Request, _response: web.StreamResponse) -> None:
+        """Note that a whole request has come."""
+        self._silent.discard(request.protocol)
+
+    def _close_if_silent(self, protocol: web.RequestHandler) -> None:
+        if protocol in self._silent:
+            self._silent.remove(protocol)
+            if protocol.transport is not None:
+                protocol.transport.abort()
+
+
+@final
+class _NoRoom(asyncio.Protocol):
+    """Closes its connection at once."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport), "of a stream"
+        transport.abort()

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from aioredlock_ng._cli.dashboard import IDLE_TIME, MAX_CONNECTIONS
 from tests.cli.runs import Cli
 from tests.environments.interpreters import ROOT
 from tests.servers import Nodes
@@ -78,6 +80,33 @@ def test_it_serves_until_a_signal(number: signal.Signals, code: int, shared_node
             assert process.wait(60) == code
         assert process.stderr is not None
         assert process.stderr.read() == ""
+
+
+@pytest.mark.process
+def test_half_sent_requests_neither_stay_nor_fill_the_log(shared_nodes: Nodes) -> None:
+    """Connections beyond the limit are closed at once, the others after a while; then it serves again."""
+    with running(shared_nodes.urls) as (process, url), contextlib.ExitStack() as stack:
+        port = int(url.rstrip("/").rpartition(":")[2])
+        began, ended = time.monotonic(), []
+        connections = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            for _ in range(MAX_CONNECTIONS + 100)
+        ]
+        for connection in connections:
+            with contextlib.suppress(OSError):
+                connection.send(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+        for connection in reversed(connections):  # the last ones had no room
+            connection.settimeout(IDLE_TIME + 60)
+            with contextlib.suppress(ConnectionResetError):
+                assert connection.recv(1) == b""
+            ended.append(time.monotonic() - began)
+        assert sum(seconds < IDLE_TIME for seconds in ended) == 100
+        assert b"<!doctype html>" in get(url)[1]
+        process.send_signal(signal.SIGINT)
+        _, log = process.communicate(timeout=60)
+    (line,) = log.splitlines()
+    full = f"WARNING dashboard: {MAX_CONNECTIONS} connections are open; further ones are closed at once"
+    assert full in line
 
 
 @pytest.mark.process
