@@ -1,7 +1,7 @@
 """The command ``aioredlock-ng``, which is ``python -m aioredlock_ng``, too.
 
-Every command is a module of `_cli` whose `add` makes its parser and names the function that runs it.
-That one imports what it needs when it is called, takes the parsed arguments, and returns the exit code.
+Every command is a module of `_cli` of the same name.  `HELP` and `DESCRIPTION` say what it does,
+`add_options` adds its options to a parser, and `run` takes the parsed arguments and returns the exit code.
 """
 
 from __future__ import annotations
@@ -70,7 +70,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.set_defaults(run=None)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     for command in COMMANDS:
-        command.add(commands)
+        name = command.__name__.rpartition(".")[2]
+        own = commands.add_parser(
+            name,
+            help=command.HELP,
+            description=command.DESCRIPTION,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_options(own)
+        own.set_defaults(run=command.run)
     return parser
 
 

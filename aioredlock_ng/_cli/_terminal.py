@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib.util
 import io
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, TextIO, TypeAlias, final
+from argparse import Namespace
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO, TypeAlias, TypeVar, final
 
-from .common import OutputError
+from .common import OutputError, UsageError, closing, document
 
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
+
+    from .. import LockManager
+
+T = TypeVar("T")
 
 _STYLES: Final = {"ok": "green", "warning": "yellow", "error": "bold red", "head": "bold", "": ""}
 """rich's names for ours."""
@@ -100,6 +106,30 @@ def _drawn(lines: Sequence[Line], *, cut: bool) -> Iterator[Text | Table]:
             yield cells[0]
     if table is not None:
         yield table
+
+
+def ask(manager: LockManager, work: Coroutine[Any, Any, T]) -> T:
+    """Do what asks the nodes, without lines of the log, and close the manager.
+
+    Raises:
+        UsageError: the names, the nodes or the options cannot be used.
+    """
+    with quiet():
+        try:
+            return asyncio.run(closing(manager, work))
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+
+
+def show(
+    arguments: Namespace, fields: Mapping[str, Any], lines: Sequence[Line], error: str | None = None
+) -> None:
+    """Print the result of a command: as a JSON object if that was asked for, else as lines."""
+    with output() as stream:
+        if arguments.json:
+            print(document(arguments.command, fields, error), file=stream)
+        else:
+            write(lines, stream)
 
 
 def quiet() -> contextlib.AbstractContextManager[None]:

@@ -8,13 +8,10 @@ import json
 import os
 import signal
 from collections.abc import Awaitable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from .. import LockManager
-
-    Subcommands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 (it has no public name)
-
 
 T = TypeVar("T")
 
@@ -74,23 +71,18 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
         "the environment variable REDLOCK_URLS, which is safer for passwords",
     )
     group.add_argument("--prefix", default="redlock:", help="prefix of every key (default: %(default)s)")
-    group.add_argument(
-        "--node-timeout",
-        type=duration,
-        default=0.1,
-        metavar="TIME",
-        help="how long to wait for the answer of one node (default: %(default)s s)",
-    )
+    wait = "how long to wait for the answer of one node (default: %(default)s s)"
+    add_time(group, "--node-timeout", help=wait, default=0.1)
 
 
 def add_quarantine_option(parser: argparse.ArgumentParser, default: str) -> None:
     """Add the option that says what the clients' restart quarantine is."""
-    parser.add_argument(
-        "--restart-quarantine",
-        type=duration,
-        metavar="TIME",
-        help=f"the restart_quarantine of your clients ({default})",
-    )
+    add_time(parser, "--restart-quarantine", help=f"the restart_quarantine of your clients ({default})")
+
+
+def add_time(group: argparse._ActionsContainer, *names: str, help: str, **more: Any) -> None:  # noqa: A002 (argparse's word)
+    """Add an option that is a time."""
+    group.add_argument(*names, type=duration, metavar="TIME", help=help, **more)
 
 
 def duration(text: str) -> float:

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Final, final
 
 from .._dashboard.access import LOOPBACK
 from .._log import Once, report
+from ._terminal import logged_by
 from .common import (
     SIGNALLED,
     UsageError,
     add_node_options,
+    add_time,
     clients_quarantine,
     closing,
-    duration,
     make_manager,
     until_signal,
 )
@@ -31,10 +32,9 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from .._dashboard.site import Site
-    from .common import Subcommands
 
-
-_DESCRIPTION: Final = """\
+HELP: Final = "serve a web page that shows nodes and locks live"
+DESCRIPTION: Final = """\
 Serves a live web page, until it is interrupted.  The page shows the nodes and all locks: holders, since
 when they hold, the time left, queues, and what happens to one lock.
 
@@ -59,14 +59,8 @@ IDLE_TIME: Final = 15.0
 """Seconds for which a connection may be open without a request, or with half a one."""
 
 
-def add(commands: Subcommands) -> None:
-    """Add the parser."""
-    parser = commands.add_parser(
-        "dashboard",
-        help="serve a web page that shows nodes and locks live",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
     parser.add_argument(
         "--bind",
         type=_address,
@@ -74,11 +68,10 @@ def add(commands: Subcommands) -> None:
         metavar="HOST:PORT",
         help=f"where to listen (default: 127.0.0.1:{_PORT}); port 0: a free one",
     )
-    parser.add_argument(
+    add_time(
+        parser,
         "--interval",
-        type=duration,
         default=2.0,
-        metavar="TIME",
         help="polling interval while a page is open; longer if polling would use more than 5 %% of a CPU "
         "(default: %(default)s s)",
     )
@@ -102,7 +95,6 @@ def add(commands: Subcommands) -> None:
         "reach this server",
     )
     add_node_options(parser)
-    parser.set_defaults(run=_run)
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -113,14 +105,13 @@ def _address(text: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
     try:
         from .._dashboard.site import PageOptions
         from ..contrib.aiohttp import _page as _
     except ModuleNotFoundError as error:
         raise UsageError(f"dashboard needs {error.name}: pip install 'aioredlock_ng[dashboard]'") from None
-    from ._terminal import logged_by
-
     token = None if arguments.token_file is None else _token(arguments.token_file)
     host, _ = arguments.bind
     if token is None and not _is_loopback(host):

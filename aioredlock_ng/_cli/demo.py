@@ -4,38 +4,35 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from typing import Final
 
+from ._terminal import quiet
 from .common import FAILED, UNAVAILABLE
 
-if TYPE_CHECKING:
-    from .common import Subcommands
+HELP: Final = "show how a lock survives failures of five real local nodes"
+DESCRIPTION: Final = """\
+Starts five local nodes and several processes that increment one counter in a plain file under one lock.
+Meanwhile kills, freezes and restarts nodes, and freezes a holder; then checks the counter.  Takes about 12
+seconds.
+
+Exit code 0 when no increment was lost and no two holders overlapped."""
 
 
-def add(commands: Subcommands) -> None:
-    """Add the parser."""
-    parser = commands.add_parser(
-        "demo",
-        help="show how a lock survives failures of five real local nodes",
-        description="Starts five local nodes and several processes that increment one counter in a plain "
-        "file under one lock. Meanwhile kills, freezes and restarts nodes, and freezes a holder; then "
-        "checks the counter. Takes about 12 seconds. Exit code 0 when no increment was lost and no "
-        "two holders overlapped.",
-    )
-    parser.set_defaults(run=_run)
+def add_options(_: argparse.ArgumentParser) -> None:
+    """Add no option."""
 
 
-def _run(_: argparse.Namespace) -> int:
-    from .._demo import DemoError, run
+def run(_: argparse.Namespace) -> int:
+    """Run the command."""
+    from .. import _demo
     from ..testing.local_nodes import NoServerError, ServerStartError
-    from ._terminal import quiet
 
     try:
         with quiet():
-            return run(sys.stdout)
+            return _demo.run(sys.stdout)
     except NoServerError as error:
         print(f"aioredlock-ng demo: {error}", file=sys.stderr)
         return UNAVAILABLE
-    except (DemoError, ServerStartError) as error:
+    except (_demo.DemoError, ServerStartError) as error:
         print(f"aioredlock-ng demo: {error}", file=sys.stderr)
         return FAILED

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import dataclasses
 import math
 from collections import Counter
@@ -12,14 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from .._view.overview import unavailable_for
 from .._view.values import availability
+from ._terminal import Line, ask, printable, show
 from .common import (
     FAILED,
     QUARANTINE_VARIABLE,
     UNAVAILABLE,
     add_node_options,
     add_quarantine_option,
-    closing,
-    document,
     make_manager,
     quarantine_of,
     with_quarantine,
@@ -27,54 +25,45 @@ from .common import (
 
 if TYPE_CHECKING:
     from .. import Finding, LockManager
-    from ._terminal import Line
-    from .common import Subcommands
+
+HELP: Final = "check for settings that make the quorum unsafe, and say what to do about them"
+DESCRIPTION: Final = """\
+Checks the state and the configuration of all nodes, and acquires, extends and releases locks with random
+names on each of them, as clients with the same nodes do.  Each check is ok, a warning or an error; for
+warnings and errors it says what to do.
+
+Exit code 69 when no majority could grant a lock now, else 1 when there is an error, else 0."""
 
 _FURTHER: Final = (
     "See also: status, watch, trace NAME, dashboard. For metrics: contrib.prometheus, contrib.opentelemetry."
 )
 
 
-def add(commands: Subcommands) -> None:
-    """Add the parser."""
-    parser = commands.add_parser(
-        "doctor",
-        help="check for settings that make the quorum unsafe, and say what to do about them",
-        description="Checks the state and the configuration of all nodes, and acquires, extends and releases "
-        "locks with random names on each of them, as clients with the same nodes do. Each check is "
-        "ok, a warning or an error; for warnings and errors it says what to do. Exit code 69 when no "
-        "majority could grant a lock now, else 1 when there is an error, else 0.",
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
     parser.add_argument("-q", "--quiet", action="store_true", help="show only warnings and errors")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_node_options(parser)
     add_quarantine_option(parser, f"default: {QUARANTINE_VARIABLE}, else the one on the nodes")
-    parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    from ._terminal import output, quiet, write
-
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
     quarantine = quarantine_of(arguments)
     manager = make_manager(arguments, **({} if quarantine is None else with_quarantine(quarantine)))
-    with quiet():
-        findings, wait = asyncio.run(closing(manager, _diagnose(manager, quarantine)))
+    findings, wait = ask(manager, _diagnose(manager, quarantine))
     if any(finding.check == "quorum" and finding.level == "error" for finding in findings):
         wait = math.inf  # up, but refusing what locks ask for
     shown = [finding for finding in findings if not arguments.quiet or finding.level != "ok"]
     count: Counter[str] = Counter(finding.level for finding in findings)
-    with output() as stream:
-        if arguments.json:
-            fields = {
-                **availability(wait),
-                "errors": count["error"],
-                "warnings": count["warning"],
-                "ok": count["ok"],
-                "findings": [dataclasses.asdict(finding) for finding in shown],
-            }
-            print(document("doctor", fields), file=stream)
-        elif shown:
-            write(_lines(shown, count, quiet=arguments.quiet), stream)
+    fields = {
+        **availability(wait),
+        "errors": count["error"],
+        "warnings": count["warning"],
+        "ok": count["ok"],
+        "findings": [dataclasses.asdict(finding) for finding in shown],
+    }
+    show(arguments, fields, _lines(shown, count, quiet=arguments.quiet) if shown else ())
     return UNAVAILABLE if wait else FAILED if count["error"] else 0
 
 
@@ -96,8 +85,6 @@ def _folded(findings: Sequence[Finding]) -> list[tuple[str, Finding]]:
 
 def _lines(findings: Sequence[Finding], count: Counter[str], *, quiet: bool) -> list[Line]:
     """Return the findings: of all nodes together, what is the same on each, and then node by node."""
-    from ._terminal import Line, printable
-
     lines: list[Line] = []
     last: object = findings  # no node's name
     for node, finding in _folded(findings):

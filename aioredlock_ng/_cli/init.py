@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import dataclasses
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from ._terminal import Line, ask, printable, show
 from .common import (
     FAILED,
     QUARANTINE_VARIABLE,
@@ -16,8 +16,6 @@ from .common import (
     UsageError,
     add_node_options,
     add_quarantine_option,
-    closing,
-    document,
     make_manager,
     quarantine_of,
     with_quarantine,
@@ -25,10 +23,9 @@ from .common import (
 
 if TYPE_CHECKING:
     from .. import NodeInitialisation
-    from ._terminal import Line
-    from .common import Subcommands
 
-_DESCRIPTION = """\
+HELP: Final = "state that no lock can be alive: fresh nodes may vote at once"
+DESCRIPTION: Final = """\
 States that no lock can be alive under the prefix, so that all nodes may vote at once.
 
 A node without data, or with the data of another server, has no vote for the restart quarantine: it may
@@ -47,14 +44,8 @@ they can be reached; 1 when nothing was changed for another reason; 2 when the n
 quorum."""
 
 
-def add(commands: Subcommands) -> None:
-    """Add the parser."""
-    parser = commands.add_parser(
-        "init",
-        help="state that no lock can be alive: fresh nodes may vote at once",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
     parser.add_argument(
         "--force",
         action="store_true",
@@ -63,41 +54,30 @@ def add(commands: Subcommands) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_node_options(parser)
     add_quarantine_option(parser, f"default: {QUARANTINE_VARIABLE}; else 60 with three nodes or more, else 0")
-    parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
     from .. import LockNotAcquiredError, QuorumUnavailableError
-    from ._terminal import output, quiet, write
 
     manager = make_manager(arguments, **with_quarantine(quarantine_of(arguments)))
     nodes: Sequence[NodeInitialisation] = ()
-    refusal, code = None, FAILED
-    with quiet():
-        try:
-            nodes = asyncio.run(closing(manager, manager.init(force=arguments.force)))
-        except ValueError as error:
-            raise UsageError(f"{error} (--force)" if "force it" in str(error) else str(error)) from None
-        except LockNotAcquiredError as error:
-            # Too few nodes answered, which the votes show: no reason to force it, but to run it again.
-            unreached = isinstance(error, QuorumUnavailableError) and error.votes
-            refusal, code = (str(error), UNAVAILABLE) if unreached else (f"{error} (or --force)", FAILED)
-            print(f"aioredlock-ng init: {refusal}", file=sys.stderr)
-    with output() as stream:
-        if arguments.json:
-            fields = {"nodes": [dataclasses.asdict(node) for node in nodes]}
-            print(document("init", fields, refusal), file=stream)
-        else:
-            write(_lines(nodes), stream)
-    if refusal is not None:
-        return code
-    return 0 if all(node.done for node in nodes) else UNAVAILABLE
+    refusal, code = None, 0
+    try:
+        nodes = ask(manager, manager.init(force=arguments.force))
+    except UsageError as error:
+        raise UsageError(f"{error} (--force)") if "force it" in str(error) else error from None
+    except LockNotAcquiredError as error:
+        # Too few nodes answered, which the votes show: no reason to force it, but to run it again.
+        unreached = isinstance(error, QuorumUnavailableError) and error.votes
+        refusal, code = (str(error), UNAVAILABLE) if unreached else (f"{error} (or --force)", FAILED)
+        print(f"aioredlock-ng init: {refusal}", file=sys.stderr)
+    show(arguments, {"nodes": [dataclasses.asdict(node) for node in nodes]}, _lines(nodes), refusal)
+    return code if all(node.done for node in nodes) else UNAVAILABLE
 
 
 def _lines(nodes: Sequence[NodeInitialisation]) -> list[Line]:
     """Return a line for each node, and what to do about those that were left out."""
-    from ._terminal import Line, printable
-
     lines = []
     for node in nodes:
         what = "initialised" if node.done else f"not initialised: {printable(node.reason)}"

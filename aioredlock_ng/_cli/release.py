@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from .common import FAILED, UNAVAILABLE, UsageError, add_node_options, closing, document, make_manager
+from .._view.overview import look
+from .._view.releasing import Agreed, Outcome, gone, release
+from .._view.values import lock_as_json
+from ._overview import described_holders, lock_lines
+from ._terminal import Line, ask, printable, show, write
+from .common import FAILED, UNAVAILABLE, UsageError, add_node_options, make_manager
 
-if TYPE_CHECKING:
-    from .._view.releasing import Outcome
-    from ._terminal import Line
-    from .common import Subcommands
-
-_DESCRIPTION: Final = """\
+HELP: Final = "delete a lock, even if it is held: shows its holders and asks first"
+DESCRIPTION: Final = """\
 Shows the holder of the lock NAME, or all its readers, asks for confirmation, and deletes the lock on all
 nodes.
 
@@ -32,47 +32,30 @@ _QUESTION: Final = "The holder is not notified. Delete the lock on all nodes? [y
 _YES: Final = ("y", "yes")
 
 
-def add(commands: Subcommands) -> None:
-    """Add the parser."""
-    parser = commands.add_parser(
-        "release",
-        help="delete a lock, even if it is held: shows its holders and asks first",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_node_options(parser)
     parser.add_argument("name", metavar="NAME", help="the name of the lock")
-    parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    from .._view.releasing import gone
-    from .._view.values import lock_as_json
-    from ._terminal import output, quiet, write
-
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
     if not (arguments.yes or (sys.stdin is not None and sys.stdin.isatty())):
         raise UsageError(
             "release: the standard input is not a terminal, so there is no way to ask: give --yes"
         )
-    try:
-        with quiet():
-            outcome = _release(arguments)
-    except ValueError as unusable:
-        raise UsageError(f"release: {unusable}") from None
+    outcome = _release(arguments)
     error = None if outcome.refused in ("", "free") else outcome.detail
     if error is not None:
         print(f"aioredlock-ng release: {error}", file=sys.stderr)
-    with output() as stream:
-        if arguments.json:
-            nodes = [{"node": node.node, "done": gone(node), "reason": "" if gone(node) else node.reason}
-                     for node in outcome.nodes]  # fmt: skip
-            print(
-                document("release", {"lock": lock_as_json(outcome.lock), "nodes": nodes}, error), file=stream
-            )
-        elif error is None:
-            write(_lines(outcome), stream)
+    nodes = [
+        {"node": node.node, "done": gone(node), "reason": "" if gone(node) else node.reason}
+        for node in outcome.nodes
+    ]
+    fields = {"lock": lock_as_json(outcome.lock), "nodes": nodes}
+    show(arguments, fields, _lines(outcome) if error is None else (), error)
     if outcome.refused == "too few" or (outcome.nodes and not outcome.done):
         return UNAVAILABLE
     return 0 if error is None else FAILED
@@ -80,10 +63,6 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _lines(outcome: Outcome) -> list[Line]:
     """Return a line for the lock, and one for each node that was not reached."""
-    from .._view.releasing import gone
-    from ._overview import described_holders
-    from ._terminal import Line, printable
-
     lock = outcome.lock
     name = f"lock {printable(lock.name)}"
     if outcome.refused == "free":
@@ -97,27 +76,20 @@ def _lines(outcome: Outcome) -> list[Line]:
 
 
 def _release(arguments: argparse.Namespace) -> Outcome:
-    from .. import ConfigurationError
-    from .._view.overview import look
-    from .._view.releasing import Agreed, Outcome, release
-    from ._overview import lock_lines
-    from ._terminal import write
-
     agreed = None
     if not arguments.yes:
         manager = make_manager(arguments)
-        seen = asyncio.run(closing(manager, look(manager, (arguments.name,))))
+        seen = ask(manager, look(manager, (arguments.name,)))
         if seen.survey is None:
-            raise ConfigurationError(seen.problem)
+            raise UsageError(seen.problem)
         (lock,) = seen.survey.locks
         # The question may be open for hours: what is agreed to is the end of this holder's lock.
         agreed = Agreed.of(lock)
         if lock.state != "free" and seen.answered >= seen.quorum:
+            # Beside the output, which may be for a program.
             write(lock_lines(seen.survey), sys.stderr)
-            print(
-                _QUESTION, end="", file=sys.stderr, flush=True
-            )  # beside the output: it may be for a program
+            print(_QUESTION, end="", file=sys.stderr, flush=True)
             if sys.stdin.readline().strip().lower() not in _YES:
                 return Outcome(lock=lock, refused="called off", detail="nothing was changed")
     manager = make_manager(arguments)
-    return asyncio.run(closing(manager, release(manager, arguments.name, agreed)))
+    return ask(manager, release(manager, arguments.name, agreed))

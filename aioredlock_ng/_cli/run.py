@@ -13,11 +13,14 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from .common import FAILED, OS_ERROR, TIMES, UsageError, add_node_options, duration, make_manager
+from ._terminal import logged_by
+from .common import FAILED, OS_ERROR, TIMES, UsageError, add_node_options, add_time, make_manager
 
 if TYPE_CHECKING:
-    from .common import Subcommands
     from .run_job import Plan
+
+HELP: Final = "run a command while holding a lock"
+DESCRIPTION: Final = "Wait for the lock NAME, run COMMAND while holding it, and release it."
 
 TTL: Final = 10.0
 """Seconds a lock lives without extension: the default of `LockManager`."""
@@ -80,23 +83,14 @@ examples:
 """
 
 
-def add(commands: Subcommands) -> None:
-    """Add the parser."""
-    parser = commands.add_parser(
-        "run",
-        help="run a command while holding a lock",
-        usage=USAGE_LINE,
-        description="Wait for the lock NAME, run COMMAND while holding it, and release it.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.usage, parser.epilog = USAGE_LINE, EPILOG
     waiting = parser.add_mutually_exclusive_group()
     waiting.add_argument(
         "-n", "--nonblock", action="store_true", help="try once: do not wait for a lock that is taken"
     )
-    waiting.add_argument(
-        "-w", "--wait", type=duration, metavar="TIME", help="wait at most this long (default: for ever)"
-    )
+    add_time(waiting, "-w", "--wait", help="wait at most this long (default: for ever)")
     _add_modes(parser)
     parser.add_argument(
         "-E",
@@ -106,32 +100,28 @@ def add(commands: Subcommands) -> None:
         metavar="CODE",
         help="exit code when the lock is taken (default: %(default)s); with 0 nothing is reported, either",
     )
-    parser.add_argument(
+    add_time(
+        parser,
         "--at-least",
-        type=duration,
         default=0.0,
-        metavar="TIME",
         help="keep the lock for at least this long, counted from the request, even if the command ends "
         "sooner; so a host whose clock is behind does not run a cron job again (default: 0)",
     )
-    parser.add_argument(
+    add_time(
+        parser,
         "--ttl",
-        type=duration,
         default=TTL,
-        metavar="TIME",
         help="time after which the lock expires if it is not extended, because this host is dead or cut "
         f"off (default: {TTL:g} s); it is extended for as long as the command runs",
     )
-    parser.add_argument(
+    add_time(
+        parser,
         "--kill-after",
-        type=duration,
-        metavar="TIME",
         help="time from SIGTERM to SIGKILL when the lock is lost, less than half of the ttl "
         "(default: a quarter of the ttl)",
     )
     add_node_options(parser)
     parser.add_argument("name", metavar="NAME", help="the name of the lock")
-    parser.set_defaults(run=_run)
 
 
 def _add_modes(parser: argparse.ArgumentParser) -> None:
@@ -214,10 +204,10 @@ def _plan(arguments: argparse.Namespace) -> Plan:
     )
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
     from .. import ConfigurationError
     from ._guard.child import fill_standard_descriptors
-    from ._terminal import logged_by
     from .run_job import Job, say
 
     plan = _plan(arguments)

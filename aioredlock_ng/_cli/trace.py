@@ -8,22 +8,23 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TextIO
 
-from .common import (
-    FORMAT,
-    SIGNALLED,
-    UsageError,
-    add_node_options,
-    closing,
-    duration,
-    make_manager,
-    until_signal,
-)
+from .._view.changes import Event, Picture, events, look_at
+from .._view.values import event_as_json
+from ._overview import label, moment
+from ._terminal import Line, ask, output, printable, write
+from .common import FORMAT, SIGNALLED, UsageError, add_node_options, add_time, make_manager, until_signal
 
 if TYPE_CHECKING:
     from .. import LockManager
-    from .._view.changes import Event, Picture
-    from ._terminal import Line
-    from .common import Subcommands
+
+HELP: Final = "follow one lock and print what happens to it"
+DESCRIPTION: Final = """\
+Follows one lock and prints a line for each thing that happens: granted, extended, handed over, released (a
+forced release looks the same), expired; processes that join or leave the queue; nodes that are silent, or
+differ.  It polls the nodes and reports what a majority of them shows: changes shorter than the polling
+interval, and hand-offs between tasks of one process, may be missed.
+
+Ends with Ctrl-C (exit code 130), or after --for (0)."""
 
 _SHORTEST: Final = 0.05
 _LONGEST: Final = 60.0
@@ -32,53 +33,29 @@ _LONGEST: Final = 60.0
 _STYLES: Final = {"expired": "warning", "silent": "warning", "differs": "warning"}
 
 
-def add(commands: Subcommands) -> None:
-    """Add the parser."""
-    parser = commands.add_parser(
-        "trace",
-        help="follow one lock and print what happens to it",
-        description="Follows one lock and prints a line for each thing that happens: granted, extended, "
-        "handed over, released (a forced release looks the same), expired; processes that join or leave the "
-        "queue; nodes that are silent, or differ. It polls the nodes and reports what a majority of "
-        "them shows: changes shorter than the polling interval, and hand-offs between tasks of one "
-        "process, may be missed. Ends with Ctrl-C (exit code 130), or after --for (0).",
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
     parser.add_argument("name", metavar="NAME", help="the lock, whether it is held or not")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
-    parser.add_argument(
-        "--interval",
-        type=duration,
-        default=0.2,
-        metavar="TIME",
-        help="polling interval; each time every node gets two requests (default: %(default)s s)",
-    )
-    parser.add_argument("--for", dest="seconds", type=duration, metavar="TIME", help="stop after this time")
+    interval = "polling interval; each time every node gets two requests (default: %(default)s s)"
+    add_time(parser, "--interval", help=interval, default=0.2)
+    add_time(parser, "--for", help="stop after this time", dest="seconds")
     add_node_options(parser)
-    parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    from .. import ConfigurationError
-    from ._terminal import output, quiet
-
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
     if not _SHORTEST <= arguments.interval <= _LONGEST:
         allowed = f"between {_SHORTEST:g} and {_LONGEST:g} seconds"
         raise UsageError(f"--interval must be {allowed}, got {arguments.interval:g}")
-    manager, ended_by = make_manager(arguments), None
-    with quiet(), output() as stream:
-        try:
-            following = until_signal(_follow(manager, arguments, stream), arguments.seconds)
-            ended_by = asyncio.run(closing(manager, following))
-        except (ConfigurationError, ValueError) as error:
-            raise UsageError(str(error)) from None
+    manager = make_manager(arguments)
+    with output() as stream:
+        ended_by = ask(manager, until_signal(_follow(manager, arguments, stream), arguments.seconds))
     return 0 if ended_by is None else SIGNALLED + ended_by  # as shells have it
 
 
 async def _follow(manager: LockManager, arguments: argparse.Namespace, stream: TextIO) -> None:
     """Look again and again, and print what has happened meanwhile."""
-    from .._view.changes import events, look_at
-    from ._terminal import write
-
     before: Picture | None = None
     while True:
         at, _, _, now = await look_at(manager, arguments.name)
@@ -94,8 +71,6 @@ async def _follow(manager: LockManager, arguments: argparse.Namespace, stream: T
 
 
 def _as_json(event: Event, at: float) -> str:
-    from .._view.values import event_as_json
-
     fields = event_as_json(event, at)
     return json.dumps(
         {"version": FORMAT, "command": "trace", "event": fields.pop("what"), **fields}, allow_nan=False
@@ -103,9 +78,6 @@ def _as_json(event: Event, at: float) -> str:
 
 
 def _as_line(event: Event, at: float) -> Line:
-    from ._overview import label, moment
-    from ._terminal import Line, printable
-
     words = []
     if event.node is not None:
         words.append(printable(event.node))

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 
-from .. import ConfigurationError
 from .overview import look
 
 if TYPE_CHECKING:
@@ -110,6 +109,8 @@ async def release(manager: LockManager, name: str, shown: Agreed | None = None) 
     Raises:
         ConfigurationError, LockError, ValueError: as `LockManager.force_release`.
     """
+    from .. import ConfigurationError
+
     seen = await look(manager, (name,))
     if seen.survey is None:
         raise ConfigurationError(seen.problem)

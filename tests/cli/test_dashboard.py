@@ -17,13 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from aioredlock_ng._cli.dashboard import IDLE_TIME, MAX_CONNECTIONS
 from tests.cli.runs import Cli
 from tests.environments.interpreters import ROOT
 from tests.servers import Nodes
 
 DASHBOARD = (sys.executable, "-m", "aioredlock_ng", "dashboard")
 NODES = "redis://127.0.0.1:1"
+MAX_CONNECTIONS = 256
+IDLE_TIME = 15.0
 TOKEN = "correct horse battery staple"
 
 
