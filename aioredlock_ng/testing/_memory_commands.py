@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ._memory_data import CommandError, Hash, MemoryProcess
 
-_TYPES: Final = {bytes: "string", dict: "zset", Hash: "hash"}
+_TYPES: Final[dict[object, str]] = {bytes: "string", dict: "zset", Hash: "hash"}
 
 
 _WHOLE: Final = re.compile(rb"-?[0-9]{1,19}")

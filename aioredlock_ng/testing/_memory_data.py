@@ -6,6 +6,7 @@ import contextlib
 import math
 import re
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar, final
 
@@ -16,11 +17,8 @@ _EPOCH_US: Final = round(EPOCH * 1_000_000)
 
 
 @final
-@dataclass(slots=True)
-class Hash:
+class Hash(dict[bytes, bytes]):
     """A hash: fields with their values."""
-
-    fields: dict[bytes, bytes]
 
 
 Value: TypeAlias = "bytes | dict[bytes, int] | Hash | None"
@@ -202,22 +200,21 @@ class MemoryProcess:
         """Return the sorted set under `key`, empty if there is none; raises as `get` does."""
         return self._typed(key, dict) or {}
 
-    def fields(self, key: bytes) -> dict[bytes, bytes]:
+    def fields(self, key: bytes) -> Hash:
         """Return the hash under `key`, empty if there is none; raises as `get` does."""
-        found = self._typed(key, Hash)
-        return {} if found is None else found.fields
+        return self._typed(key, Hash) or Hash()
 
     def _typed(self, key: bytes, kind: type[_V]) -> _V | None:
         if not self.exists(key):
             return None
         value = self.data[key][0]
-        if not isinstance(value, kind):
+        if type(value) is not kind:
             raise CommandError("WRONGTYPE Operation against a key holding the wrong kind of value")
         return value
 
     def keep(self, key: bytes, value: dict[bytes, int] | Hash) -> None:
         """Put back a sorted set or a hash with other members; it ends with the last of them."""
-        if value.fields if isinstance(value, Hash) else value:
+        if value:
             self.data[key] = (value, self.data[key][1] if key in self.data else None)
         else:
             self.data.pop(key, None)
@@ -239,13 +236,13 @@ class MemoryProcess:
         """Put a field into a hash."""
         fields = self.fields(key)
         fields[field] = value
-        self.keep(key, Hash(fields))
+        self.keep(key, fields)
 
     def hdel(self, key: bytes, field: bytes) -> bool:
         """Take a field out of a hash; False when it was not in."""
         fields = self.fields(key)
         removed = fields.pop(field, None) is not None
-        self.keep(key, Hash(fields))
+        self.keep(key, fields)
         return removed
 
     def pexpire(self, key: bytes, ttl_ms: float) -> None:
@@ -345,13 +342,7 @@ class MemoryProcess:
 
 def _copied(data: dict[bytes, Entry]) -> dict[bytes, Entry]:
     """Return the same data, of which no part is shared."""
-    return {key: (_copy(value), expiry) for key, (value, expiry) in data.items()}
-
-
-def _copy(value: Value) -> Value:
-    if isinstance(value, Hash):
-        return Hash(dict(value.fields))
-    return dict(value) if isinstance(value, dict) else value
+    return {key: (copy(value), expiry) for key, (value, expiry) in data.items()}
 
 
 def _regex_of(pattern: bytes) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -29,10 +28,8 @@ def group_lives(group: int) -> bool:
         return False
     except PermissionError:
         return True  # other users' processes, which may be hidden from us
-    numbers = _process_numbers()
-    return not numbers or any(
-        process.group == group and not process.dead for _, process in _read_all(numbers)
-    )
+    known = processes()
+    return not known or any(process.group == group and not process.dead for process in known.values())
 
 
 class Process(NamedTuple):
@@ -50,28 +47,22 @@ class Process(NamedTuple):
 
 
 def processes() -> dict[int, Process]:
-    """Return all processes, one after the other, not at one moment; none where ``/proc`` is not ours."""
-    return dict(_read_all(_process_numbers()))
-
-
-def _process_numbers() -> list[str]:
-    """Return the names of all processes in ``/proc``; none where there is no such thing.
+    """Return all processes, one after the other, not at one moment; none where there is no ``/proc``.
 
     Nor where it is another pid namespace's, as after ``unshare --pid --fork`` alone: there its numbers
     are not those that we send signals to.
     """
-    with contextlib.suppress(OSError):
-        if os.readlink("/proc/self") == str(os.getpid()):  # noqa: PTH115 (pathlib takes 10 ms)
-            return [name for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 (likewise)
-    return []
-
-
-def _read_all(numbers: list[str]) -> Iterator[tuple[int, Process]]:
-    for number in numbers:
+    try:
+        is_ours = os.readlink("/proc/self") == str(os.getpid())  # noqa: PTH115 (pathlib takes 10 ms)
+    except OSError:
+        return {}
+    found: dict[int, Process] = {}
+    for number in filter(str.isdigit, os.listdir("/proc") if is_ours else ()):  # noqa: PTH208 (likewise)
         with contextlib.suppress(OSError, ValueError):  # it has just ended
             with open(f"/proc/{number}/stat", "rb") as file:  # noqa: PTH123 (likewise)
                 state, *ids = file.read().rpartition(b") ")[2].split()[:4]
-            yield int(number), Process(state, *map(int, ids))
+            found[int(number)] = Process(state, *map(int, ids))
+    return found
 
 
 def pass_terminal(terminal: int, giver: int, taker: int) -> bool:
@@ -79,13 +70,11 @@ def pass_terminal(terminal: int, giver: int, taker: int) -> bool:
 
     The caller ignores SIGTTOU.
     """
-    try:
-        if os.tcgetpgrp(terminal) != giver:
-            return False
-        os.tcsetpgrp(terminal, taker)
-    except OSError:
-        return False
-    return True
+    with contextlib.suppress(OSError):
+        if os.tcgetpgrp(terminal) == giver:
+            os.tcsetpgrp(terminal, taker)
+            return True
+    return False
 
 
 def take_terminal_back(terminal: int, lent_to: int, home: int) -> None:
