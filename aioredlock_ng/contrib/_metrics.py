@@ -71,50 +71,41 @@ AHEAD: Final = Metric(
     "calls.ahead", "{call}", "Calls ahead of the last refused call in the queue of a fair lock", ("label",)
 )
 
-_OF_MANAGERS: Final[tuple[tuple[str, str, str, Callable[[list[ManagerStatistics]], float | None]], ...]] = (
-    ("waiting", "{call}", "Calls of acquire that wait now", lambda all_: sum(each.waiting for each in all_)),
-    (
-        "quorum.margin",
-        "{node}",
-        "How many more nodes may fail before no lock can be acquired",
-        lambda all_: min((each.quorum_margin for each in all_), default=None),
-    ),
-    (
-        "conflict",
-        "1",
-        "Whether the nodes cannot be one quorum: no lock can be acquired",
-        lambda all_: any(each.conflict for each in all_),
-    ),
-    (
-        "strangers",
-        "{server}",
-        "Servers that other clients use and the list of nodes lacks",
-        lambda all_: max((len(each.strangers) for each in all_), default=0),
-    ),
+_NODE: Final = ("node",)
+WAITING: Final = Metric("waiting", "{call}", "Calls of acquire that wait now", ())
+MARGIN: Final = Metric(
+    "quorum.margin", "{node}", "How many more nodes may fail before no lock can be acquired", ()
+)
+CONFLICT: Final = Metric(
+    "conflict", "1", "Whether the nodes cannot be one quorum: no lock can be acquired", ()
+)
+STRANGERS: Final = Metric(
+    "strangers", "{server}", "Servers that other clients use and the list of nodes lacks", ()
+)
+UP: Final = Metric("node.up", "1", "Whether a node is up: it may vote, and accepts writes", _NODE)
+QUARANTINED: Final = Metric(
+    "node.quarantined", "1", "Whether a node has no vote because of a quarantine", _NODE
+)
+ROUND_TRIP: Final = Metric("node.round_trip", "s", "Round trip of the last heartbeat of a node", _NODE)
+OFFSET: Final = Metric("node.clock_offset", "s", "How far a node's clock is ahead", _NODE)
+PENDING: Final = Metric(
+    "node.pending_releases", "{release}", "Releases that a node has not acknowledged", _NODE
 )
 
-_OF_NODES: Final[tuple[tuple[str, str, str, Callable[[NodeStatistics], float | None]], ...]] = (
-    (
-        "node.up",
-        "1",
-        "Whether a node is up: it may vote, and accepts writes",
-        lambda node: node.state == "up",
-    ),
-    (
-        "node.quarantined",
-        "1",
-        "Whether a node has no vote because of a quarantine",
-        lambda node: node.state == "quarantined",
-    ),
-    ("node.round_trip", "s", "Round trip of the last heartbeat of a node", lambda node: node.round_trip),
-    ("node.clock_offset", "s", "How far a node's clock is ahead", lambda node: node.clock),
-    (
-        "node.pending_releases",
-        "{release}",
-        "Releases that a node has not acknowledged",
-        lambda node: node.pending_releases,
-    ),
-)
+_OF_MANAGERS: Final[dict[Metric, Callable[[list[ManagerStatistics]], float | None]]] = {
+    WAITING: lambda seen: sum(each.waiting for each in seen),
+    MARGIN: lambda seen: min((each.quorum_margin for each in seen), default=None),
+    CONFLICT: lambda seen: any(each.conflict for each in seen),
+    STRANGERS: lambda seen: max((len(each.strangers) for each in seen), default=0),
+}
+
+_OF_NODES: Final[dict[Metric, Callable[[NodeStatistics], float | None]]] = {
+    UP: lambda node: node.state == "up",
+    QUARANTINED: lambda node: node.state == "quarantined",
+    ROUND_TRIP: lambda node: node.round_trip,
+    OFFSET: lambda node: node.clock,
+    PENDING: lambda node: node.pending_releases,
+}
 
 Readings: TypeAlias = Mapping[tuple[str, ...], float]
 """The values of a gauge by those of its labels."""
@@ -146,10 +137,10 @@ class MetricHooks(Hooks):
         """Yield each gauge, and what reads it."""
         yield HELD, self._read_held
         yield AHEAD, self._ahead.copy
-        for name, unit, what, of_managers in _OF_MANAGERS:
-            yield Metric(name, unit, what, ()), functools.partial(self._read_managers, of_managers)
-        for name, unit, what, of_node in _OF_NODES:
-            yield Metric(name, unit, what, ("node",)), functools.partial(self._read_nodes, of_node)
+        for metric, of_managers in _OF_MANAGERS.items():
+            yield metric, functools.partial(self._read_managers, of_managers)
+        for metric, of_node in _OF_NODES.items():
+            yield metric, functools.partial(self._read_nodes, of_node)
 
     def _open(self) -> list[ManagerStatistics]:
         """Return the statistics of the managers that are not closed."""
