@@ -108,7 +108,7 @@ def _address(text: str) -> tuple[str, int]:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     try:
-        from .._dashboard.site import PageOptions
+        from .._dashboard.site import site_maker
         from ..contrib.aiohttp import _page as _
     except ModuleNotFoundError as error:
         raise UsageError(f"dashboard needs {error.name}: pip install 'aioredlock_ng[dashboard]'") from None
@@ -119,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
     if token is None and arguments.allow_release:
         raise UsageError("dashboard: --allow-release needs a token: give --token-file")
     try:
-        options = PageOptions(
+        make_site = site_maker(
             token=token,
             allow_release=arguments.allow_release,
             hosts=_hosts(host, arguments.allow_host),
@@ -134,7 +134,7 @@ def run(arguments: argparse.Namespace) -> int:
     log = logging.StreamHandler()
     log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     with logged_by(log):
-        return asyncio.run(closing(manager, _serve(options.site(manager), arguments.bind)))
+        return asyncio.run(closing(manager, _serve(make_site(manager), arguments.bind)))
 
 
 def _is_loopback(host: str) -> bool:

@@ -154,8 +154,7 @@ class Site:
         if request.method in ("GET", "HEAD"):
             return self._get(request)
         if request.method != "POST":
-            answer = _error(HTTPStatus.METHOD_NOT_ALLOWED, "use GET, HEAD or POST")
-            return dataclasses.replace(answer, headers={**answer.headers, "Allow": "GET, HEAD, POST"})
+            return _error(HTTPStatus.METHOD_NOT_ALLOWED, "use GET, HEAD or POST", Allow="GET, HEAD, POST")
         if not self._access.is_own(request.headers):
             return _error(HTTPStatus.FORBIDDEN, "the request does not come from this page")
         body = await _read(request)
@@ -215,8 +214,8 @@ class Site:
     def _sign_in(self, request: Request, body: dict[str, Any]) -> Answer:
         wait = math.ceil(self._access.must_wait(request.address))
         if wait:
-            answer = _error(HTTPStatus.TOO_MANY_REQUESTS, f"too many wrong tokens: wait {wait} s")
-            return dataclasses.replace(answer, headers={**answer.headers, "Retry-After": str(wait)})
+            detail = f"too many wrong tokens: wait {wait} s"
+            return _error(HTTPStatus.TOO_MANY_REQUESTS, detail, **{"Retry-After": str(wait)})
         secret = self._access.sign_in(str(body.get("token", "")), request.address)
         if secret is None:
             report(logging.WARNING, "dashboard: a wrong token from %s", request.client_address)
@@ -271,13 +270,13 @@ class Site:
         return _json({"deleted": outcome.deleted, "nodes": len(outcome.nodes), "left": left})
 
 
-def _json(value: object, status: int = HTTPStatus.OK) -> Answer:
-    headers = {**HEADERS, "Content-Type": "application/json"}
+def _json(value: object, status: int = HTTPStatus.OK, **more: str) -> Answer:
+    headers = {**HEADERS, "Content-Type": "application/json", **more}
     return Answer(status=status, headers=headers, body=dumped(value).encode())
 
 
-def _error(status: int, detail: str) -> Answer:
-    return _json({"detail": detail}, status)
+def _error(status: int, detail: str, **headers: str) -> Answer:
+    return _json({"detail": detail}, status, **headers)
 
 
 async def _read(request: Request) -> object:
@@ -313,45 +312,40 @@ def _files() -> Mapping[str, tuple[str, bytes]]:
     }
 
 
-@final
-class PageOptions:
-    """The options of a page, checked when it is made."""
+def site_maker(
+    *,
+    token: str | None,
+    allow_release: bool,
+    hosts: Iterable[str] | None,
+    interval: float,
+    trust_proxy: bool,
+    quarantine: float | None = None,
+    counted: bool = True,
+) -> Callable[[LockManager], Site]:
+    """Check the options of a page, and return what makes the site that shows what a manager sees.
 
-    def __init__(
-        self,
-        *,
-        token: str | None,
-        allow_release: bool,
-        hosts: Iterable[str] | None,
-        interval: float,
-        trust_proxy: bool,
-        quarantine: float | None = None,
-        counted: bool = True,
-    ) -> None:
-        """Check them.
+    Raises:
+        TypeError, ValueError: one of them cannot be; the message has it, and what would be right.
+    """
+    if token is not None and not isinstance(token, str):
+        raise TypeError(f"token must be a str, got {type(token).__name__}")  # and not what it is
+    if not isinstance(interval, (int, float)):
+        raise TypeError(f"interval must be a number of seconds, got {interval!r}")
+    if not SHORTEST <= interval <= LONGEST:
+        raise ValueError(f"interval must be {SHORTEST:g} to {LONGEST:g} seconds, got {interval!r}")
+    names = None if hosts is None else _host_names(hosts)
+    access = Access(
+        token=token,
+        may_release=allow_release,
+        hosts=names,
+        clock=lambda: asyncio.get_running_loop().time(),
+    )
 
-        Raises:
-            TypeError, ValueError: one of them cannot be; the message has it, and what would be right.
-        """
-        if token is not None and not isinstance(token, str):
-            raise TypeError(f"token must be a str, got {type(token).__name__}")  # and not what it is
-        if not isinstance(interval, (int, float)):
-            raise TypeError(f"interval must be a number of seconds, got {interval!r}")
-        if not SHORTEST <= interval <= LONGEST:
-            raise ValueError(f"interval must be {SHORTEST:g} to {LONGEST:g} seconds, got {interval!r}")
-        names = None if hosts is None else _host_names(hosts)
-        self._access = Access(
-            token=token,
-            may_release=allow_release,
-            hosts=names,
-            clock=lambda: asyncio.get_running_loop().time(),
-        )
-        self._feed = functools.partial(Feed, interval=interval, quarantine=quarantine, counted=counted)
-        self._trust_proxy = trust_proxy
+    def make(manager: LockManager) -> Site:
+        feed = Feed(manager, interval=interval, quarantine=quarantine, counted=counted)
+        return Site(manager, feed, access, trusts_proxy=trust_proxy)
 
-    def site(self, manager: LockManager) -> Site:
-        """Make the site that shows what a manager sees."""
-        return Site(manager, self._feed(manager), self._access, trusts_proxy=self._trust_proxy)
+    return make
 
 
 def _host_names(hosts: Iterable[str]) -> frozenset[str]:

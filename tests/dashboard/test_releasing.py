@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from aioredlock_ng._dashboard.site import PageOptions, Request
+from aioredlock_ng._dashboard.site import Request, site_maker
 from tests.dashboard.serving import TOKEN
 from tests.unit.tasks import virtual
 from tests.unit.worlds import LATENCY, world
@@ -17,8 +17,8 @@ SHOWN = {"name": "a", "state": "held", "holder": None, "since": None, "readers":
 
 async def ask(manager, address="1.2.3.4", **shown):
     """Release a lock as it was shown, another program's: the status, and the answer."""
-    options = PageOptions(token=TOKEN, allow_release=True, hosts=None, interval=2.0, trust_proxy=False)
-    site, text = options.site(manager), b""
+    make = site_maker(token=TOKEN, allow_release=True, hosts=None, interval=2.0, trust_proxy=False)
+    site, text = make(manager), b""
 
     async def send(path, body, **headers):
         nonlocal text

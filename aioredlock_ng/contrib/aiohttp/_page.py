@@ -10,7 +10,7 @@ from aiohttp import web
 
 from ... import LockManager
 from ..._dashboard.feed import Stream
-from ..._dashboard.site import HEADERS, WRITE_TIME, PageOptions, Request, Site
+from ..._dashboard.site import HEADERS, WRITE_TIME, Request, Site, site_maker
 from ._application import MANAGER
 
 
@@ -49,14 +49,14 @@ def add_locks_page(
         RuntimeError: at the start: the application has no manager.
         TypeError, ValueError: a bad value, with the value in the message.
     """
-    options = PageOptions(
+    make = site_maker(
         token=token, allow_release=allow_release, hosts=hosts, interval=interval, trust_proxy=trust_proxy
     )
     if manager is not None and not isinstance(manager, LockManager):
         raise TypeError(f"manager must be a LockManager, got {manager!r}")
     if not path.startswith("/"):
         raise ValueError(f"path must begin with a slash, got {path!r}")
-    add_page(app, path.rstrip("/"), lambda: options.site(_manager_of(app, manager)))
+    add_page(app, path.rstrip("/"), lambda: make(_manager_of(app, manager)))
 
 
 def _manager_of(app: web.Application, manager: LockManager | None) -> LockManager:

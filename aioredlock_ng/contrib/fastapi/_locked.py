@@ -5,19 +5,18 @@ from __future__ import annotations
 import functools
 import inspect
 import string
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
 from http import HTTPStatus
-from typing import Any, Literal, TypeAlias, Unpack, final, get_args
+from typing import Any, Literal, TypeAlias, Unpack, get_args
 
 from fastapi import Depends, params
 from starlette.requests import HTTPConnection
 
-from ... import Lease, Lock, LockLostError, LockManager, LockTakenError, LossReason
+from ... import Lease, LockLostError, LockManager, LockTakenError, LossReason
 from ..._locks.template import template_fields
 from ..._settings.options import LockedOptions, shows
-from .._http import Taken, check_options, label_of, lock_or_none, taken_of
+from .._http import check_options, label_of, lock_or_none, taken_of
 from ._answers import TAKEN
 from ._requests import ManagerDep, filled, name_of_lock, unusable
 
@@ -79,79 +78,56 @@ def locked(
         raise TypeError(f"locked() needs a template or a dependency that returns the name, got {key!r}")
     if options.get("label") is None:
         options["label"] = label_of(key)
-    guard = _Guard(scope=scope, taken=taken, options=options)
-    dependency = _by_template(key, guard) if isinstance(key, str) else _by_dependency(key, guard)
-    setattr(dependency, TAKEN, taken)
-    return params.Depends(dependency, scope=scope)
-
-
-def _by_template(template: str, guard: _Guard) -> Callable[..., AsyncIterator[Lease]]:
-    fields = template_fields(template)
-    parts = string.Formatter().parse(template)
-    sample = "".join(text + ("" if field is None else "any") for text, field, _, _ in parts)
-    check_options(guard.options, name=sample)
-
-    async def lock(connection: HTTPConnection, manager: ManagerDep) -> AsyncIterator[Lease]:
-        name = filled(template, fields, connection)
-        async with guard.hold(manager, name, connection) as lease:
-            yield lease
-
-    lock.__qualname__ = name_of_lock(template)  # by which `filled` knows it
-    return lock
-
-
-def _by_dependency(key: Callable[..., object], guard: _Guard) -> Callable[..., AsyncIterator[Lease]]:
-    check_options(guard.options)
+    name_of = _filling(key) if isinstance(key, str) else key
+    check_options(options)
 
     async def lock(
-        connection: HTTPConnection, manager: ManagerDep, name: str = Depends(key)
+        connection: HTTPConnection, manager: ManagerDep, name: str = Depends(name_of)
     ) -> AsyncIterator[Lease]:
-        async with guard.hold(manager, name, connection) as lease:
-            yield lease
-
-    return lock
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Guard:
-    """Holds the lock that one call of `locked` asks for."""
-
-    scope: Scope
-    taken: Taken
-    options: LockedOptions
-
-    @asynccontextmanager
-    async def hold(
-        self, manager: LockManager, name: str, connection: HTTPConnection
-    ) -> AsyncGenerator[Lease, None]:
-        """Hold the lock `name` for a request."""
-        lock = self._lock(manager, name, connection)
+        fitting = _options_for(connection.scope["endpoint"], scope, options)
+        described = lock_or_none(manager, name, fitting)
+        if described is None:
+            raise unusable(connection)
         async with AsyncExitStack() as stack:
             try:
-                lease = await stack.enter_async_context(lock)
+                lease = await stack.enter_async_context(described)
             except LockTakenError as error:  # not one from the endpoint, which has a status of its own
-                setattr(error, TAKEN, self.taken)
+                setattr(error, TAKEN, taken)
                 raise
-            if self.scope == "request":  # the other scope ends there anyway
+            if scope == "request":  # the other scope ends there anyway
                 connection.scope["fastapi_function_astack"].push_async_exit(_before_response(lease))
             yield lease
 
-    def _lock(self, manager: LockManager, name: str, connection: HTTPConnection) -> Lock:
-        options = self.options
-        endpoint = connection.scope["endpoint"]
-        streams = _is(endpoint, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
-        if streams and self.scope == "function":
-            raise RuntimeError(
-                f"{endpoint!r} streams its response after a lock of scope 'function' is released: use "
-                f"locked({options['label']!r}, scope='request')"
-            )
-        if _runs_in_thread(endpoint):
-            options = {**options, "on_lost": "raise"}  # cancelled, the request would leave its thread alone
-        lock = lock_or_none(manager, name, options)
-        if lock is None:
-            raise unusable(connection)
-        return lock
+    if isinstance(key, str):
+        lock.__qualname__ = name_of_lock(key)  # by which `filled` knows it
+    setattr(lock, TAKEN, taken)
+    return params.Depends(lock, scope=scope)
+
+
+def _filling(template: str) -> Callable[..., Awaitable[str]]:
+    """Return a dependency that fills a template; fail with one that no request could fill."""
+    fields = template_fields(template)
+    parts = string.Formatter().parse(template)
+    sample = "".join(text + ("" if field is None else "any") for text, field, _, _ in parts)
+    check_options({}, name=sample)
+
+    async def fill(connection: HTTPConnection) -> str:
+        return filled(template, fields, connection)
+
+    return fill
+
+
+def _options_for(endpoint: Callable[..., Any], scope: Scope, options: LockedOptions) -> LockedOptions:
+    """Return the options of a lock that is held for this endpoint; refuse one that it would outlive."""
+    streams = _is(endpoint, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    if streams and scope == "function":
+        raise RuntimeError(
+            f"{endpoint!r} streams its response after a lock of scope 'function' is released: use "
+            f"locked({options['label']!r}, scope='request')"
+        )
+    if _runs_in_thread(endpoint):
+        return {**options, "on_lost": "raise"}  # cancelled, the request would leave its thread alone
+    return options
 
 
 def _before_response(lease: Lease) -> Callable[..., Awaitable[None]]:

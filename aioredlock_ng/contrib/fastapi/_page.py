@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from ... import LockManager
 from ..._dashboard.feed import Stream
-from ..._dashboard.site import WRITE_TIME, PageOptions, Site
+from ..._dashboard.site import WRITE_TIME, Site, site_maker
 from ..._dashboard.site import Request as PageRequest
 from ._requests import get_lock_manager
 
@@ -55,7 +55,7 @@ def locks_router(
     Raises:
         TypeError, ValueError: a bad value, with the value in the message.
     """
-    options = PageOptions(
+    make = site_maker(
         token=token, allow_release=allow_release, hosts=hosts, interval=interval, trust_proxy=trust_proxy
     )
     if manager is not None and not isinstance(manager, LockManager):
@@ -70,7 +70,7 @@ def locks_router(
         manager: LockManager = Depends(find),  # noqa: B008 (`find` is no name of the module)
     ) -> Response:
         if not shown or shown[0][0] is not manager:  # another run of the application has another one
-            shown[:] = [(manager, options.site(manager))]
+            shown[:] = [(manager, make(manager))]
         answer = await shown[0][1].answer(_request(request, file))
         if answer.events is not None:
             return _Stream(answer.headers, answer.events)
