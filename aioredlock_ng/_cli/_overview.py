@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 _UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 
 _HEADINGS: Final = 2
-"""Lines above the locks."""
 
 
 def lock_lines(

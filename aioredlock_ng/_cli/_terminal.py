@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _STYLES: Final = {"ok": "green", "warning": "yellow", "error": "bold red", "head": "bold", "": ""}
-"""rich's names for ours."""
 
 
 @final

@@ -15,36 +15,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FAILED: Final = 1
-"""Exit code of a check that found an error, of output that cannot be written, of what was refused or called
-off, and of `run` when the lock is taken (see ``-E``)."""
-
+# Exit codes: 69, 71 and 75 are those of sysexits.h, 126 and more those of shells.
+FAILED: Final = 1  # an error was found, the output cannot be written, or it was refused or called off
 USAGE: Final = 2
-"""Exit code of wrong usage, as argparse has it."""
-
 UNAVAILABLE: Final = 69
-"""Exit code when something that is needed is not there: ``EX_UNAVAILABLE`` of sysexits.h."""
-
-OS_ERROR: Final = 71
-"""Exit code of `run` when no process can be started: ``EX_OSERR`` of sysexits.h."""
-
-LOST: Final = 75
-"""Exit code of `run` when the lock was lost: ``EX_TEMPFAIL`` of sysexits.h."""
-
+OS_ERROR: Final = 71  # `run` cannot start a process
+LOST: Final = 75  # `run` has lost the lock
 NOT_EXECUTABLE: Final = 126
-"""Exit code of `run` when the command cannot be executed, as shells have it."""
-
 NOT_FOUND: Final = 127
-"""Exit code of `run` when there is no such command, as shells have it."""
-
-SIGNALLED: Final = 128
-"""Exit code after a signal, as shells have it: this plus the signal's number."""
+SIGNALLED: Final = 128  # plus the signal's number
 
 FORMAT: Final = 1
 """Version of the JSON objects: raised when a key goes or changes its meaning; new keys may come without."""
 
 QUARANTINE_VARIABLE: Final = "REDLOCK_RESTART_QUARANTINE"
-"""Environment variable that stands in for ``--restart-quarantine``."""
 
 DEFAULT_TTL: Final = 10.0
 """Seconds: the manager's default, which a shorter quarantine must bring down with it."""

@@ -29,11 +29,7 @@ KILL_AFTER_SHARE: Final = 0.25
 """Share of the ttl between SIGTERM and SIGKILL, by default."""
 
 MAX_PERMITS: Final = 256
-"""Permits of a semaphore at most."""
-
 MAX_CODE: Final = 255
-"""The highest exit code."""
-
 USAGE_LINE: Final = (
     "%(prog)s [-n | -w TIME] [-s | -x | --permits N | --fair] [-E CODE] [--at-least TIME] [--ttl TIME] "
     "[--kill-after TIME] [nodes ...] NAME -- COMMAND ..."

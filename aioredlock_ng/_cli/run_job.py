@@ -69,15 +69,12 @@ class Plan:
     patience: float | None
     """The longest wait for the lock; None: for ever."""
     taken_code: int
-    """The exit code when the lock is taken."""
     at_least: float = 0.0
     """For how long the lock stays taken, also when the command ends sooner."""
     mode: Mode | None = None
-    """Whether others read beside it, or it writes; None for a mutex."""
     permits: int | None = None
     """The number that may run at once; None for a mutex."""
     fair: bool = False
-    """Whether it stands in line for the mutex."""
 
     def lock(self, manager: LockManager, patience: float | None = None) -> Lock:
         """Describe the lock."""
@@ -244,7 +241,6 @@ SAYS: Final = {
     "left": "the command left processes behind; they are ended before the lock is released",
     "denied": "no permission to send signals to the command: it may continue after the lock is lost",
 }
-"""The guard's reports that are passed on to people."""
 
 
 @final

@@ -47,7 +47,6 @@ class Taken:
     retry_after: float | None = None
     """Seconds, as the application has it; None: as the lock has it."""
     permits: bool = False
-    """Whether it is a semaphore."""
 
     @property
     def detail(self) -> str:

@@ -32,7 +32,6 @@ MAX_LABELS: Final = 100
 """Labels of locks that are counted apart."""
 
 OTHERS: Final = "(others)"
-"""Stands for the labels beyond those."""
 
 MAX_MANAGERS: Final = 64
 """Managers that are alive and seen at once; beyond that the oldest is seen no more."""

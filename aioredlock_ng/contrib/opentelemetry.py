@@ -37,7 +37,6 @@ from ._metrics import COUNTERS, HISTOGRAMS, Metric, MetricHooks, Readings, outco
 __all__ = ["OpenTelemetryHooks"]
 
 SCOPE: Final = "aioredlock_ng"
-"""The scope of the instruments and spans."""
 
 MAX_SPANS: Final = 10_000
 """Leases that have an open span; beyond that a lease has none."""

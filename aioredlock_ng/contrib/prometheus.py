@@ -135,7 +135,6 @@ def _name(metric: Metric, namespace: str) -> str:
 
 
 _Gauges: TypeAlias = Mapping[str, tuple[Metric, Callable[[], Readings]]]
-"""The gauges by their names, each with what reads it."""
 
 
 @final

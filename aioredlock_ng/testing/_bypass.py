@@ -57,7 +57,6 @@ Refuse: TypeAlias = bool | str | Collection[str]
 """The fate of locks: granted, taken, or not to be had since no node answers; or the names that are taken."""
 
 QUORUM: Final = "quorum"
-"""Every lock is refused, for want of nodes."""
 
 
 @final

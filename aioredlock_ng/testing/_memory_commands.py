@@ -171,4 +171,3 @@ COMMANDS: Final[dict[bytes, Callable[..., Any]]] = {
     b"PUBLISH": lambda process, channel, message: process.publish(channel, message),
     b"PUBSUB": lambda process, _numsub, *channels: process.listeners(list(channels)),  # only PUBSUB NUMSUB
 }
-"""Those that scripts and clients may send."""

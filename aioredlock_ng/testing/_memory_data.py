@@ -160,7 +160,6 @@ class MemoryProcess:
         self._channels: dict[bytes, dict[MemoryConnection, None]] = {}
         """The listeners of a channel: the first to come is the first to hear."""
         self._listening: dict[MemoryConnection, dict[bytes, None]] = {}
-        """The channels of a client."""
         MemoryProcess.new_process(self)
 
     def snapshot(self) -> Snapshot:

@@ -18,7 +18,6 @@ from ._memory_commands import COMMANDS
 from ._memory_data import CommandError, MemoryProcess
 
 _SCRIPTS_KEPT: Final = 256
-"""Scripts that are kept compiled."""
 
 _EXACT: Final = 10**17
 """Lua's whole numbers below it are written without an exponent."""

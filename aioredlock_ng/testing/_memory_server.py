@@ -14,7 +14,6 @@ from ._memory_connection import MemoryConnection
 from ._memory_data import CommandError, MemoryProcess, NodeClock, encode
 
 _SHIPPED: Final = {script.digest: script.source for script in _scripts.ALL}
-"""Loaded in each handshake."""
 
 
 @final
@@ -33,7 +32,6 @@ class MemoryServer(MemoryProcess):
         super().__init__(clients, clock=clock, new_identity=new_identity)
         self._commands: Final = _memory_lua.Commands(self)
         self._scripts: dict[bytes, bytes] = {}
-        """The sources of those that are loaded, by their digests."""
 
     # -- the process ---------------------------------------------------------------------------
 

@@ -114,7 +114,6 @@ class Child:
         self.errno = 0
         """Why it could not be executed; 0 if it could."""
         self.denied = False
-        """Whether a signal was not permitted."""
         os.setpgid(self.pid, self.pid)
 
     def _become(self, command: list[str], failed: int, dispositions: Dispositions) -> NoReturn:

@@ -32,7 +32,6 @@ else:  # before aiohttp 3.14, where a request takes any key
     WEBSOCKET = web.AppKey("WEBSOCKET", web.WebSocketResponse)
 
 locked_handlers: WeakSet[Callable[..., object]] = WeakSet()
-"""The handlers that `locked` made."""
 
 
 def path_of(route: web.AbstractRoute) -> str:

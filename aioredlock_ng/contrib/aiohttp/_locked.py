@@ -20,7 +20,6 @@ P = ParamSpec("P")
 R = TypeVar("R", bound=web.StreamResponse)
 
 KeyFunction: TypeAlias = Callable[[web.Request], str | Awaitable[str]]
-"""Makes a lock's name from a request; sync or async."""
 
 
 @shows(LockedOptions, LockManager.locked)
