@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, Final, cast, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from .. import ConfigurationError, LockError
 from .._log import report
@@ -211,8 +211,8 @@ class Feed:
         return True
 
     async def _found(self, overview: Overview, before: _Look, again: Survey | None, took: float) -> _Look:
-        table = await _done(tables.table(overview, before.table, again, took))
-        change = await _done(tables.change(before.table, table))
+        table = await tables.table(overview, before.table, again, took)
+        change = await tables.change(before.table, table)
         happened = change.happened if before.head else {}
         survey, counted = overview.survey, self._manager.statistics() if self._counted else None
         assert survey is not None, "a problem is reported elsewhere"
@@ -349,13 +349,3 @@ class Followed:
 def as_event(name: str, data: object) -> str:
     """Return one server-sent event (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
     return f"event: {name}\ndata: {dumped(data)}\n\n"
-
-
-async def _done(steps: tables.Steps[tables.T]) -> tables.T:
-    """Do all the steps, and have others go on in between."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return cast("tables.T", end.value)
-        await asyncio.sleep(0)

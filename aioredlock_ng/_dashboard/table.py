@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, final
 
 from .._view.changes import Picture, events, picture
 from .._view.values import Value, row
@@ -14,12 +15,8 @@ if TYPE_CHECKING:
     from .. import Survey
     from .._view.overview import Overview
 
-T = TypeVar("T")
-Steps: TypeAlias = Generator[None, None, T]
-"""Work in steps, between which a loop has others go on: thousands of locks would hold it up."""
-
 STEP: Final = 50
-"""Locks that one step deals with: a few milliseconds."""
+"""Locks between two turns of the loop, a few milliseconds: thousands of them would hold it up."""
 
 MAX_ROWS: Final = 5000
 """Locks that are shown, at most."""
@@ -67,7 +64,7 @@ def not_found(overview: Overview, before: Table) -> list[str]:
     return [name for name, seen in before.pictures.items() if seen.holders and name not in found]
 
 
-def table(overview: Overview, before: Table, again: Survey | None = None, took: float = 0.0) -> Steps[Table]:
+async def table(overview: Overview, before: Table, again: Survey | None = None, took: float = 0.0) -> Table:
     """Make the rows of what was seen, and `again` of what a search has not found; `took`: seconds.
 
     Ends that have hardly moved stay as they were sent.  Of too many locks those stay that were shown.
@@ -86,7 +83,7 @@ def table(overview: Overview, before: Table, again: Survey | None = None, took: 
     pictures: dict[str, Picture] = {}
     for number, (lock, at) in enumerate(seen[:MAX_ROWS]):
         if number % STEP == 0:
-            yield
+            await asyncio.sleep(0)
         old = before.rows.get(lock.name)
         rows[lock.name] = now = row(lock, at, overview.queues.get(lock.name))
         if old is not None and lock.state == "unknown" and not lock.agreed:
@@ -105,12 +102,12 @@ def table(overview: Overview, before: Table, again: Survey | None = None, took: 
     )
 
 
-def change(before: Table, now: Table) -> Steps[Change]:
+async def change(before: Table, now: Table) -> Change:
     """Return the rows that have changed, and what happened."""
     happened = Counter[str]()
     for number, name in enumerate(before.pictures.keys() | now.pictures.keys()):
         if number % STEP == 0:
-            yield
+            await asyncio.sleep(0)
         looked_at = name in before.rows or not before.truncated
         if looked_at and not any(each.rows.get(name, {}).get("more_readers") for each in (before, now)):
             old, new = before.pictures.get(name, before.free), now.pictures.get(name, now.free)

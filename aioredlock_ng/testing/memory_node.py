@@ -69,14 +69,16 @@ class MemoryNode:
             clock=NodeClock(self.network.clock, clock_offset),
             new_identity=self.network.new_identity,
         )
-        self._refusal = ""
+        self.refusal = ""
+        """The error that every command is answered with; ``""`` when none is."""
         self._connections: list[MemoryConnection] = []
-        self._frozen = False
+        self.frozen = False
+        """Whether it has been frozen, and has not gone on."""
         self.running = True
         """Whether it has a process, and has not crashed."""
 
     def __repr__(self) -> str:
-        state = "frozen" if self._frozen else "running" if self.running else "down"
+        state = "frozen" if self.frozen else "running" if self.running else "down"
         return f"<MemoryNode {self.name} {state}, {len(self._server.data)} keys>"
 
     def link(self) -> Node:
@@ -87,18 +89,13 @@ class MemoryNode:
 
     def freeze(self) -> None:
         """Stop answering, like a process that got SIGSTOP: what arrives waits."""
-        self._frozen = True
+        self.frozen = True
 
     def thaw(self) -> None:
         """Go on, and execute what has arrived meanwhile."""
-        self._frozen = False
+        self.frozen = False
         for connection in list(self._connections):
             connection.work()
-
-    @property
-    def frozen(self) -> bool:
-        """Whether it has been frozen, and has not gone on."""
-        return self._frozen
 
     def crash(self, *, keep_data: bool = False) -> None:
         """Die: connections are reset, and new ones are refused until `restart`.
@@ -122,7 +119,7 @@ class MemoryNode:
         self._server.new_process()
         if from_ is not None:
             self._server.restore(from_)
-        self.running, self._frozen = True, False
+        self.running, self.frozen = True, False
 
     def start(self) -> None:
         """Come back after a `crash`, with the data that it kept; nothing happens to one that runs."""
@@ -190,12 +187,7 @@ class MemoryNode:
             raise TypeError(f"error must be a str, got {error!r}")
         if not error.isprintable():
             raise ValueError(f"error must be one line, such as 'BUSY …', got {error!r}")
-        self._refusal = error
-
-    @property
-    def refusal(self) -> str:
-        """The error that every command is answered with; ``""`` when none is."""
-        return self._refusal
+        self.refusal = error
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -233,8 +225,8 @@ class MemoryNode:
             self.executed.append(tuple(words))
             if len(self.executed) > EXECUTED_KEPT:
                 del self.executed[: EXECUTED_KEPT // 2]
-        if self._refusal:
-            return b"-%b\r\n" % self._refusal.encode()
+        if self.refusal:
+            return b"-%b\r\n" % self.refusal.encode()
         return self._server.execute(words, client)
 
     def delay(self) -> float:
@@ -244,7 +236,7 @@ class MemoryNode:
     @property
     def answers(self) -> bool:
         """Whether the server executes what arrives."""
-        return self.running and not self._frozen
+        return self.running and not self.frozen
 
     async def open(self, on_failure: Fail) -> tuple[Link, Identity]:
         """Accept a connection, once the handshake is answered."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections import Counter
-from typing import Any, cast
+from typing import Any
 
 from aioredlock_ng import (
     LockInspection,
@@ -22,23 +23,14 @@ from aioredlock_ng.testing.sim_loop import EPOCH
 NODES = "abc"
 
 
-def done(steps: tables.Steps[tables.T]) -> tables.T:
-    """Do all the steps at once."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return cast("tables.T", end.value)
-
-
 def table_of(*seen: Any) -> tables.Table:
     """Make the table of what was seen."""
-    return done(tables.table(*seen))
+    return asyncio.run(tables.table(*seen))
 
 
 def change_of(before: tables.Table, now: tables.Table) -> tables.Change:
     """Say what has changed."""
-    return done(tables.change(before, now))
+    return asyncio.run(tables.change(before, now))
 
 
 def held(
