@@ -71,14 +71,7 @@ def screen(stream: TextIO) -> Iterator[Callable[[Draw], None]]:
         with Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
             yield lambda draw: live.update(Group(*_drawn(draw(console.height - 1), cut=True)), refresh=True)
     else:
-        pictures = 0
-
-        def show(draw: Draw) -> None:
-            nonlocal pictures
-            write([Line("")] * bool(pictures) + [*draw(None)], stream)
-            pictures += 1
-
-        yield show
+        yield lambda draw: write([*draw(None), Line("")], stream)
 
 
 def _rich_draws_on(stream: TextIO) -> bool:

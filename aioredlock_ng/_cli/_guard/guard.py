@@ -43,10 +43,8 @@ class Guard:
         self._lent = False
         self._terminal = open_terminal()
         self._bell, ringer = os.pipe()
-        os.set_blocking(self._bell, False)
-        os.set_blocking(ringer, False)
-        os.set_blocking(orders, False)
-        os.set_blocking(reports, False)
+        for descriptor in (self._bell, ringer, orders, reports):
+            os.set_blocking(descriptor, False)
         signal.set_wakeup_fd(ringer, warn_on_full_buffer=False)
 
     def run(self, command: list[str], home: int, dispositions: Dispositions) -> None:

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import fastapi.routing
 from fastapi import FastAPI, WebSocket, status
-from fastapi.dependencies.models import Dependant
 from fastapi.responses import JSONResponse
 from fastapi.websockets import WebSocketDisconnect, WebSocketState
 from starlette.requests import HTTPConnection
@@ -23,7 +22,7 @@ from ... import (
     QuorumUnavailableError,
 )
 from .._http import LOCKED, Refusal, Taken, log_refusal, refusal
-from ._requests import route_of
+from ._requests import route_of, tree
 
 TAKEN: Final = "_aioredlock_ng_taken"
 """Attribute of what `locked` makes, and of its `LockTakenError`: how that is answered."""
@@ -106,8 +105,9 @@ def _documenting(app: FastAPI, openapi: Callable[[], dict[str, Any]]) -> Callabl
             # Only those of FastAPI's own for HTTP have both; a custom `openapi` may leave some of them out.
             dependant = getattr(route, "dependant", None)
             if dependant is not None and getattr(route, "include_in_schema", False):
-                for taken in _locks_of(dependant):
-                    _tell(taken, schema.get("paths", {}).get(route.path_format, {}), route.methods)
+                for taken in (getattr(node.call, TAKEN, None) for node in tree(dependant)):
+                    if taken is not None:
+                        _tell(taken, schema.get("paths", {}).get(route.path_format, {}), route.methods)
         return schema
 
     return document
@@ -127,11 +127,3 @@ def _tell(taken: Taken, operations: dict[str, Any], methods: Iterable[str]) -> N
         described = _documented(f"{taken.detail[0].upper()}{taken.detail[1:]}.")
         responses.setdefault(f"{taken.status:d}", described)
         responses.setdefault("503", _documented(_NO_LOCK))
-
-
-def _locks_of(dependant: Dependant) -> Iterator[Taken]:
-    """Yield how each lock of a route is answered for when it is taken."""
-    if (taken := getattr(dependant.call, TAKEN, None)) is not None:
-        yield taken
-    for further in dependant.dependencies:
-        yield from _locks_of(further)

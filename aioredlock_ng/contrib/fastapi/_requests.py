@@ -28,7 +28,7 @@ def name_of_lock(template: str) -> str:
 def filled(template: str, fields: Sequence[str], connection: HTTPConnection) -> str:
     """Fill a template with the values that FastAPI gives to the endpoint and its dependencies."""
     route = route_of(connection)
-    nodes = list(_tree(route.dependant))
+    nodes = list(tree(route.dependant))
     # Else they are not what FastAPI solves here.  By name: FastAPI may evaluate an annotation twice.
     if all(getattr(node.call, "__qualname__", "") != name_of_lock(template) for node in nodes):
         raise RuntimeError(
@@ -62,11 +62,11 @@ def route_of(connection: HTTPConnection) -> Any:
     return context if context is not None and context.original_route is route else route
 
 
-def _tree(dependant: Dependant) -> Iterator[Dependant]:
+def tree(dependant: Dependant) -> Iterator[Dependant]:
     """Yield the endpoint, and then its dependencies, in order, each before its own."""
     yield dependant
     for dependency in dependant.dependencies:
-        yield from _tree(dependency)
+        yield from tree(dependency)
 
 
 def _declaration(field: str, groups: Sequence[tuple[Any, Any]]) -> tuple[Any, Any, str] | None:
