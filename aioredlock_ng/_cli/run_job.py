@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
@@ -116,16 +116,8 @@ POLL: Final = 0.02
 class GuardedCommand:
     """A command that a guard runs and ends in time; see `_guard` for what they say to each other."""
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        *,
-        environment: dict[str, str],
-        until: float,
-        kill_after: float,
-        margin: float,
-    ) -> None:
-        """Start the guard, which starts the command.
+    def __init__(self, plan: Plan, *, until: float, environment: dict[str, str]) -> None:
+        """Start the guard, which starts the command; the lock is valid `until` then.
 
         Raises:
             OSError: no process can be started.
@@ -134,13 +126,13 @@ class GuardedCommand:
         """The command's process and process group, once it is known."""
         for_guard, self._orders = os.pipe()
         self._reports, from_guard = os.pipe()
-        times = (repr(until), repr(kill_after), repr(margin))
+        times = (repr(until), repr(plan.kill_after), repr(plan.margin))
         try:
             for end in (for_guard, from_guard):
                 os.set_inheritable(end, True)  # noqa: FBT003 (it takes no keyword)
             self._guard = subprocess.Popen(
                 [sys.executable, "-I", "-S", os.fspath(GUARD), str(for_guard), str(from_guard), *times,
-                 str(os.getpgrp()), *command],
+                 str(os.getpgrp()), *plan.command],
                 env=environment,
                 # What the caller left open for the command is inherited; what is ours is not inheritable.
                 close_fds=False,
@@ -376,15 +368,9 @@ class Job:
 
     async def _run_under(self, lease: Lease, clock: Clock) -> int:
         """Run the command under a lease and return the exit code."""
-        plan = self._plan
+        environment = self._environment(lease)
         try:
-            command = GuardedCommand(
-                plan.command,
-                environment=self._environment(lease),
-                until=lease.valid_until,
-                kill_after=plan.kill_after,
-                margin=plan.margin,
-            )
+            command = GuardedCommand(self._plan, until=lease.valid_until, environment=environment)
         except OSError as error:
             say(f"cannot start a process: {error.strerror}")
             return OS_ERROR

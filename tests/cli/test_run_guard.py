@@ -25,11 +25,10 @@ from tests.cli.test_ended_runs import plan_of
 from tests.servers import until
 
 
-def guarded(*words: str, valid: float = 60.0, kill_after: float = 1.0, margin: float = 0.1) -> GuardedCommand:
-    """Start a command under a guard, with a lock that is valid for some seconds."""
-    return GuardedCommand(
-        words, environment=dict(os.environ), until=now() + valid, kill_after=kill_after, margin=margin
-    )
+def guarded(*words: str, valid: float = 60.0) -> GuardedCommand:
+    """Start a command under a guard, with a lock that is valid for some seconds; the margin is 0.1 s."""
+    plan = plan_of(command=words, ttl=2.0, kill_after=1.0)
+    return GuardedCommand(plan, until=now() + valid, environment=dict(os.environ))
 
 
 async def heard(command: GuardedCommand) -> list[list[str]]:
