@@ -315,13 +315,12 @@ class Job:
                 gone = f"lock {self._shown} was gone before the command ended"
                 say(f"{gone}: another holder may have run meanwhile")
                 return LOST
+            return code
         except LockTakenError:
             return plan.taken_code
         except QuorumUnavailableError as error:
             say(str(error))
             return UNAVAILABLE
-        else:
-            return code
         finally:
             await manager.aclose()
 

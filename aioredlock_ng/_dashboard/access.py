@@ -51,7 +51,7 @@ class Access:
         token: str | None,
         may_release: bool,
         hosts: Collection[str] | None,
-        clock: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """Let in by `token`, or all when it is None; `hosts` is what the page may be called (None: anything).

@@ -334,12 +334,7 @@ def site_maker(
     if not SHORTEST <= interval <= LONGEST:
         raise ValueError(f"interval must be {SHORTEST:g} to {LONGEST:g} seconds, got {interval!r}")
     names = None if hosts is None else _host_names(hosts)
-    access = Access(
-        token=token,
-        may_release=allow_release,
-        hosts=names,
-        clock=lambda: asyncio.get_running_loop().time(),
-    )
+    access = Access(token=token, may_release=allow_release, hosts=names)
 
     def make(manager: LockManager) -> Site:
         feed = Feed(manager, interval=interval, quarantine=quarantine, counted=counted)

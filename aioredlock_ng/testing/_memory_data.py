@@ -112,28 +112,25 @@ def encode(reply: Any) -> bytes:
     return b"%b%d\r\n" % (kind, len(reply)) + b"".join(map(encode, reply))
 
 
-_INFO: Final = b"\r\n".join(
-    [
-        b"redis_version:7.0.0",
-        b"redis_mode:standalone",
-        b"uptime_in_seconds:%d",
-        b"maxmemory:0",
-        b"maxmemory_policy:noeviction",
-        b"aof_enabled:0",
-        b"maxclients:10000",
-        b"connected_slaves:0",
-        b"connected_clients:%d",
-        b"run_id:%b",
-        b"role:master",
-        b"master_replid:%b",
-        b"master_replid2:" + b"0" * 40,
-        b"second_repl_offset:-1",
-        b"evicted_keys:0",
-        b"cmdstat_info:calls=1",
-        b"cmdstat_flushall:calls=%d",
-        b"",
-    ]
-)
+_INFO: Final = b"""\
+redis_version:7.0.0
+redis_mode:standalone
+uptime_in_seconds:%d
+maxmemory:0
+maxmemory_policy:noeviction
+aof_enabled:0
+maxclients:10000
+connected_slaves:0
+connected_clients:%d
+run_id:%b
+role:master
+master_replid:%b
+master_replid2:0000000000000000000000000000000000000000
+second_repl_offset:-1
+evicted_keys:0
+cmdstat_info:calls=1
+cmdstat_flushall:calls=%d
+""".replace(b"\n", b"\r\n")
 
 
 class MemoryProcess:

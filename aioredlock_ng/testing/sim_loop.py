@@ -170,7 +170,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self.suspended = 0.0
         self.clock: Final = SimClock(self)
         self.task_numbers: Final = itertools.count(1)
-        self.set_task_factory(_make_task)
+        # The options are those of `asyncio.Task`, which differ between Python versions.
+        self.set_task_factory(lambda _, coro, **options: _SimTask(coro, loop=self, **options))
 
     @classmethod
     def run(cls, main: Coroutine[Any, Any, _T], *, debug: bool | None = None) -> _T:
@@ -251,12 +252,6 @@ class SimLoop(asyncio.BaseEventLoop):
     def __repr__(self) -> str:
         state = "closed" if self.is_closed() else "running" if self.is_running() else "idle"
         return f"<SimLoop {state} at {self.time():.6f}s>"
-
-
-def _make_task(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:
-    """Make a task; the options are those of ``asyncio.Task``, which differ between Python versions."""
-    assert isinstance(loop, SimLoop)
-    return _SimTask(coro, loop=loop, **options)
 
 
 def _passed(seconds: float) -> float:
