@@ -16,6 +16,7 @@ from ..events import (
     Extended,
     GaveUp,
     Hooks,
+    LockEvent,
     LoopStalled,
     Lost,
     NotExtended,
@@ -176,13 +177,7 @@ class MetricHooks(Hooks):
             known = self._labels[label] = label
         return known
 
-    def _count(
-        self,
-        metric: Metric,
-        event: Acquired | GaveUp | Refused | Waiting | Extended | NotExtended | Lost | Released,
-        *more: str,
-        value: float = 1,
-    ) -> None:
+    def _count(self, metric: Metric, event: LockEvent, *more: str, value: float = 1) -> None:
         self.record(metric, (self._label(event.label), event.kind, *more), value)
 
     def on_acquired(self, event: Acquired) -> None:
