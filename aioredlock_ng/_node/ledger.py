@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, replace
-from typing import Final, final
+from typing import ClassVar, Final, final
 
 from .._core.command import Command, Receiver, Reply, Silence, deleted_any
 
@@ -36,21 +36,19 @@ class _Unresolved:
 
 
 @final
+@dataclass(slots=True, eq=False)
 class PendingRelease:
     """A release that the node has not acknowledged; it receives the answers to its own repetitions."""
 
-    awaited = True  # a release is always worth sending
-    __slots__ = ("_ledger", "asker", "command", "sent", "unresolved", "until")
-
-    def __init__(self, ledger: Ledger, command: Command, until: float, *, unresolved: bool) -> None:
-        self._ledger = ledger
-        self.command = command
-        self.until = until
-        self.unresolved = unresolved
-        """Whether the owner's acquire may still be executed."""
-        self.sent = False
-        self.asker: tuple[Receiver, int] | None = None
-        """The round of the release, and the node's index there: it gets the answer that settles this."""
+    ledger: Ledger
+    command: Command
+    until: float
+    unresolved: bool
+    """Whether the owner's acquire may still be executed."""
+    sent: bool = False
+    asker: tuple[Receiver, int] | None = None
+    """The round of the release, and the node's index there: it gets the answer that settles this."""
+    awaited: ClassVar = True  # a release is always worth sending
 
     def on_reply(self, node: int, reply: Reply) -> None:
         """Settle the release, unless the answer leaves it open."""
@@ -59,9 +57,9 @@ class PendingRelease:
             return
         # "Was not held" settles nothing while the acquire may still be executed.  A deletion shows that it
         # was, unless what was deleted may be the key of a repair.
-        settles = deleted_any(reply) and not self._ledger.has_another(self.command.owner)
+        settles = deleted_any(reply) and not self.ledger.has_another(self.command.owner)
         if settles or not self.unresolved:
-            self._ledger.settle(self.command.owner)
+            self.ledger.settle(self.command.owner)
             if self.asker is not None:
                 receiver, index = self.asker
                 receiver.on_reply(index, reply)
@@ -117,7 +115,7 @@ class Ledger:
         until = now + command.keeps
         if unresolved:
             until = max(until, self.unresolved[command.owner].until)
-        self._releases[command.owner] = PendingRelease(self, command, until, unresolved=unresolved)
+        self._releases[command.owner] = PendingRelease(self, command, until, unresolved)
         if receiver is not None:
             self._releases[command.owner].asker = receiver, index
         if len(self._releases) > LEDGER_LIMIT:

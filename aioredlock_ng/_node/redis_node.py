@@ -256,7 +256,10 @@ class RedisNode(Node):
     def on_reply(self, node: int, reply: Reply) -> None:
         """Take the answer to a heartbeat: the first sign of life of a suspect node; or to a `write_probe`."""
         if node == _WRITES:
-            self._heard_of_writes(reply)
+            # A lost connection says nothing about writes.
+            if self._state.reached:
+                self._refusal = refusal(reply.reason) if isinstance(reply, Silence) else ""
+                self._update_state()
             return
         self._pinging = False
         if not isinstance(reply, Silence):
@@ -302,14 +305,6 @@ class RedisNode(Node):
         else:
             self._update_state()
         self._greet_again()
-
-    def _heard_of_writes(self, reply: Reply) -> None:
-        """Take the answer to a `write_probe`."""
-        # The connection was lost: that says nothing about writes.
-        if not self._state.reached:
-            return
-        self._refusal = refusal(reply.reason) if isinstance(reply, Silence) else ""
-        self._update_state()
 
     def _greet_again(self) -> None:
         """Greet again, now or in a moment, if another greeting is due."""

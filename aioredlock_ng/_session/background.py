@@ -296,7 +296,7 @@ class Background:
         conflict = same_server(self._nodes)
         # A manager that only reads grants nothing: what the nodes' records say is no conflict for it.
         if self._view is not None and not self._view.read_only:
-            conflict = conflict or _unfit(self._nodes) or _other_quorum(self._nodes)
+            conflict = conflict or _misfit(self._nodes)
         if conflict != availability.conflict and conflict is not None:
             report(logging.ERROR, "%s", conflict)
             self._session.hooks.tell(Misconfigured(reason=conflict))
@@ -426,18 +426,16 @@ def same_server(nodes: Sequence[Node]) -> str | None:
     return None
 
 
-def _unfit(nodes: Sequence[Node]) -> str | None:
-    """Return a message about servers that cannot be nodes, if the others are no majority (R17)."""
-    found = [f"node {node.name}: {node.status.unusable}" for node in nodes if node.status.unusable]
-    return "; ".join(found) if len(nodes) - len(found) < majority(len(nodes)) else None
+def _misfit(nodes: Sequence[Node]) -> str | None:
+    """Return a message about servers that cannot be nodes, if the others are no majority (R17).
 
-
-def _other_quorum(nodes: Sequence[Node]) -> str | None:
-    """Return a message about a node that belongs to another quorum (A4, R12a, R12c)."""
-    for node in nodes:
-        if conflict := node.status.conflict:
-            return f"node {node.name}: {conflict}; {COMPARE}"
-    return None
+    Else about a node that belongs to another quorum (A4, R12a, R12c).
+    """
+    unfit = [f"node {node.name}: {node.status.unusable}" for node in nodes if node.status.unusable]
+    if len(nodes) - len(unfit) < majority(len(nodes)):
+        return "; ".join(unfit)
+    stray = (f"node {node.name}: {node.status.conflict}; {COMPARE}" for node in nodes if node.status.conflict)
+    return next(stray, None)
 
 
 def quorum_view_of(session: Session, *, read_only: bool) -> QuorumView | None:
