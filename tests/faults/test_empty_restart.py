@@ -24,8 +24,6 @@ from tests.faults.losses import LOSSES, PERSISTENT, Loss, kept, restart_older
 from tests.faults.on_three import COUNTER, HOLDING, KEY, NAME, held_on_three, waits_for_its_end
 from tests.servers import ask, eventually
 
-EXTENDED: Final = 1.2  # seconds of a lease that is extended; the restart quarantine, too
-
 NAMES: Final = [f"name-{number}" for number in range(6)]
 
 # -- A has exactly three of five, and one of these forgets it --------------------------------------
