@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
 from typing import Any, Final
@@ -21,7 +20,7 @@ import pytest
 from fastapi import Depends, FastAPI
 from fastapi.responses import StreamingResponse
 
-from aioredlock_ng import ExtensionPolicy, LockLostError, LockTakenError, LossReason, WouldDeadlockError
+from aioredlock_ng import LockLostError, LockTakenError, LossReason, WouldDeadlockError
 from aioredlock_ng.sync import SyncLockManager
 from aioredlock_ng.testing import MemoryNode
 from tests.behaviour.test_sync import (  # noqa: F401 (fixtures)
@@ -244,27 +243,6 @@ def test_blocks_of_one_lock_are_left_in_any_order(manager: SyncLockManager, way:
         assert not two.held
     with pytest.raises(RuntimeError, match="was not entered"):
         lock.__exit__(None, None, None)
-
-
-def test_a_thread_that_leaves_late(manager: SyncLockManager) -> None:
-    """After its loss it does not end the next thread's block under the same lock object."""
-    lock = manager.lock("x", ttl=1, extension=ExtensionPolicy.off())
-    entered, leave = threading.Event(), threading.Event()
-
-    def next_one() -> bool:
-        with lock as held:
-            held.extend(60)
-            entered.set()
-            leave.wait(PATIENCE)
-            return held.held
-
-    with ThreadPoolExecutor(1) as threads:
-        with pytest.raises(LockLostError), lock as first:
-            until(lambda: not first.held, "its time is over")
-            second = threads.submit(next_one)
-            assert entered.wait(PATIENCE)
-        leave.set()
-        assert second.result(PATIENCE) is True
 
 
 def test_fastapi_runs_a_dependency_in_several_threads(manager: SyncLockManager) -> None:

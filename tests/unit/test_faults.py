@@ -1,11 +1,10 @@
-"""Faults as data: each begins and ends as it says, alone and together with others.  On virtual time."""
+"""Faults as data: each begins and ends as it says, at its own node alone.  On virtual time."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Sequence
-from operator import attrgetter
 from typing import Any
 
 import hiredis
@@ -160,10 +159,3 @@ async def test_a_fault_begins_and_ends_as_it_says(kind: type[Fault]) -> None:
         assert differs(was, await look(nodes[0])) == pytest.approx(AFTERWARDS.get(kind, {}))
     assert differs(was, await look(nodes[0])) == pytest.approx(AFTERWARDS.get(kind, {}))
     assert differs(other, await look(nodes[1])) == {}
-
-
-# -- several at once -------------------------------------------------------------------------------
-
-
-answers, rate = attrgetter("answers"), attrgetter("clock_rate")
-YES, NO = True, False

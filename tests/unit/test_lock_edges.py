@@ -8,7 +8,7 @@ import pickle
 
 import pytest
 
-from aioredlock_ng import ConfigurationError, LockTakenError, QuorumUnavailableError, Vote
+from aioredlock_ng import ConfigurationError, QuorumUnavailableError, Vote
 from aioredlock_ng.sync import SyncLockManager
 from tests.unit.worlds import world
 
@@ -37,37 +37,6 @@ async def test_a_lock_says_whether_it_is_taken() -> None:
         with pytest.raises(QuorumUnavailableError, match="too few nodes answered to tell") as caught:
             await lock.locked()
         assert [vote.vote is Vote.SILENT for vote in caught.value.votes] == [True, True, False]
-
-
-async def test_readers_and_writers_have_time_limits_of_their_own() -> None:
-    """Those of the lock hold where none is given."""
-    async with world() as w, w.process() as other:
-        rw = w.manager.rwlock("r", blocking_timeout=5)
-        loop = asyncio.get_running_loop()
-        async with other.lock("r"):
-            for lock, seconds in (
-                (rw.read(), 5),
-                (rw.write(), 5),
-                (rw.read(blocking_timeout=1), 1),
-                (rw.write(blocking_timeout=2), 2),
-                (rw.read(blocking=False), 0),
-                (rw.write(blocking=False), 0),
-            ):
-                began = loop.time()
-                with pytest.raises(LockTakenError):
-                    await lock.acquire()
-                assert loop.time() - began == pytest.approx(seconds, abs=0.2)
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(60):
-                    await rw.write(blocking=True).acquire()
-        for node in w.nodes:
-            node.crash()
-        with pytest.raises(QuorumUnavailableError):
-            await asyncio.wait_for(rw.read(blocking=True, quorum_timeout=1).acquire(), 3)
-        with pytest.raises(ValueError, match="blocking=False does not wait"):
-            rw.read(blocking=False, blocking_timeout=1)
-        with pytest.raises(ValueError, match="must not be negative"):
-            rw.write(blocking_timeout=-1)
 
 
 async def test_one_process_has_a_name_as_one_kind() -> None:
