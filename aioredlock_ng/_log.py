@@ -19,7 +19,7 @@ MAX_REPORTED: Final = 1000
 """Things of one sort that one manager reports, each once."""
 
 CONTAINED: Final = (Exception, asyncio.CancelledError)
-"""What code of others may raise in the background: it ends what it struck, and nothing else (R44).
+"""The exceptions of others' code in the background: each ends what it struck, and nothing else (R44).
 
 A `CancelledError` that no caller of ours has asked for is one of these.  Others end the process.
 """

@@ -85,9 +85,9 @@ class ManagerStatistics(Counters):
 
     @property
     def quorum_margin(self) -> int:
-        """How many of the nodes that may vote now can fail until nothing can be locked any more.
+        """The number of the nodes with a vote that can fail before nothing can be locked any more.
 
-        Less than 0: so many are missing.  None may vote while there is a `conflict`.
+        Less than 0: the number of nodes that are missing.  None may vote while there is a `conflict`.
         """
         voting = 0 if self.conflict else sum(node.state is NodeState.UP for node in self.nodes)
         return voting - majority(len(self.nodes))

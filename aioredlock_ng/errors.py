@@ -1,4 +1,4 @@
-"""What can go wrong.
+"""The errors.
 
 As a tree::
 
@@ -45,7 +45,7 @@ __all__ = [
 @final
 @dataclass(frozen=True, slots=True)
 class NodeVote:
-    """What one node said in a round."""
+    """The answer of one node in a round."""
 
     node: str
     """The node's address, without user or password."""
@@ -192,6 +192,6 @@ class ConfigurationError(ValueError):
     """The nodes or the settings cannot work, or a lock's name is that of something else.
 
     The message names the node, or the setting, such as ``fencing=False`` where an election needs fences.  Or
-    it says what is wanted, and what is under the keys on so many nodes that no majority could grant it (R19):
+    a majority could never grant what is wanted, because of what is under the keys (R19): it says both, and
     waiting would not help.  Then the refusal is its ``__cause__``, with the votes.
     """

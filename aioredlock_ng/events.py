@@ -1,4 +1,4 @@
-"""What happened, as values that nothing changes, and the hooks that hear of it.
+"""The events as frozen values, and the hooks that hear of it.
 
 Lock names may be many and may be private: metrics are labelled by `label`, the lock's template,
 never by its names.  No event carries an owner value.
@@ -53,7 +53,7 @@ class Acquired(LeaseEvent):
     fence: int | None
     """None without fencing."""
     votes: tuple[NodeVote, ...]
-    """What the nodes said; empty where no hook wants to know (`Hooks.wants_votes`)."""
+    """The nodes' votes; empty where no hook wants to know (`Hooks.wants_votes`)."""
     handed_off: bool = False
     """Whether it came from another task of this process, for which no node was asked: the votes are those
     that this one had (R43)."""
@@ -64,27 +64,27 @@ class Acquired(LeaseEvent):
 class Refused(LockEvent):
     """One try to acquire a lock, a round of the nodes, was not a win, and has been undone.
 
-    A call of `acquire` that waits makes many of them; how a call ends is told by `Acquired` and `GaveUp`.
+    A call of `acquire` that waits makes many of them; `Acquired` and `GaveUp` say how a call ends.
     """
 
     taken: bool
     """True: another client holds the lock.  False: too few nodes answered."""
     votes: tuple[NodeVote, ...]
     ahead: int = 0
-    """How many calls of other processes come before it in line, of a fair lock: as many as a node said."""
+    """Of a fair lock: the calls of other processes before it in line, at most."""
 
 
 @final
 @dataclass(slots=True, kw_only=True, unsafe_hash=True)
 class Waiting(LockEvent):
-    """A call of `acquire` was not let through at once and begins to wait; told once per call."""
+    """A call of `acquire` was not let through at once and begins to wait; once per call."""
 
     waited: float
     """Seconds since the call."""
     taken: bool
     """True: the lock is taken, by a task of this process if `votes` is empty.  False: no quorum answered."""
     votes: tuple[NodeVote, ...]
-    """What the nodes said to the first try; empty when it waits for a task of this process."""
+    """The nodes' votes on the first try; empty when it waits for a task of this process."""
     ahead: int = 0
     """As in `Refused`."""
 
@@ -92,7 +92,7 @@ class Waiting(LockEvent):
 @final
 @dataclass(slots=True, kw_only=True, unsafe_hash=True)
 class GaveUp(LockEvent):
-    """A call of `acquire` or `try_acquire` ended without the lock; told once per call."""
+    """A call of `acquire` or `try_acquire` ended without the lock; once per call."""
 
     waited: float
     """Seconds since the call."""
@@ -102,7 +102,7 @@ class GaveUp(LockEvent):
     """True: the lock is taken, be it by a task of this process.  False: too few nodes answered.  None: the
     call was cut short, as by a cancellation, the end of the manager, or `WouldDeadlockError`."""
     votes: tuple[NodeVote, ...]
-    """What the nodes said last; empty when none was asked."""
+    """The nodes' last votes; empty when none was asked."""
 
 
 @final
@@ -152,7 +152,7 @@ class ExtensionsLow(LeaseEvent):
     """A lease has used half of its `ExtensionPolicy.max_extensions`, or nine tenths of them."""
 
     extensions: int
-    """How often it was extended in the background."""
+    """The number of its extensions in the background."""
     max_extensions: int
     remaining: float
     """Seconds until the lock is lost, unless it is released: what the extensions that are left can give."""
@@ -181,7 +181,7 @@ class Released(LeaseEvent):
     handed_off: bool = False
     """Whether another task of this process has the lock now: nothing was sent to the nodes (R43)."""
     lost: bool = False
-    """Whether it had been lost before, which was told as `Lost`."""
+    """Whether it had been lost before, which `Lost` has reported."""
 
 
 @final
@@ -232,7 +232,7 @@ class ClockStepped:
     """A clock jumped: a node's, or the one that this process goes by (R14)."""
 
     node: str | None
-    """None: half of the nodes or more seemed to jump alike, so that it was our own."""
+    """None: half of the nodes or more seemed to jump together, so that it was our own."""
     seconds: float
     """At least so far: > 0 ahead, < 0 back."""
 
@@ -244,7 +244,7 @@ class LoopStalled:
 
     seconds: float
     suspended: float
-    """How many of them the machine was suspended."""
+    """The part of them for which the machine was suspended."""
 
 
 Event = (
@@ -281,7 +281,7 @@ class Hooks:
     __slots__ = ()
 
     wants_votes = True
-    """Whether it looks at `Acquired.votes`, which take longer to put together than all else that is told."""
+    """Whether it looks at `Acquired.votes`, which take longer to put together than the rest of all events."""
 
     def attach(self, statistics: Callable[[], ManagerStatistics | None]) -> None:
         """Called once for each manager that has the hook, when it is made.

@@ -12,7 +12,7 @@ from .._kinds import KINDS
 from .._kinds.answers import seconds
 from .._kinds.kind import Holder
 from .._kinds.read_write import READ
-from .look import Told
+from .look import KeyEntry
 
 MAX_READERS: Final = 100
 """Readers of one lock that a node is asked for, those that stay longest; of more it only says that there are
@@ -97,14 +97,14 @@ class NodeInspection:
         return self.reason.startswith(WRONG_TYPE)
 
 
-def holders_in(told: Told) -> tuple[Holder, ...] | None:
+def holders_in(entry: KeyEntry) -> tuple[Holder, ...] | None:
     """Return the holders that a node has under a key, as the key's kind reads it; None: it tells nothing.
 
     A value that is a string is that of one holder, which stays as long as the key.
     """
-    if isinstance(told, str):
+    if isinstance(entry, str):
         return None
-    found, left_ms, _ = told
+    found, left_ms, _ = entry
     if found is None:
         return ()
     for kind in KINDS:
@@ -125,11 +125,11 @@ def kind_of(holder: Holder) -> str | None:
 
 
 def inspection_of(
-    node: str, told: Told, holders: tuple[Holder, ...] | None, owners: set[bytes]
+    node: str, entry: KeyEntry, holders: tuple[Holder, ...] | None, owners: set[bytes]
 ) -> NodeInspection:
     """Say what a node has, of these holders; their owner values are secrets that stay here."""
-    if isinstance(told, str) or holders is None:
-        return NodeInspection(node=node, held=None, reason=str(told))
+    if isinstance(entry, str) or holders is None:
+        return NodeInspection(node=node, held=None, reason=str(entry))
     if not holders:
         return NodeInspection(node=node, held=False)
     first, readers = holders[0], [holder for holder in holders if holder.reads]
@@ -148,5 +148,5 @@ def inspection_of(
         permits=tuple(
             PermitInspection(slot=each.slot, **facts(each)) for each in holders if each.slot is not None
         ),
-        fence_counter=count_in(told[2]),
+        fence_counter=count_in(entry[2]),
     )

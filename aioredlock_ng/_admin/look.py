@@ -45,7 +45,7 @@ _OF_ONE_KEY: Final = "CROSSSLOT"
 """The beginning of a reason that concerns several keys together, as those for want of a right do: the keys
 are in different slots of a Redis Cluster."""
 
-Told: TypeAlias = "tuple[object, int, bytes | None] | str"
+KeyEntry: TypeAlias = "tuple[object, int, bytes | None] | str"
 """One node's answer for a key; or the reason why there is none."""
 
 
@@ -81,14 +81,14 @@ def look_for(prefix: bytes, *keys: bytes) -> Command:
     )
 
 
-async def look(session: Session, keys: Sequence[bytes]) -> list[tuple[Told, ...]]:
+async def look(session: Session, keys: Sequence[bytes]) -> list[tuple[KeyEntry, ...]]:
     """Ask every node for the first of `keys`, for one at least; return the answers for each, node by node.
 
     They are as many as one script tells of, on every node that answers.
     """
     batch = keys[:MAX_BATCH]
     answers = await ask_all(session, look_for(session.options.prefix, *batch))
-    columns = [told(answer.found, answer.reason, len(batch)) for answer in answers]
+    columns = [entries_in(answer.found, answer.reason, len(batch)) for answer in answers]
     if len(batch) > 1:
         count = min(map(len, columns))
         for number, answer in enumerate(answers):
@@ -97,16 +97,16 @@ async def look(session: Session, keys: Sequence[bytes]) -> list[tuple[Told, ...]
     return list(zip(*columns, strict=False))  # for some locks only some nodes have answered
 
 
-async def _one_by_one(session: Session, node: Node, keys: Sequence[bytes]) -> list[Told]:
+async def _one_by_one(session: Session, node: Node, keys: Sequence[bytes]) -> list[KeyEntry]:
     """Ask a node for each of `keys` alone: a forbidden one is no reason to tell nothing of the others."""
     looks = [look_for(session.options.prefix, key) for key in keys]
     replies = await asyncio.gather(*(ask(session, node, each, session.node_timeout) for each in looks))
-    return [entry for reply in replies for entry in told(reply, getattr(reply, "reason", ""), 1)]
+    return [entry for reply in replies for entry in entries_in(reply, getattr(reply, "reason", ""), 1)]
 
 
-def only_records(key: bytes, row: Sequence[Told]) -> bool:
+def only_records(key: bytes, row: Sequence[KeyEntry]) -> bool:
     """Whether all that nodes have under a key are the records of a longer prefix (R16)."""
-    values = [told[0] for told in row if not isinstance(told, str) and told[0] is not None]
+    values = [entry[0] for entry in row if not isinstance(entry, str) and entry[0] is not None]
     return bool(values) and all(is_record(key, value) for value in values)
 
 
@@ -114,11 +114,11 @@ def _may_be_of_one_key(reason: str) -> bool:
     return denied(reason) or reason.startswith(_OF_ONE_KEY)
 
 
-def told(found: object, reason: str, count: int) -> list[Told]:
+def entries_in(found: object, reason: str, count: int) -> list[KeyEntry]:
     """Return what an answer to `look_for` tells of each lock; of all `count` the reason for a silence."""
     if not isinstance(found, list):
         return [reason] * count
-    entries: list[Told] = list(zip(found[::_ENTRY], found[1::_ENTRY], found[2::_ENTRY], strict=True))
+    entries: list[KeyEntry] = list(zip(found[::_ENTRY], found[1::_ENTRY], found[2::_ENTRY], strict=True))
     if list in set(map(type, found)):
         entries = [_error_in(entry[0]) or entry for entry in entries]
     return entries
@@ -127,7 +127,7 @@ def told(found: object, reason: str, count: int) -> list[Told]:
 def read_one(reply: Reply) -> Answer:
     """Read the answer to `look_for` one key; an error in its place is silence."""
     answer = keep(reply)
-    (entry,) = told(answer.found, answer.reason, 1)
+    (entry,) = entries_in(answer.found, answer.reason, 1)
     return Answer(Vote.SILENT, entry) if isinstance(entry, str) else answer
 
 

@@ -27,7 +27,7 @@ from .inspection import (
     inspection_of,
     kind_of,
 )
-from .look import Search, Told, ask_all, look, only_records
+from .look import KeyEntry, Search, ask_all, look, only_records
 
 if TYPE_CHECKING:
     from .._lock.session import Session
@@ -224,46 +224,46 @@ class _Reader:
         self._quorum = session.outbox.quorum
         self._owners = {holding.owner for holding in session.watchdog.leases}  # of this manager
 
-    def lock(self, name: str, row: tuple[Told, ...]) -> LockInspection:
+    def lock(self, name: str, row: tuple[KeyEntry, ...]) -> LockInspection:
         """Say what all nodes have of a lock, by their answers in the `row`."""
-        values = [told[0] for told in row if not isinstance(told, str)]
+        values = [entry[0] for entry in row if not isinstance(entry, str)]
         if values and type(values[0]) is bytes and values.count(values[0]) == len(values):
-            return self._alike(name, row, values[0])
-        return self._unlike(name, row)
+            return self._of_one_value(name, row, values[0])
+        return self._of_several_values(name, row)
 
-    def _alike(self, name: str, row: tuple[Told, ...], value: bytes) -> LockInspection:
+    def _of_one_value(self, name: str, row: tuple[KeyEntry, ...], value: bytes) -> LockInspection:
         """All that tell have the same string, as nearly always: one holder, which is read once."""
         (holder,) = holders_in((value, -1, None)) or ()
         ours, label, since, kind = value in self._owners, holder.label, holder.since, kind_of(holder)
         nodes = tuple(
             [
-                NodeInspection(node=node, held=None, reason=told)
-                if isinstance(told, str)
+                NodeInspection(node=node, held=None, reason=entry)
+                if isinstance(entry, str)
                 else NodeInspection(
                     node=node,
                     held=True,
                     ours=ours,
                     holder=label,
                     since=since,
-                    ttl=seconds(told[1]),
+                    ttl=seconds(entry[1]),
                     kind=kind,
-                    fence_counter=count_in(told[2]),
+                    fence_counter=count_in(entry[2]),
                 )
-                for node, told in zip(self._nodes, row, strict=True)
+                for node, entry in zip(self._nodes, row, strict=True)
             ]
         )
         return LockInspection(name=name, nodes=nodes, agreed=tuple([node for node in nodes if node.held]))
 
-    def _unlike(self, name: str, row: tuple[Told, ...]) -> LockInspection:
+    def _of_several_values(self, name: str, row: tuple[KeyEntry, ...]) -> LockInspection:
         """Group what they have by its holders."""
         nodes: list[NodeInspection] = []
         of_one: dict[tuple[bytes, int | None], list[NodeInspection]] = {}
-        for node, told in zip(self._nodes, row, strict=True):
-            holders = holders_in(told)
-            whole = inspection_of(node, told, holders, self._owners)
+        for node, entry in zip(self._nodes, row, strict=True):
+            holders = holders_in(entry)
+            whole = inspection_of(node, entry, holders, self._owners)
             nodes.append(whole)
             for holder in holders or ():
-                part = whole if holders == (holder,) else inspection_of(node, told, (holder,), self._owners)
+                part = whole if holders == (holder,) else inspection_of(node, entry, (holder,), self._owners)
                 of_one.setdefault((holder.owner, holder.slot), []).append(part)
         agreed: list[NodeInspection] = max(of_one.values(), key=len, default=[])
         readers, permits = self._shared(of_one.values())

@@ -19,7 +19,7 @@ where the drift pays for clocks that do not run at exactly the same rate (`valid
 arrives when too little of that time is left is not a win.
 
 **Clean-up.**  Whatever is not a win (lost, too late, an error, a cancelled task) is undone on all
-N masters, those believed refused included, since a refusal and a lost reply look alike from here.
+N masters, those believed refused included, since a refusal and a lost reply look the same from here.
 The release deletes the key only if it still holds our owner, so it can never free another holder's
 lock.  On each connection it stands behind the acquire in one first-in-first-out stream and cannot
 overtake it.
@@ -31,7 +31,7 @@ Extensions never create a key and never shorten its life, so a late one does no 
 
 **Waiting.**  A refused client asks again when a release is published, when enough of the keys in its way
 have run out, or after a random wait, whichever comes first (`policy`).  What is published is a hint and
-never a vote; without it the wait is longer.  It says how many are told, so that of a crowd only a few ask.
+never a vote; without it the wait is longer.  It says how many are notified: of a crowd only a few ask.
 
 **Loss.**  The validity is the deadline of the code that runs under the lock: when it passes
 without a won extension, that code is cancelled a little before another client could get in.

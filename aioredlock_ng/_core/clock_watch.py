@@ -12,11 +12,12 @@ A gap ahead of up to `limit` is what the drift margin pays for, but only once pe
 until its age covers the gap, so that many small steps, or a clock that runs fast, add up to a step.  After a
 gap back, and after a step, the interval starts again from the new sample.
 
-*Whose clock?*  Our own step shows at every node, and alike; a node's step shows there alone.  So a step is
-only a *suspicion* until every other node that has samples was asked after it began and heard, or `PATIENCE`
-has passed.  A question asked before does not acquit: its answer may have waited in a buffer since before our
-machine was paused.  When half of the nodes or more step alike we distrust ourselves: everything is forgotten
-and no node is blamed.  With one node or two, half is the suspect itself: there a step is always our own.
+*Whose clock?*  Our own step shows at every node; a node's step shows there alone.  So a step is only a
+*suspicion* until every other node that has samples was asked after it began and heard, or `PATIENCE` has
+passed.  A question asked before does not acquit: its answer may have waited in a buffer since before our
+machine was paused.  When half of the nodes or more step together we distrust ourselves: everything is
+forgotten and no node is blamed.  With one node or two, half is the suspect itself: there a step is always
+our own.
 
 What it cannot see: steps within `limit` plus the round trips of the two samples plus the drift between them
 (36 s each way after an hour of silence); anything before the second sample; a step there and back between two
@@ -55,7 +56,7 @@ class Step:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conclusion:
-    """What is certain since the last sample; empty nearly always."""
+    """The conclusions that the last sample made certain; empty nearly always."""
 
     steps: tuple[Step, ...] = ()
     """Steps ahead, which ended keys early: these nodes must sit out a quarantine (R12)."""
@@ -119,7 +120,7 @@ class ClockWatch:
         Beyond it, `believes` is to be asked.
         """
         self.suspicions = 0
-        """How often a node was suspected of a step ahead: what was believed before may not be true now."""
+        """Suspicions of a step ahead so far, of any node: beliefs from before the latest may be false now."""
         self._since = -math.inf
 
     def sample(self, node: int, asked_at: float, heard_at: float, node_time: float) -> Conclusion:
@@ -145,7 +146,7 @@ class ClockWatch:
         return node_time - heard_at <= known.high + slack + self._limit
 
     def trusted(self, node: int) -> bool:
-        """False from the suspicion of a step ahead until it is settled; then its record speaks (R12)."""
+        """Whether the node's clock is trusted: False while a step ahead is suspected (R12)."""
         return node not in self._ahead
 
     def offset(self, node: int) -> tuple[float, float] | None:

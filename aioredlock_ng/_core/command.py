@@ -26,7 +26,7 @@ def milliseconds(seconds: float) -> int:
 
 
 class Purpose(Enum):
-    """What a command is for; decides what a node may do with it when things go wrong (R15)."""
+    """The purpose of a command; decides what a node may do with it when things go wrong (R15)."""
 
     ACQUIRE = "acquire"
     RAISE = "raise"
@@ -48,7 +48,7 @@ class Purpose(Enum):
 
 
 class Proof(Enum):
-    """How a vote proves that the node has not lost its memory (R12)."""
+    """The way in which a vote proves that the node has not lost its memory (R12)."""
 
     NONE = "none"
     """It does not: nothing is asked that counts as a vote, or there is no incarnation record."""
@@ -88,10 +88,10 @@ class Silence:
 
 
 WRONG_TYPE: Final = "WRONGTYPE"
-"""How servers begin the error of a command for strings at a key that holds something else."""
+"""The beginning of a server's error when a command for strings meets a key that holds something else."""
 
 Reply: TypeAlias = "bytes | int | list[object] | Silence | None"
-"""What a node hands to a receiver: the server's answer, or why there is none."""
+"""The server's answer that a node hands to a receiver, or why there is none."""
 
 
 def deleted_any(reply: Reply) -> bool:
@@ -120,7 +120,7 @@ class Command:
     keeps: float = 0.0
     proof: Proof = Proof.NONE
     repeated: tuple[bytes, ...] = ()
-    """What a repetition by the ledger says instead of `args`; empty: the same."""
+    """The arguments of a repetition by the ledger, instead of `args`; empty: the same."""
     packed: bytes | None = field(default=None, init=False)
     """The RESP bytes, built once for all nodes, by the first that sends it."""
 
@@ -146,7 +146,7 @@ class Receiver(Protocol):
 
 
 WRITER_WAITS: Final = "a writer is waiting for it"
-"""What keeps a reader out where nothing that is held does (R22)."""
+"""The reason that keeps a reader out where nothing that is held does (R22)."""
 
 
 @final
@@ -166,9 +166,9 @@ class Answer(NamedTuple):
     time: float = 0.0
     """The node's time of day when it answered to a fenced acquire, in Unix seconds (R14)."""
     found: object = None
-    """What an inspection found under the key; or the label of the holder that a release found there."""
+    """The value that an inspection found under the key; or the label of the holder that a release found."""
     reached: int = 0
-    """How many listen to releases, as far as that is known; -1 when publishing was refused (R13, R33)."""
+    """The number of listeners to releases, as far as known; -1 when publishing was refused (R13, R33)."""
     foreign: bool = False
     """Whether a release found a key of another program in its way: no notice comes when that goes."""
     before: int = 0
@@ -178,7 +178,7 @@ class Answer(NamedTuple):
     ticket: int = 0
     """The ticket of a call that was refused and waits in line; 0: none (R28)."""
     ahead: int = 0
-    """How many seats come before it."""
+    """The number of seats before it."""
 
     def __repr__(self) -> str:
         # Without what was found: that may be an owner value.
@@ -189,4 +189,4 @@ GRANTED: Final = Answer(Vote.GRANTED)
 """A grant that comes with nothing else."""
 
 ABOVE_FENCE: Final = Answer(Vote.SILENT, "the node's counter is above the fence")
-"""What a raise comes to at a node that is beyond it (R10)."""
+"""The result of a raise at a node that is beyond it (R10)."""

@@ -46,7 +46,7 @@ at T or above while its entry lives.  Take a reader's certificate and that of an
 that both share.  Was the other one there first, F was at its T or above when the reader was granted, and
 the reader's T is not below what that node answered; above it, if the other was a writer, whose T is even.
 Was the reader there first, a writer's grant went above F, which was at the reader's T or above.  A node
-that granted above T, or has not told where, proves neither, and counts for nothing.
+that granted above T, or has not said where, proves neither, and counts for nothing.
 
 **Loss.**  Counters expire when they are not used, and nodes may lose them.  F is made of the node's time,
 `at` some milliseconds, and law 3 survives because time goes on: F is below `at(now + 12 s)`, unless
@@ -87,21 +87,22 @@ MIN_FENCE_TTL: Final = 300.0
 """Seconds that a counter lives after its last use, at least: `START_LAG_MS` rests on it."""
 
 START_LAG_MS: Final = 288_000
-"""How far behind the node's time a missing counter starts: `MIN_FENCE_TTL` less `FLOOR_AHEAD_MS`.  A constant
-of the protocol, not derived from a client's own setting: another client's counters may live longer."""
+"""The distance behind the node's time at which a missing counter starts: `MIN_FENCE_TTL` less
+`FLOOR_AHEAD_MS`.  A constant of the protocol, not derived from a client's own setting: another client's
+counters may live longer."""
 
 RAISE_AHEAD_MS: Final = 10_000
-"""How far beyond its own time a node lets itself be raised."""
+"""The distance beyond its own time to which a node lets itself be raised."""
 
 FLOOR_AHEAD_MS: Final = 12_000
-"""How far beyond its own time a node's floor is: above all that its counters can have been."""
+"""The distance of a node's floor beyond its own time: above all that its counters can have been."""
 
 MAX_BLOCK: Final = 64
 """Numbers that one acquire may ask for; more of them would be further ahead of the node's clock than a round
 trip makes up for (*how fast F grows*)."""
 
 BALLOT_LAG_MS: Final = 10_000
-"""How far behind the time a ballot is, so that nodes whose clocks are late can follow it."""
+"""The distance of a ballot behind the time, so that nodes whose clocks are late can follow it."""
 
 
 def at(time_ms: int) -> int:
@@ -122,7 +123,7 @@ def ballot(seen: int, time_ms: int) -> int:
 
 
 def range_end(first: int, block: int) -> int:
-    """Return the last of so many numbers from `first` on: the next even one (R21).
+    """Return the last of `block` numbers from `first` on, or the even one after it (R21).
 
     The number between is left out, if there is one: a block begins where its end and its size say.
     """

@@ -49,12 +49,12 @@ class Member(NamedTuple):
     state: bytes  # `USED`, `WAITS` or `NEW`
     there_since: float  # since when it has been there, at the latest
     answered_at: float  # when it answered a client last, at the earliest
-    told_since: float  # when a node was told of it first
+    told_since: float  # when a client named it to a node first
     since_ms: int  # the same in Unix milliseconds, by the node's clock
     label: bytes  # the holder label of that client
 
     def beside(self, there_since: float, answered_at: float, seconds: float) -> bool:
-        """Whether it and another server were there at the same time for so long."""
+        """Whether it and another server were there together for longer than `seconds`."""
         both = min(self.answered_at, answered_at) - max(self.there_since, there_since)
         return both > seconds
 
@@ -136,17 +136,17 @@ def late(used: Collection[bytes], voting: Collection[bytes], *, size: int, quoru
 
 
 def strangers(
-    told: Iterable[Member], own: Collection[tuple[float, float]], *, places: int, seconds: float
+    others: Iterable[Member], own: Collection[tuple[float, float]], *, places: int, seconds: float
 ) -> list[Member]:
     """Return the servers of others that cannot be, or have been, in a place of this list.
 
     Args:
-        told: the servers of others.
+        others: the servers that other clients have reported.
         own: the servers that are reached: since when each has been there, and when it answered last.
         places: how many nodes of the list are not reached: in each may be one of those servers.
-        seconds: two servers that follow each other are not there at the same time for so long.
+        seconds: two servers that follow each other are never there together for longer than this.
     """
-    foreign = [one for one in told if all(one.beside(*mine, seconds) for mine in own)]
+    foreign = [one for one in others if all(one.beside(*mine, seconds) for mine in own)]
     # As many as there were at once: one place may have had several.
     at_once = [
         {one.identity for one in foreign if one.there_since <= other.there_since

@@ -27,7 +27,7 @@ class Owner(NamedTuple):
 
     value: bytes
     label: str
-    """What the holder calls itself."""
+    """The label that the holder gave itself."""
     since: float | None
     """When it asked for the lock, in Unix seconds by its own clock; None in the values of older versions."""
     letter: bytes

@@ -33,7 +33,7 @@ def _beginning(value: float) -> str:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How a refused acquire waits before it asks again (R13).
+    """The waits of a refused acquire before it asks again (R13).
 
     Where a majority of the nodes notifies waiters of releases, it waits for a notification.  In case one is
     lost, it also asks again after half of `cap` to all of it; in a large crowd later, so that one of the
@@ -65,10 +65,10 @@ class RetryPolicy:
 
 
 LEAST_REMINDER: Final = 0.5
-"""Share of `RetryPolicy.cap` that is waited in any case where releases are told."""
+"""Share of `RetryPolicy.cap` that is waited in any case where releases are published."""
 
 FOLLOWERS: Final = 3
-"""How many of a crowd ask after a release, in the mean (R33)."""
+"""The members of a crowd that ask after a release, in the mean (R33)."""
 
 REMINDED_APART: Final = 0.02
 """Seconds between two reminders in a large crowd, at most; half of it at least."""
@@ -86,7 +86,7 @@ def should_retry_now(listeners: int, chance: float) -> bool:
 
 
 def reminder(policy: RetryPolicy, chance: float, *, listeners: int = 0) -> float:
-    """Return the seconds after which a waiter that is told of releases asks all the same (R13).
+    """Return the seconds after which a waiter that is notified of releases asks all the same (R13).
 
     Together, a crowd that is large asks 50 to 100 times a second (R33).
     """
@@ -114,7 +114,7 @@ def notice_jitter(
     """Return the seconds to wait after a notice, since others have heard of it at the same time (R13).
 
     They come apart by a round trip; by more after `splits` tries in a row without a winner, for then that
-    was not enough.  A waiter that was told alone need not wait (R33).
+    was not enough.  A waiter that alone was notified need not wait (R33).
     """
     if listeners == 1 and not splits:
         return 0.0
@@ -209,4 +209,4 @@ MAX_EVERY_AND_GRACE: Final = 0.9
 """Share of the ttl: room for one extension round and the drift has to remain."""
 
 EXTENSION_RETRY: Final = RetryPolicy(base=0.05, cap=0.5)
-"""How an extension round that ended unknown is tried again until the deadline decides (R8)."""
+"""The retries of an extension round that ended unknown, until the deadline decides (R8)."""

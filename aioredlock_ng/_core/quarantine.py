@@ -127,7 +127,7 @@ def moment(ms: int) -> str:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incarnation:
-    """What a node's incarnation record says."""
+    """The content of a node's incarnation record."""
 
     identity: bytes
     floor: int
@@ -173,7 +173,7 @@ def wait_ms(quarantine_ms: int) -> int:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedIncarnation:
-    """What a vote is asked for with: the incarnation record that lets the node vote, and the floor in it."""
+    """The conditions of a vote: the incarnation record that lets the node vote, and the floor in it."""
 
     incarnation: bytes = b""
     """No node's incarnation record is empty: with an empty one nothing is granted."""
@@ -196,7 +196,7 @@ class Eligibility:
     """Seconds until it may vote; None when it may vote now, or when waiting does not help."""
     doubt: str = ""
     """Why a node that waits could not prove that it has forgotten nothing (R12b); empty when unknown."""
-    conflict: bool = False
+    in_conflict: bool = False
     """Whether the node belongs to a quorum of another size (A4)."""
     replaces: bool = False
     """Whether other clients use another server in its place, or did a moment ago (R12c)."""
@@ -244,7 +244,7 @@ def _eligible_by(incarnation: bytes, *, identity: bytes, now_ms: int, size: int)
         nodes = "1 node" if known.size == 1 else f"{known.size} nodes"
         reason = f"it belongs to a quorum of {nodes}, this client has {size}"
         written = parse(incarnation)
-        return Eligibility(reason=f"{reason}; {written.claim}" if written else reason, conflict=True)
+        return Eligibility(reason=f"{reason}; {written.claim}" if written else reason, in_conflict=True)
     if UNKNOWN_IDENTITY != identity != known.identity:
         return Eligibility(
             reason="another server's incarnation record: restarted with old data, or failed over"

@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Vote(Enum):
-    """What one node said in one round."""
+    """The vote of one node in one round."""
 
     GRANTED = "granted"
     REFUSED = "refused"
@@ -16,7 +16,7 @@ class Vote(Enum):
 
 
 class Verdict(Enum):
-    """What a round has come to so far."""
+    """The result of a round so far."""
 
     PENDING = "pending"
     WON = "won"
@@ -29,7 +29,7 @@ WON: Final = Verdict.WON
 
 
 class Extension(Enum):
-    """What an extension round has come to (R8): three ends, not two."""
+    """The result of an extension round (R8): three ends, not two."""
 
     PENDING = "pending"
     EXTENDED = "extended"
@@ -61,7 +61,7 @@ class Tally:
         self.size = size
         self.quorum = majority(size)
         self.pending = size
-        """How many nodes have not voted yet."""
+        """The number of nodes that have still to vote."""
 
     def cast(self, vote: Vote) -> Verdict:
         """Count the vote of a node that has not voted yet, and return the verdict so far."""
@@ -82,7 +82,7 @@ class Tally:
 
     @property
     def answered(self) -> int:
-        """How many nodes gave an answer that counts."""
+        """The number of nodes that gave an answer that counts."""
         return self.granted + self.refused
 
     @property

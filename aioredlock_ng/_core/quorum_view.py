@@ -8,7 +8,7 @@ refused has written nothing.
 **The older quorum takes a node back.**  A node that names another size is another quorum's.  Where Q nodes
 agree with the client, and their claim outranks that of the node, the node was used by a stray client after
 it had lost its memory: the client takes it back, and the node waits for its quarantine.  In any other case
-the client is the stray one, or an operator has decided: `conflict`.  It then gets no vote, and its leases
+the client is the stray one, or an operator has decided: `in_conflict`.  It then gets no vote, and its leases
 end.  What a node has said holds until it says otherwise: one of another quorum that goes out of reach does
 not let the client go on with the others.
 
@@ -55,7 +55,7 @@ STARTS: Final = 24
 """Heartbeats for which a client starts, after its first vote; then its list is refused no more (R12c)."""
 
 LATE: Final = 2
-"""Heartbeats by which a server's last vote may be later than what a client has told of it: one until it
+"""Heartbeats by which a server's last vote may be later than the client's report of it: one until it
 greets the server again, and one until it tells that."""
 
 MAX_SERVERS: Final = 16
@@ -143,7 +143,7 @@ class QuorumView:
         self._initialised_at = -math.inf
         self.members = Membership()
         """Which servers of the list may not vote, since others use another one in their place (R12c)."""
-        self.conflict = False
+        self.in_conflict = False
         """Whether a node is another quorum's, and stays so; or clients' lists disagree."""
         self.may_write = False
         """Whether enough nodes were looked at, and none is another quorum's, to write incarnation records."""
@@ -185,7 +185,7 @@ class QuorumView:
             self._dated_back_ms.pop(node, None)
         # Of what was known before, two things outlive an answer: whose the node was, for a moment after it
         # was emptied; and the oldest claim, for good.
-        if before is not None and not stored and self.conflict and self._strays(before):
+        if before is not None and not stored and self.in_conflict and self._strays(before):
             # The other quorum is about to claim it again; we have a majority without it, beside that one.
             view.emptied_at = heard_at if before.emptied_at is None else before.emptied_at
             if heard_at - view.emptied_at < TAKING_BACK_MS / 1000:
@@ -214,14 +214,16 @@ class QuorumView:
 
     def _reassess(self) -> None:
         reached = list(self._reached())
-        self.conflict = any(
+        self.in_conflict = any(
             not self._may_be_ours(view) for view in self._views.values() if self._strays(view)
         )
         self._judge_members()
-        self.conflict = self.conflict or self.members.disputed
+        self.in_conflict = self.in_conflict or self.members.disputed
         self._use()
         enough = len(reached) >= self._needed
-        self.may_write = enough and not (self.read_only or self.conflict or any(map(self._strays, reached)))
+        self.may_write = enough and not (
+            self.read_only or self.in_conflict or any(map(self._strays, reached))
+        )
 
     def pass_time(self, now: float) -> None:
         """Note what time it is."""
@@ -240,13 +242,13 @@ class QuorumView:
         self._heard[key] = self._heard.get(key, member).merged(member)
 
     def _note_members(self, view: _NodeView, before: _NodeView | None, members: tuple[Member, ...]) -> None:
-        """Note which servers clients have told a node of, and which one it is itself (R12c)."""
+        """Note which servers clients have reported to a node, and which one it is itself (R12c)."""
         claim = view.claim
         if claim is not None and claim.how == BY_INIT and claim.born_ms > self._initialised_ms:
             self._initialised_ms = claim.born_ms
             # Another node's clock, by which it was stated, may be ahead.
             self._initialised_at = view.heard_at - max(0, view.time_ms - claim.born_ms) / 1000
-        # It outlives the node that has told it.
+        # It outlives the node that has reported it.
         for member in members:
             self._note_member(member)
         self._listed.pop(view.identity, None)
@@ -352,28 +354,28 @@ class QuorumView:
     def claimed(self) -> frozenset[bytes]:
         """The servers that this client uses: a majority of the list that may vote, or none."""
         # A client that is refused uses none, as one of another size (R12a).
-        if self.read_only or not self.quarantine_ms or self.conflict:
+        if self.read_only or not self.quarantine_ms or self.in_conflict:
             return frozenset()
         may_vote = frozenset(self._voting()) - self.members.others.keys()
         return may_vote if len(may_vote) >= majority(self.size) else frozenset()
 
     @property
     def to_tell(self) -> frozenset[bytes]:
-        """The servers of which every node is told at once, not with the next heartbeat (R12c)."""
+        """The servers that are reported to every node at once, not with the next heartbeat (R12c)."""
         if self.read_only or not self.members.disputed:
             return self.claimed
         return frozenset(view.identity for view in self._filled())
 
     def told(self, node: object, now: float) -> tuple[bytes, bytes]:
-        """Return the servers that the client uses, or has used a moment ago: what it tells other clients.
+        """Return the servers that the client uses, or has used a moment ago: its report to other clients.
 
-        And the present time by the clock of the node that is told, or 0 if that is not known.
+        And the present time by the clock of that node, or 0 if that is not known.
         """
         if self.read_only or not self.quarantine_ms:
             return b"", b"0"
         claimed, state = self.claimed, WAITS if self._runs else NEW
         lines = [one for one in self._heard.values() if self._is_used(one)]
-        # Those that may not vote are told as well, so that other clients notice.
+        # Those that may not vote are reported as well, so that other clients notice.
         lines += [self._as_member(view, state) for view in self._filled() if view.identity not in claimed]
         told = [
             b"%d:%b %b %d %d" % (self.size, one.identity, one.state, *self._ages_ms(one, now))
@@ -438,7 +440,7 @@ class QuorumView:
         return self._has_to_be_given_back(stray)
 
     def is_stray(self, node: object) -> bool:
-        """Whether a node was another quorum's when it last told whose it was."""
+        """Whether a node was another quorum's when it last said whose it was."""
         return node in self._views and self._strays(self._views[node])
 
     @property

@@ -1,4 +1,4 @@
-"""How long a won lock is good (rules R2 and R3).  Seconds everywhere; `now` is always an argument."""
+"""The validity of a won lock (rules R2 and R3).  Seconds everywhere; `now` is always an argument."""
 
 from __future__ import annotations
 

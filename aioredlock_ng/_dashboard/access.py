@@ -1,4 +1,4 @@
-"""Who may look, and who may release: sign-in, sessions, and which requests come from the page itself."""
+"""The rights to look and to release: sign-in, sessions, and which requests come from the page itself."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class Feed:
         self._looking: asyncio.Task[None] | None = None
         self._number = 0
         """Of the last look."""
-        self._last: _Look | None = None
+        self._last: _Poll | None = None
         """None while no stream is open: what was seen then would say nothing of now."""
         self._looked = asyncio.Event()
         """Set at the next look."""
@@ -153,7 +153,7 @@ class Feed:
         if self._looking is not None:
             self._looking.cancel()
 
-    async def heard_of(self, number: int) -> _Look | None:
+    async def heard_of(self, number: int) -> _Poll | None:
         """Return the last look; wait for one that comes after look `number`.  None at the end."""
         while not self._closed and (self._last is None or self._last.number <= number):
             await self._looked.wait()
@@ -181,7 +181,7 @@ class Feed:
             self._looking = self._last = None
             self._forget_pages(math.inf)
 
-    async def _look(self) -> _Look:
+    async def _look(self) -> _Poll:
         self._number += 1
         before = self._last or _NOTHING
         clock = asyncio.get_running_loop().time
@@ -210,7 +210,7 @@ class Feed:
             return False  # another program's key, that no lock can have
         return True
 
-    async def _found(self, overview: Overview, before: _Look, again: Survey | None, took: float) -> _Look:
+    async def _found(self, overview: Overview, before: _Poll, again: Survey | None, took: float) -> _Poll:
         table = await tables.table(overview, before.table, again, took)
         change = await tables.change(before.table, table)
         happened = change.happened if before.head else {}
@@ -230,7 +230,7 @@ class Feed:
             "manager": None if counted is None else {name: getattr(counted, name) for name in _COUNTERS},
         }
         changes = {"head": head, "locks": change.changed, "gone": change.gone}
-        return _Look(self._number, table, head, as_event("change", changes))
+        return _Poll(self._number, table, head, as_event("change", changes))
 
 
 @final
@@ -281,7 +281,7 @@ class Stream:
 
 
 @final
-class _Look:
+class _Poll:
     """The findings of one look, as they are sent."""
 
     def __init__(
@@ -300,13 +300,13 @@ class _Look:
         state = as_event("state", {"head": self.head, "locks": self.table.rows}) if self.head else ""
         return state + self._problem
 
-    def problem(self, number: int, detail: str) -> _Look:
+    def problem(self, number: int, detail: str) -> _Poll:
         """Return the look that found nothing out: what was seen before stays, and is known to be old."""
         problem = as_event("problem", {"detail": detail})
-        return _Look(number, self.table, self.head, problem, problem)
+        return _Poll(number, self.table, self.head, problem, problem)
 
 
-_NOTHING: Final = _Look(0, tables.NOTHING_YET, {}, "")
+_NOTHING: Final = _Poll(0, tables.NOTHING_YET, {}, "")
 
 
 @final

@@ -61,7 +61,7 @@ _TYPES: Final = {
 
 @final
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class PageRequest:
     """An HTTP request, independent of the framework."""
 
     method: str
@@ -84,7 +84,7 @@ class Request:
         """Its address, as a line of a log may have it."""
         return self.address if self.address.isprintable() else ascii(self.address)
 
-    def as_its_proxy_saw_it(self) -> Request:
+    def as_its_proxy_saw_it(self) -> PageRequest:
         """Return the request as it came to the proxy before this server, by what that one has added."""
         scheme = self.headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower()
         address = self.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
@@ -115,7 +115,7 @@ class Request:
 
 @final
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class PageResponse:
     """The response to it."""
 
     status: int = HTTPStatus.OK
@@ -145,7 +145,7 @@ class Site:
         """End all streams: a server that stops waits for its answers to end."""
         self._feed.close()
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: PageRequest) -> PageResponse:
         """Answer a request."""
         if not self._access.knows_host(request.headers):
             return _error(HTTPStatus.MISDIRECTED_REQUEST, "this host name is not allowed: see --allow-host")
@@ -166,7 +166,7 @@ class Site:
 
     # -- GET -----------------------------------------------------------------------------------------
 
-    def _get(self, request: Request) -> Answer:
+    def _get(self, request: PageRequest) -> PageResponse:
         if request.path == "session":
             return _json(
                 {
@@ -181,9 +181,9 @@ class Site:
         if file is None:
             return _error(HTTPStatus.NOT_FOUND, "there is no such page")
         kind, content = file
-        return Answer(headers={**HEADERS, "Content-Type": kind}, body=content)
+        return PageResponse(headers={**HEADERS, "Content-Type": kind}, body=content)
 
-    def _events(self, request: Request) -> Answer:
+    def _events(self, request: PageRequest) -> PageResponse:
         allowed = functools.partial(self._access.signed_in, request.secret)
         if not allowed():
             return _error(HTTPStatus.UNAUTHORIZED, "sign in first")
@@ -197,11 +197,11 @@ class Site:
             events = self._feed.open(name, request.query.get("heard", ""), allowed)
         except TooManyError as error:
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
-        return Answer(headers=STREAM_HEADERS, events=events)
+        return PageResponse(headers=STREAM_HEADERS, events=events)
 
     # -- POST ----------------------------------------------------------------------------------------
 
-    async def _post(self, request: Request, body: dict[str, Any]) -> Answer:
+    async def _post(self, request: PageRequest, body: dict[str, Any]) -> PageResponse:
         if request.path == "sign-in":
             return self._sign_in(request, body)
         if request.path == "sign-out":
@@ -211,7 +211,7 @@ class Site:
             return await self._release(request, body)
         return _error(HTTPStatus.NOT_FOUND, "there is no such page")
 
-    def _sign_in(self, request: Request, body: dict[str, Any]) -> Answer:
+    def _sign_in(self, request: PageRequest, body: dict[str, Any]) -> PageResponse:
         wait = math.ceil(self._access.must_wait(request.address))
         if wait:
             detail = f"too many wrong tokens: wait {wait} s"
@@ -223,13 +223,13 @@ class Site:
         return self._with_cookie(request, secret)
 
     @staticmethod
-    def _with_cookie(request: Request, secret: str, lasts: str = "") -> Answer:
+    def _with_cookie(request: PageRequest, secret: str, lasts: str = "") -> PageResponse:
         # Without a path a browser takes that of the page, which a proxy may have put elsewhere.
         cookie = f"{request.cookie}={secret}; HttpOnly; SameSite=Strict{lasts}"
         cookie += "; Secure" if request.encrypted else ""
-        return Answer(status=HTTPStatus.NO_CONTENT, headers={**HEADERS, "Set-Cookie": cookie})
+        return PageResponse(status=HTTPStatus.NO_CONTENT, headers={**HEADERS, "Set-Cookie": cookie})
 
-    async def _release(self, request: Request, body: dict[str, Any]) -> Answer:
+    async def _release(self, request: PageRequest, body: dict[str, Any]) -> PageResponse:
         if not self._access.signed_in(request.secret):
             return _error(HTTPStatus.UNAUTHORIZED, "sign in first")
         if not self._access.may_release_now(request.secret):
@@ -270,16 +270,16 @@ class Site:
         return _json({"deleted": outcome.deleted, "nodes": len(outcome.nodes), "left": left})
 
 
-def _json(value: object, status: int = HTTPStatus.OK, **more: str) -> Answer:
+def _json(value: object, status: int = HTTPStatus.OK, **more: str) -> PageResponse:
     headers = {**HEADERS, "Content-Type": "application/json", **more}
-    return Answer(status=status, headers=headers, body=dumped(value).encode())
+    return PageResponse(status=status, headers=headers, body=dumped(value).encode())
 
 
-def _error(status: int, detail: str, **headers: str) -> Answer:
+def _error(status: int, detail: str, **headers: str) -> PageResponse:
     return _json({"detail": detail}, status, **headers)
 
 
-async def _read(request: Request) -> object:
+async def _read(request: PageRequest) -> object:
     """Return the JSON value in a body; None when there is none, or it is too long, or does not come."""
     length = request.headers.get("content-length", "")
     if not length.isdecimal() or int(length) > MAX_BODY:

@@ -212,15 +212,15 @@ def read_release(reply: Reply) -> Answer:
     if type(reply) is not list:
         return silent(reply)
     answer: list[Any] = reply
-    deleted, wait, told, *others = answer
+    deleted, wait, reached, *others = answer
     # The most frequent case: there is nothing else to report.
-    if deleted and not wait and not told:
+    if deleted and not wait and not reached:
         return RELEASED
     foreign = bool(others and others[0])
     if deleted:
-        return Answer(_GRANT, "released", seconds(wait), reached=told, foreign=foreign)
+        return Answer(_GRANT, "released", seconds(wait), reached=reached, foreign=foreign)
     found = others[1] if len(others) > 1 else None
-    return Answer(_REFUSAL, "was not held", seconds(wait), found=found, reached=told, foreign=foreign)
+    return Answer(_REFUSAL, "was not held", seconds(wait), found=found, reached=reached, foreign=foreign)
 
 
 def tells_of_holders(reply: list[Any]) -> bool:

@@ -161,7 +161,7 @@ class View:
         return round_
 
     def release(self) -> Round:
-        """Lower the count, once; the last lease releases the lock, in whatever order they end."""
+        """Release this lease; the last one releases the lock, in whatever order they end."""
         holding, count = self._holding, self._count
         # The first call.  A loss before it stays the reason of this lease, whatever becomes of the others.
         if self._open:

@@ -1,4 +1,4 @@
-"""How commands reach the masters.  See `Node` for what the rest of the package relies on."""
+"""The way of commands to the masters.  See `Node` for what the rest of the package relies on."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Node(Protocol):
 
     name: str
     """The address, without user or password."""
-    settled: asyncio.Event
+    tried: asyncio.Event
     """Set once the first attempt to reach the node has ended, one way or the other."""
 
     @property

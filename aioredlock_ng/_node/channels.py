@@ -67,7 +67,7 @@ class _Channel:
             self.stands = cast("list[object]", reply)[0] == _SUBSCRIBED
         elif reply.reason.startswith(_FOR_GOOD):
             self.refused = True
-        self._channels.settle(self)
+        self._channels.reconcile(self)
 
 
 @final
@@ -100,7 +100,7 @@ class Channels:
         if channel := self._by_name.get(name):
             channel.wanted = False
             self._send_wanted(channel)
-            self.settle(channel)
+            self.reconcile(channel)
 
     def _send_wanted(self, channel: _Channel) -> bool:
         """Send the command that is wanted now, unless it was the last one sent; False if there is no room."""
@@ -121,7 +121,7 @@ class Channels:
             if not self._send_wanted(channel):
                 return
 
-    def settle(self, channel: _Channel) -> None:
+    def reconcile(self, channel: _Channel) -> None:
         """Compare the wanted state of a channel with the server's, once that has answered all commands."""
         # Answers are to come; or the channel is of an old connection.
         if channel.unanswered or self._by_name.get(channel.name) is not channel:

@@ -39,7 +39,7 @@ _OURS: Final[Mapping[object, type[Connection]]] = {
 }
 
 _BOOKKEEPING: Final = ("maint_", "oss_cluster_", "orig_")
-"""How arguments begin by which a pool's connections report maintenance to the pool; ours has none."""
+"""The beginning of arguments by which connections report maintenance to their pool; ours has none."""
 
 _DEFAULT_PROTOCOL: Final = inspect.signature(Redis.__init__).parameters["protocol"].default
 """The protocol of clients for which none was chosen: it is no wish, even where redis-py writes it down."""

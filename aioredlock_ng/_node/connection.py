@@ -219,16 +219,16 @@ class ServerEndpoint:
             self._told = True
             reason = self._shown(refusal)
             if isinstance(refusal, _TIMED_OUT):
-                told = "is slow: no answer to HELLO 3 in time"
+                problem = "is slow: no answer to HELLO 3 in time"
             elif _may_pass(refusal):
-                told = f"did not log in by RESP3 ({reason})"
+                problem = f"did not log in by RESP3 ({reason})"
             else:
-                told = f"does not speak RESP3 ({reason})"
+                problem = f"does not speak RESP3 ({reason})"
             report(
                 logging.WARNING,
                 "node %s %s, so it cannot push release notifications: waiters will poll",
                 self.name,
-                told,
+                problem,
                 node=self.name,
             )
 

@@ -32,7 +32,7 @@ NO_EVICTION: Final = "noeviction"
 """The one ``maxmemory-policy`` by which a server forgets nothing."""
 
 MAX_LOGGED_FINDINGS: Final = 32
-"""How many different lines are logged about one node: each is kept, so that it is not logged twice."""
+"""The different lines logged about one node, at most: each is kept, so that it is not logged twice."""
 
 _UNHEARD: Final = Eligibility(reason="it has not been checked so far: whether it may vote is unknown")
 
@@ -96,12 +96,12 @@ class Greeting:
                 reason=reason, doubt=doubt, wait=wait, replaces=True, quarantine_ms=found.quarantine_ms
             )
         # Another quorum may grant what we hold: no vote, not for extensions either (R12a, R12c).
-        return replace(found, expected=NO_INCARNATION) if self._view.conflict else found
+        return replace(found, expected=NO_INCARNATION) if self._view.in_conflict else found
 
     @property
     def conflict(self) -> str:
         """The other quorum that the node belongs to, in words, even while it is down; else empty."""
-        if not self._view.conflict:
+        if not self._view.in_conflict:
             return ""
         stray = self._view.is_stray(self)
         return self._other_quorum if stray else self._view.members.reason(self._identity)
@@ -125,7 +125,7 @@ class Greeting:
         # A stray client has used the node, and our quorum is the older one (R12a).
         if self._view.may_take_back(self):
             return 0.0
-        # This client uses a server of which the node has not been told, or is refused (R12c).
+        # This client uses a server that was not reported to the node, or is refused (R12c).
         if not self._view.to_tell <= self._told:
             return 0.0
         # Too few nodes have been read, one is another quorum's, or the manager only reads.
@@ -236,8 +236,8 @@ class Greeting:
         )
         changed = changed or before != (self._view.members.gist, self._view.to_tell)
         # A stray node that was emptied meanwhile still belongs to the other quorum.
-        if found.conflict or not self._view.is_stray(self):
-            self._other_quorum = found.reason if found.conflict else ""
+        if found.in_conflict or not self._view.is_stray(self):
+            self._other_quorum = found.reason if found.in_conflict else ""
         # This greeting was to begin the quarantine again; one that left before that settles nothing.
         if self._restart_of and self._restart_sent == self._restart_of:
             # Another client has changed the record meanwhile, and it does not wait: try with that record.
@@ -254,7 +254,7 @@ class Greeting:
             time=time_us / 1_000_000,
             same_server=same_server,
             changed=changed,
-            taken_from="" if found.conflict else self._taken_from,
+            taken_from="" if found.in_conflict else self._taken_from,
         )
 
     def _log_findings(self, found: Eligibility) -> None:

@@ -37,7 +37,7 @@ RESP3: Final = 3
 """The protocol in which a server can push messages: notifications of releases (R13)."""
 
 MAX_LAST_WORDS: Final = 300
-"""Characters that are told of an error with which a peer hung up."""
+"""Characters that a message shows of an error with which a peer hung up."""
 
 _KEPT: Final = 4096
 """Bytes at the end of what a peer has sent that are kept for its last words."""

@@ -30,7 +30,7 @@ class _Unresolved:
     until: float
     """When its key has certainly ended."""
     keeps: float
-    """How long its key can live, in seconds."""
+    """Seconds that its key can live."""
     another: bool = False
     """Whether another command may have set the owner's key since: a deletion says nothing of this one."""
 
@@ -59,7 +59,7 @@ class PendingRelease:
         # was, unless what was deleted may be the key of a repair.
         settles = deleted_any(reply) and not self.ledger.has_another(self.command.owner)
         if settles or not self.unresolved:
-            self.ledger.settle(self.command.owner)
+            self.ledger.remove(self.command.owner)
             if self.asker is not None:
                 receiver, index = self.asker
                 receiver.on_reply(index, reply)
@@ -122,7 +122,7 @@ class Ledger:
             self._releases.popitem(last=False)
             self.dropped += 1
 
-    def settle(self, owner: bytes) -> None:
+    def remove(self, owner: bytes) -> None:
         """Remove the records of `owner`."""
         self._releases.pop(owner, None)
         self.unresolved.pop(owner, None)

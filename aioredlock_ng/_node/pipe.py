@@ -43,7 +43,7 @@ MAX_REPLY: Final = 8 * 2**20
 kilobytes: one megabyte with the longest of names."""
 
 REQUEST_ID_COUNT: Final = 1000
-"""How many request ids there are."""
+"""The number of request ids."""
 
 REQUEST_IDS: Final = tuple(b"%03d" % number for number in range(REQUEST_ID_COUNT))
 """Tell a connection's scripts apart: each gets the next of these as its last argument, and begins its answer
@@ -61,7 +61,7 @@ _REQUEST_ID_ARGUMENTS: Final = tuple(
 )
 
 _NOTHING: Final = object()
-"""What the parser returns when no reply is complete (its default, False, is a RESP3 value)."""
+"""The parser's return value when no reply is complete (its default, False, is a RESP3 value)."""
 
 _MESSAGE: Final = b"message"
 
@@ -91,7 +91,7 @@ Fail: TypeAlias = "Callable[[Question, str], None]"
 
 
 class Parcel(ABC):
-    """What a pipe queues: a command, or those of several locks, the same for all nodes (R42)."""
+    """An entry of a pipe's queue: a command, or those of several locks, the same for all nodes (R42)."""
 
     __slots__ = ()
 
@@ -102,7 +102,7 @@ class Parcel(ABC):
     conditional = False
     """Whether the node adds its precondition before the request id (R12)."""
     replies = 1
-    """How many replies it has from each node."""
+    """The number of its replies from each node."""
     probed = False
     """Whether it reads the incarnation record behind its votes: then `expect` is called (R12)."""
 

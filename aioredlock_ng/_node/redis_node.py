@@ -42,7 +42,7 @@ RESP3_LOOK: Final = 60.0
 now."""
 
 MAX_LOGGED_REASONS: Final = 8
-"""How many different reasons are logged for one node while it is down."""
+"""The different reasons that are logged for one node while it is down, at most."""
 
 _LIFE, _WRITES = 0, 1  # which of a node's own questions an answer is to: for a sign of life, or a write probe
 
@@ -64,7 +64,7 @@ class RedisNode(Node):
         """Tells two nodes apart: database numbers and credentials do not make a second server."""
         self.clustered = endpoint.clustered
         """Whether it is one slot of a Redis Cluster, which all keys have to be in."""
-        self.settled = asyncio.Event()
+        self.tried = asyncio.Event()
         self._ledger = Ledger()
         self._state = NodeState.CONNECTING
         self._reason = "not connected yet"
@@ -76,7 +76,7 @@ class RedisNode(Node):
         self._greeting: Greeting | None = None  # None when the manager uses no incarnation records
         self._votes_at: float | None = None
         self._next_greeting: asyncio.TimerHandle | None = None
-        self._conflict = False
+        self._in_conflict = False
         self._waits = False  # whether it was quarantined for a known time when its state was last reported
         self._unusable = ""
         # Why the server refuses to write, where there is no incarnation record; empty when it does not.
@@ -85,8 +85,8 @@ class RedisNode(Node):
         self._link: Link | None = None
         self._pinged_at = 0.0
         self._pinging = False
-        self._answered = asyncio.Event()
-        self._answered.set()
+        self._heartbeat_done = asyncio.Event()
+        self._heartbeat_done.set()
         self._channels = Channels(self._send_to_channel)
         self._may_not_subscribe = False  # whether this connection's server refuses subscriptions
         self._warned_of_refusal = False
@@ -227,7 +227,7 @@ class RedisNode(Node):
         command = heartbeat(nonce) if self._greeting is None else self._greeting.command(nonce, now)
         self._pinging = self._link.pipe.put(command, self, _LIFE)
         if self._pinging:
-            self._answered.clear()
+            self._heartbeat_done.clear()
         # A greeting asks itself whether the server refuses writes; a PING does not.
         if self._greeting is None:
             self._link.pipe.put(write_probe(self.env.prefix), self, _WRITES)
@@ -235,9 +235,9 @@ class RedisNode(Node):
     async def greet(self) -> None:
         """As in `Node`."""
         # The one under way was asked before this call, and may be outdated.
-        await self._answered.wait()
+        await self._heartbeat_done.wait()
         self._greet()
-        await self._answered.wait()
+        await self._heartbeat_done.wait()
 
     def _stamp(self) -> None:
         """Use the last greeting's precondition for votes from now on."""
@@ -273,7 +273,7 @@ class RedisNode(Node):
         # A PING; or the connection is lost.
         if not isinstance(reply, Silence):
             self._update_state()
-        self._answered.set()
+        self._heartbeat_done.set()
 
     def _heard(self, reply: Reply, greeting: Greeting) -> None:
         """Take the answer to a greeting: it decides the vote, and the clock watch needs its time."""
@@ -320,9 +320,9 @@ class RedisNode(Node):
             )
         # None is due for now.
         elif not self.greeting_pending:
-            self.settled.set()
+            self.tried.set()
             if not self._pinging:
-                self._answered.set()
+                self._heartbeat_done.set()
 
     @property
     def greeting_pending(self) -> bool:
@@ -385,8 +385,8 @@ class RedisNode(Node):
         together = state is NodeState.UP and not self._in_slots
         self.post = link.pipe.post if together and link is not None else takes_none
         conflict = self._greeting is not None and bool(self._greeting.conflict)
-        changed = state is not self._state or conflict is not self._conflict
-        self._state, self._reason, self._conflict = state, reason, conflict
+        changed = state is not self._state or conflict is not self._in_conflict
+        self._state, self._reason, self._in_conflict = state, reason, conflict
         # `_session/quorum_log` logs quarantines, for all nodes together: here they are only for DEBUG.
         waited, waits = self._waits, self._votes_in is not None
         self._waits = waits
@@ -403,9 +403,9 @@ class RedisNode(Node):
         if changed:
             level = logging.INFO if state is NodeState.UP or self._closed else logging.WARNING
             orderly = self._closed and state is NodeState.DOWN
-            told = "disconnected" if orderly else f"{state}: {reason}" if reason else state
+            text = "disconnected" if orderly else f"{state}: {reason}" if reason else state
             level = logging.DEBUG if waits or (waited and state is NodeState.UP) else level
-            report(level, "node %s is %s", self.name, told, node=self.name)
+            report(level, "node %s is %s", self.name, text, node=self.name)
             self.env.on_change(self)
 
     # -- channels ----------------------------------------------------------------------------
@@ -472,7 +472,7 @@ class RedisNode(Node):
                 else:
                     link.give_up("a replica has no vote")
                     self._become(NodeState.DOWN, f"the server is a {identity.role}, not a master")
-            self.settled.set()
+            self.tried.set()
             if self._closed:
                 return
             await asyncio.sleep(RECONNECT.backoff(attempt, self.env.random.random(), least=0.5))
@@ -513,7 +513,7 @@ class RedisNode(Node):
         if self._greeting is None:
             self._refusal = ""  # the old connection's; the probe that has just left asks again
             self._update_state()
-            self.settled.set()
+            self.tried.set()
         try:
             await self._watch(link)
         finally:
@@ -537,7 +537,7 @@ class RedisNode(Node):
             link.give_up(reason)
             self._disconnected(link)
         self._become(NodeState.DOWN, reason)
-        self.settled.set()
+        self.tried.set()
 
     async def _watch(self, link: Link) -> None:
         """Check the connection from time to time, until it is lost or given up."""

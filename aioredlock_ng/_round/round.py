@@ -50,7 +50,7 @@ def keep(reply: Reply) -> Answer:
 
 
 class Asks(Protocol):
-    """What a round uses of its outbox."""
+    """The part of an outbox that its rounds use."""
 
     nodes: Sequence[Node]
     size: int

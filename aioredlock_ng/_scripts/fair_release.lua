@@ -9,14 +9,14 @@
 -- ARGV[6]  the ticket with which the call waits on; 0: it waits no more
 -- ARGV[7]  how long a seat lives at least after its last request, milliseconds
 -- ARGV[#ARGV]  the id of this request, with which the answer begins (R15)
--- returns  {id, deleted, wait, told}, and where another owner has it {…, foreign} or {…, foreign, label}: as
---          release.lua.  wait includes the head starts of the waiters ahead, even if the lock is free; told is how many
+-- returns  {id, deleted, wait, reached}, and where another owner has it {…, foreign} or {…, foreign, label}: as
+--          release.lua.  wait includes the head starts of the waiters ahead, even if the lock is free; reached is how many
 --          of the first seats were notified.
 local call = redis.call
 local n, fence, seat, ticket = #KEYS, tonumber(ARGV[2]), ARGV[5], tonumber(ARGV[6])
 local key, tickets, seats = KEYS[1], KEYS[n - 1], KEYS[n]
 local _, ms = clock()
-local holder, deleted, wait, told, foreign, other = owner_at(key), 0, 0, 0, nil, nil
+local holder, deleted, wait, reached, foreign, other = owner_at(key), 0, 0, 0, nil, nil
 if holder == ARGV[1] then
   deleted, holder = call('DEL', key), false
   if fence > 0 then  -- what fails here must not keep a lock from its release
@@ -46,7 +46,7 @@ local function in_line()
     end
     wait = head_start(seats, ahead, ms)
     if ARGV[4] ~= '' and (deleted > 0 or left) then
-      told = tell_first(tickets)
+      reached = tell_first(tickets)
     end
   end
 end
@@ -54,4 +54,4 @@ pcall(in_line)
 if deleted > 0 and ARGV[4] ~= '' then
   tell(key)
 end
-return type(holder) == 'table' and holder or {ARGV[#ARGV], deleted, wait, told, foreign, other}
+return type(holder) == 'table' and holder or {ARGV[#ARGV], deleted, wait, reached, foreign, other}

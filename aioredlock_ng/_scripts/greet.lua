@@ -64,19 +64,19 @@ if not server or tonumber(known) ~= size then
 end
 floor, ready, span = tonumber(floor), tonumber(ready), tonumber(span)
 local longest = math.max(quarantine, span)
-local anew = ms + wait(longest)
+local again = ms + wait(longest)
 -- Another server's record: a restart or a failover, after which locks may be forgotten.
 if me ~= '-' and me ~= server then
-  return written(me, math.max(new_floor, floor), anew, longest, claim)
+  return written(me, math.max(new_floor, floor), again, longest, claim)
 end
 floor = math.max(floor, math.min(tonumber(ARGV[7]), new_floor))
 -- Its clock has jumped; or this client's quarantine is longer, and the node still waits.
 if stored == ARGV[4] then
-  floor, ready = math.max(floor, math.min(tonumber(ARGV[5]), new_floor)), anew
+  floor, ready = math.max(floor, math.min(tonumber(ARGV[5]), new_floor)), again
 elseif longest > span and ready > 0 then
   ready = ready + wait(longest) - wait(span)
 end
-if ready > anew then  -- the clock went back, and counters may have ended while it was ahead
-  floor, ready = math.max(new_floor, floor), anew
+if ready > again then  -- the clock went back, and counters may have ended while it was ahead
+  floor, ready = math.max(new_floor, floor), again
 end
 return written(server, floor, ready, longest, claim)

@@ -8,10 +8,10 @@
 -- ARGV[5]  milliseconds for which our keys stay taken, if they live so long, without a notification (R34); left out
 --          where they are to be deleted.  A letter in the value then marks a key as kept.
 -- ARGV[#ARGV]  the id of this request, with which the answer begins (R15)
--- returns  {id, deleted, wait, told}, and where there are keys that are not ours {…, foreign} or {…, foreign, label}
+-- returns  {id, deleted, wait, reached}, and where there are keys that are not ours {…, foreign} or {…, foreign, label}
 --          deleted  how many keys were ours: they are deleted, or stay for ARGV[5]
 --          wait     the greatest ms left of the others; 0: there is none, -1: one has no expiry
---          told     the greatest number of subscribers of one key's channel; 0: none, or unknown, or nothing was to be
+--          reached  the greatest number of subscribers of one key's channel; 0: none, or unknown, or nothing was to be
 --                   published, -1: publishing was refused
 --          foreign  1: another program wrote one of the others, and will not publish its release; else 0
 --          label    the label of the holder of one of the others; left out where none is this package's
@@ -20,7 +20,7 @@ if fence > 0 then
   n = n / 2
 end
 local kept_value = #ARGV > 5 and string.gsub(ARGV[1], '^(%x+:%d+):', '%1k:')
-local deleted, wait, told, failure, foreign, other = 0, 0, 0, nil, nil, nil
+local deleted, wait, reached, failure, foreign, other = 0, 0, 0, nil, nil, nil
 for i = 1, n do
   local holder = owner_at(KEYS[i])
   if type(holder) == 'table' then
@@ -40,7 +40,7 @@ for i = 1, n do
     end
     if ARGV[4] ~= '' then
       local count = tell(KEYS[i])
-      told = (told == -1 or count == -1) and -1 or math.max(told, count)
+      reached = (reached == -1 or count == -1) and -1 or math.max(reached, count)
     end
     if fence > 0 then  -- what fails here must not keep a lock from its release
       local _, ms = clock()
@@ -63,9 +63,9 @@ for i = 1, n do
       end
       other = other or label(holder)
     end
-    if ARGV[4] ~= '' and told >= 0 then
-      told = math.max(told, listeners(KEYS[i]) or 0)
+    if ARGV[4] ~= '' and reached >= 0 then
+      reached = math.max(reached, listeners(KEYS[i]) or 0)
     end
   end
 end
-return failure or {ARGV[#ARGV], deleted, wait, told, foreign, other}
+return failure or {ARGV[#ARGV], deleted, wait, reached, foreign, other}

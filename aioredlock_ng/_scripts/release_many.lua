@@ -11,27 +11,27 @@ if ARGV[1] ~= '' then
   counts = pcall('PUBSUB', 'NUMSUB', unpack(KEYS))  -- an error where that may not be asked: then none is known
 end
 for i = 1, #KEYS do
-  local key, told, answer = KEYS[i], 0, 1
+  local key, reached, answer = KEYS[i], 0, 1
   if counts then
-    told = counts[2 * i]
+    reached = counts[2 * i]
   end
   local holder = pcall('GET', key)
   if holder == ARGV[i + 1] then
     call('DEL', key)
-    if told ~= 0 then
-      told = pcall('PUBLISH', key, told or '')
-      if told ~= 0 then
-        answer = {1, 0, type(told) == 'table' and -1 or told}
+    if reached ~= 0 then
+      reached = pcall('PUBLISH', key, reached or '')
+      if reached ~= 0 then
+        answer = {1, 0, type(reached) == 'table' and -1 or reached}
       end
     end
   elseif not holder then
-    answer = {0, 0, told or 0}
+    answer = {0, 0, reached or 0}
   elseif type(holder) == 'table' and not has_readers(key) then
     answer = holder.err
   else
     local left = call('PTTL', key)
     holder = type(holder) == 'table' and 'readers' or holder
-    answer = {0, left == -1 and -1 or math.max(left, 1), told or 0, is_foreign(holder), label(holder)}
+    answer = {0, left == -1 and -1 or math.max(left, 1), reached or 0, is_foreign(holder), label(holder)}
   end
   answers[i + 1] = answer
 end

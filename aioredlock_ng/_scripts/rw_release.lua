@@ -8,13 +8,13 @@
 -- ARGV[5]  the mode: read or write
 -- ARGV[6]  the seat of a call that waits no more, whose waiting flag is removed; left out where the call may wait on
 -- ARGV[#ARGV]  the id of this request, with which the answer begins (R15)
--- returns  {id, released, wait, told}, and where there are other owners {…, foreign} or {…, foreign, label}: as
+-- returns  {id, released, wait, reached}, and where there are other owners {…, foreign} or {…, foreign, label}: as
 --          release.lua.  Readers are not foreign, and have no label.
 local call = redis.call
 local n, owner, fence, loud, reads = #KEYS, ARGV[1], tonumber(ARGV[2]), ARGV[4] ~= '', ARGV[5] == 'read'
 n = fence > 0 and n / 3 or n / 2
 local queues = fence > 0 and 2 * n or n
-local given, wait, told, failure, foreign, other = 0, 0, 0, nil, nil, nil
+local given, wait, reached, failure, foreign, other = 0, 0, 0, nil, nil, nil
 local now = nil
 local function ms()
   now = now or select(2, clock())
@@ -90,6 +90,6 @@ for i = 1, n do
     -- which alone listen for the last reader's.
     count = loud and listeners(reads and key or queue) or 0
   end
-  told = (told == -1 or count == -1) and -1 or math.max(told, count)
+  reached = (reached == -1 or count == -1) and -1 or math.max(reached, count)
 end
-return failure or {ARGV[#ARGV], given, wait, told, foreign, other}
+return failure or {ARGV[#ARGV], given, wait, reached, foreign, other}

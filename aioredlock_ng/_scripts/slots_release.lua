@@ -8,8 +8,8 @@
 -- ARGV[5]  how many slots there are
 -- ARGV[6]  the slot of the lease; -1: it was not won
 -- ARGV[7]  the id of this request, with which the answer begins (R15)
--- returns  {id, released, wait, told}, as release.lua: wait is 0 where a slot is free.  Where another program's hash is
---          there, {id, 0, wait, told, 1}.
+-- returns  {id, released, wait, reached}, as release.lua: wait is 0 where a slot is free.  Where another program's hash is
+--          there, {id, 0, wait, reached, 1}.
 local key, owner, fence, slot = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[6])
 local _, ms = clock()
 local loud = ARGV[4] ~= ''
@@ -19,8 +19,8 @@ if not ends then
 end
 local given = strays(ends, mine, nil, dropped)
 drop(key, dropped)
-local told = loud and (given > 0 and tell(key, ':' .. dropped[#dropped]) or listeners(key)) or 0
+local reached = loud and (given > 0 and tell(key, ':' .. dropped[#dropped]) or listeners(key)) or 0
 if mine[slot] and fence > 0 then  -- what fails here must not keep a slot from its release
   pcall(raise_slot, KEYS[2], slot, fence, 0, ms, ARGV[3])
 end
-return {ARGV[7], given, all_taken(ends, tonumber(ARGV[5]), ms), told}
+return {ARGV[7], given, all_taken(ends, tonumber(ARGV[5]), ms), reached}

@@ -46,10 +46,10 @@ class Background:
         self._takes_part = not read_only
         self._joining = anyio.Lock()
         self._news = asyncio.Event()  # set when a node's incarnation record was answered
-        self.settled = asyncio.Event()
+        self.started = asyncio.Event()
         """Set when the manager has started: see `LockManager.start`."""
         self.usable = asyncio.Event()
-        """Set when calls may ask the nodes (`_judge_start`); at the latest with `settled`."""
+        """Set when calls may ask the nodes (`_judge_start`); at the latest with `started`."""
         env = NodeEnv(
             clock=session.clock,
             random=session.random,
@@ -94,7 +94,7 @@ class Background:
         finally:
             # Callers wait for the start, which may have been cancelled before its first step.
             self.usable.set()
-            self.settled.set()
+            self.started.set()
             # Bodies that are being cancelled queue their releases, and those still leave (R6).
             with anyio.CancelScope(shield=True):
                 await self._shut_down(LossReason.CANCELLED)
@@ -142,13 +142,13 @@ class Background:
 
     async def _start(self, tasks: TaskGroup) -> None:
         try:
-            await self._settle()
+            await self._await_start()
         except CONTAINED as error:
             # It has started all the same: calls find out themselves what the nodes say.
             if not self._ends(tasks):
                 report(logging.CRITICAL, "the start of the lock manager was cut short", exc_info=error)
 
-    async def _settle(self) -> None:
+    async def _await_start(self) -> None:
         """Decide when the manager has started."""
         try:
             with anyio.move_on_after(self._session.options.connect_timeout):
@@ -164,7 +164,7 @@ class Background:
         finally:
             # Started, whether or not a majority was reached: acquires find out themselves.
             self.usable.set()
-            self.settled.set()
+            self.started.set()
             # The nodes that have not answered by now are not waited for to judge those that have.
             if self._view is not None:
                 self._view.starting = False
@@ -172,7 +172,7 @@ class Background:
         self._quorum_log.started()
 
     async def _wait_for(self, node: Node, others: anyio.CancelScope) -> None:
-        await node.settled.wait()
+        await node.tried.wait()
         if self._judge_start():
             deadline = anyio.current_time() + self._session.node_timeout
             others.deadline = min(others.deadline, deadline)
@@ -189,7 +189,7 @@ class Background:
             moment = self._session.node_timeout / 4 if up < size else 0.0
             self._session.loop.call_later(moment, self.usable.set, context=Context())
             return True
-        untried = sum(due or not node.settled.is_set() for node, due in zip(nodes, pending, strict=True))
+        untried = sum(due or not node.tried.is_set() for node, due in zip(nodes, pending, strict=True))
         # All have answered or failed.  At a first use those that have answered wait for the others (R12b);
         # a call does not.
         view = self._view

@@ -117,7 +117,7 @@ class Lifecycle:
         """Start; a caller that is `read_only` leaves the nodes' incarnation records as they are."""
         await self.ready(read_only=read_only)
         if self._background is not None:
-            await self._background.settled.wait()
+            await self._background.started.wait()
         return await self.ready(read_only=read_only)
 
     async def start_and_hear_all(self) -> Session:
@@ -133,10 +133,10 @@ class Lifecycle:
         session, background = self.session, self._background
         assert session is not None, "start() made it, or has raised something else"
         assert background is not None, "likewise"
-        await background.settled.wait()  # of a start that has raised, too
+        await background.started.wait()  # of a start that has raised, too
         with move_on_after(self.options.connect_timeout):
             for node in session.nodes:
-                await node.settled.wait()
+                await node.tried.wait()
         return session
 
     async def ready(self, *, read_only: bool = False) -> Session:
@@ -161,7 +161,7 @@ class Lifecycle:
         await background.usable.wait()
         # A conflict that the first nodes show may not be all that there is to say.
         if availability.conflict is not None:
-            await background.settled.wait()
+            await background.started.wait()
         if availability.closing:
             raise availability.closed_error()
         availability.check()

@@ -22,7 +22,7 @@ What: TypeAlias = Literal[
 
 
 @final
-class Holder(NamedTuple):
+class HolderRow(NamedTuple):
     """One that holds the lock: alone, as one of its readers, or one of its permits."""
 
     kind: str | None
@@ -32,7 +32,7 @@ class Holder(NamedTuple):
 
 
 Waiter: TypeAlias = tuple[str | None, int]
-"""One that stands in line, by its label: the first, second … of those that have that label.
+"""A waiter, by its label and its rank among the waiters with that label.
 
 Since when it waits would not do: nodes do not agree on that to the millisecond.
 """
@@ -51,7 +51,7 @@ class Event:
     ttl: float | None = None
     """Seconds until it is free unless it is extended."""
     before: str | None = None
-    """Whose it was before."""
+    """The holder before."""
     place: int | None = None
     """In line; 0 is next."""
     node: str | None = None
@@ -67,9 +67,9 @@ class Picture:
     """When the nodes were asked, in seconds by one clock."""
     answered: float
     """When they had answered."""
-    holders: Mapping[Holder, float | None]
+    holders: Mapping[HolderRow, float | None]
     """The holders that a majority shows, each with the seconds that it stays; None without an end."""
-    unsure: frozenset[Holder] | None = frozenset()
+    unsure: frozenset[HolderRow] | None = frozenset()
     """Those of which too few nodes are heard to say that they hold it, or not; None: it may be any."""
     line: Mapping[Waiter, tuple[int, float]] | None = None
     """Those in line, each with its place, and since when it is there; None: no majority answered."""
@@ -108,7 +108,7 @@ def picture(
     """Put together what the nodes said of a lock, and of the queue for it."""
     quorum = len(nodes) // 2 + 1
     seen = {node.node: _holders_on(node) for node in nodes}
-    ttls: dict[Holder, list[float | None]] = {}
+    ttls: dict[HolderRow, list[float | None]] = {}
     for found in seen.values():
         for holder, ttl in found.items():
             ttls.setdefault(holder, []).append(ttl)
@@ -134,12 +134,12 @@ def picture(
     )
 
 
-def _holders_on(node: NodeInspection) -> dict[Holder, float | None]:
+def _holders_on(node: NodeInspection) -> dict[HolderRow, float | None]:
     if node.permits:
-        return {Holder("semaphore", each.holder, each.since, each.slot): each.ttl for each in node.permits}
+        return {HolderRow("semaphore", each.holder, each.since, each.slot): each.ttl for each in node.permits}
     if node.readers:
-        return {Holder("read", each.holder, each.since): each.ttl for each in node.readers}
-    return {Holder(node.kind, node.holder, node.since): node.ttl} if node.held else {}
+        return {HolderRow("read", each.holder, each.since): each.ttl for each in node.readers}
+    return {HolderRow(node.kind, node.holder, node.since): node.ttl} if node.held else {}
 
 
 def _stays(left: Iterable[float | None], quorum: int) -> float | None:
@@ -174,7 +174,7 @@ def events(before: Picture | None, now: Picture) -> list[Event]:
     return [*found, *_line_events(line or {}, now), *_node_events(before, now)]
 
 
-def _of(what: What, holder: Holder, ttl: float | None = None, before: str | None = None) -> Event:
+def _of(what: What, holder: HolderRow, ttl: float | None = None, before: str | None = None) -> Event:
     kind, name, since, slot = holder
     return Event(what=what, holder=name, kind=kind, since=since, slot=slot, ttl=ttl, before=before)
 

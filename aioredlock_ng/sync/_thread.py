@@ -141,7 +141,7 @@ _STANDS_STILL: Final = (
 
 
 def refuse_green_threads() -> None:
-    """Fail where threads, queues or sockets are green: the loop would run among its callers, and block them.
+    """Raise if gevent or eventlet has patched the standard library: the loop would block its own callers.
 
     Raises:
         ConfigurationError: gevent or eventlet have patched the standard library.

@@ -60,7 +60,7 @@ QUORUM: Final = "quorum"
 
 
 @final
-class _Node:
+class _Stub:
     """A node that grants everything, or nothing, or does not answer; a round needs no more of a node."""
 
     can_hear = False
@@ -174,7 +174,7 @@ class _Bypassed:
         clock = _StandingClock(life.clock)
         numbers = _fences.next(clock)  # for all names of the call, so that each sees its counter grow
         silent, taken = self._refuse == QUORUM, self._taken(life.options.prefix)
-        nodes = [cast("Node", _Node(each.name, *numbers, silent=silent, taken=taken)) for each in life.nodes]
+        nodes = [cast("Node", _Stub(each.name, *numbers, silent=silent, taken=taken)) for each in life.nodes]
         session = Session(nodes, life.options, clock, life.random, life.hooks, counters=Counters())
         life.stood_in.add(session)  # for the lease may outlive the block that it began in
         return session

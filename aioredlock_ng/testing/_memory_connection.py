@@ -46,7 +46,7 @@ class Network:
         callback(*args)
 
 
-class Server(Protocol):
+class MemoryServer(Protocol):
     """The part of a `MemoryNode` that its connections use."""
 
     network: Network
@@ -77,7 +77,7 @@ class Goodbye(Enum):
 class Lane:
     """One direction of a connection: all that is sent arrives in order, later."""
 
-    def __init__(self, server: Server, arrive: Callable[[bytes | Goodbye], None]) -> None:
+    def __init__(self, server: MemoryServer, arrive: Callable[[bytes | Goodbye], None]) -> None:
         self._server = server
         self._arrive = arrive
         self._sent: deque[bytes | Goodbye] = deque()
@@ -110,7 +110,7 @@ class MemoryConnection(asyncio.Transport):
     answered with a reset.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: MemoryServer) -> None:
         super().__init__()
         self._server = server
         self._loop = asyncio.get_running_loop()

@@ -193,7 +193,7 @@ class Server:
                 start_new_session=True,
             )
 
-    def settled(self) -> bool:
+    def ready(self) -> bool:
         """Return whether the server takes connections; try another port when its own was taken.
 
         Raises:

@@ -157,7 +157,7 @@ class LocalNodes:
         for node in waiting:
             node.launch()
             reaper.watch(self.pids)
-        while waiting := [node for node in waiting if not node.settled()]:
+        while waiting := [node for node in waiting if not node.ready()]:
             reaper.watch(self.pids)
             if time.monotonic() > deadline:
                 raise waiting[0].failure(f"was not ready within {START_TIMEOUT:g} s")

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from aioredlock_ng._dashboard.site import Request, site_maker
+from aioredlock_ng._dashboard.site import PageRequest, site_maker
 from tests.dashboard.serving import TOKEN
 from tests.unit.tasks import virtual
 from tests.unit.worlds import LATENCY, world
@@ -25,7 +25,7 @@ async def ask(manager, address="1.2.3.4", **shown):
         text = json.dumps(body).encode()
         headers |= {"content-type": "application/json", "content-length": str(len(text))}
         return await site.answer(
-            Request(
+            PageRequest(
                 method="POST", path=path, headers=headers, query={}, address=address, body=read, https=False
             )
         )

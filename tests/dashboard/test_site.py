@@ -17,7 +17,7 @@ from fastapi import FastAPI
 
 from aioredlock_ng import LockManager, ReleaseOutcome
 from aioredlock_ng._dashboard import feed
-from aioredlock_ng._dashboard.site import Answer, Site
+from aioredlock_ng._dashboard.site import PageResponse, Site
 from aioredlock_ng.contrib.aiohttp import _page as aiohttp_page
 from aioredlock_ng.contrib.aiohttp import add_locks_page
 from aioredlock_ng.contrib.fastapi import _page as fastapi_page
@@ -278,7 +278,7 @@ async def test_a_browser_that_takes_nothing_is_cut_off(manager, monkeypatch):
     much = ": nothing\n" * 3_000_000
     sent: list[str] = []
     monkeypatch.setattr(aiohttp_page, "WRITE_TIME", 0.2)
-    monkeypatch.setattr(Site, "_events", lambda *_: Answer(events=Endless(sent, much)))  # type: ignore[arg-type]
+    monkeypatch.setattr(Site, "_events", lambda *_: PageResponse(events=Endless(sent, much)))  # type: ignore[arg-type]
     async with FRAMEWORKS["aiohttp"](manager) as url:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
         writer.write(b"GET /locks/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
@@ -333,10 +333,10 @@ async def test_a_stream_ends_when_it_is_not_read_or_its_browser_has_gone(monkeyp
             await asyncio.Event().wait()
 
     async with asyncio.timeout(5):
-        await fastapi_page._Stream({}, Endless(sent))({}, never, send)  # type: ignore[arg-type]
+        await fastapi_page._StreamResponse({}, Endless(sent))({}, never, send)  # type: ignore[arg-type]
         assert sorted(sent) == ["body", "body", "closed", "start"]
         sent.clear()
-        await fastapi_page._Stream({}, Endless(sent, None))({}, disconnected, take)  # type: ignore[arg-type]
+        await fastapi_page._StreamResponse({}, Endless(sent, None))({}, disconnected, take)  # type: ignore[arg-type]
     assert sent == ["closed"]
 
 

@@ -15,8 +15,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
 
-from aioredlock_ng._session.session import Session
-
 from aioredlock_ng import Lease
 from aioredlock_ng._core.command import Command
 from aioredlock_ng._core.quorum import Tally

@@ -20,7 +20,7 @@ def going_on() -> Iterator[None]:
 
     def without_conflict(view: QuorumView) -> None:
         reassess(view)
-        view.conflict = False
+        view.in_conflict = False
 
     with patch.object(QuorumView, "_reassess", without_conflict):
         yield

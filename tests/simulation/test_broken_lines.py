@@ -29,7 +29,7 @@ ALWAYS: Final = (
         "math.max(0, since + ahead * start(seats, ms) - ms)",
         "({0, 0, ahead, drawn(ms, 4 * HEAD_START)})[1 + drawn(ms, 4)]",
     ),
-    LuaEdit(_SEATS, "if told == TOLD then", "if false then"),
+    LuaEdit(_SEATS, "if reached == MOST_NOTIFIED then", "if false then"),
     LuaEdit(_SEATS, "MOST_TRIED - 1", "-1"),
     LuaEdit(_SEATS, "'1:' .. place - 1 ..", "'1:0' .."),
 )

@@ -166,7 +166,7 @@ def _clients(node: NodeFacts, info: Mapping[str, str]) -> Said:
     message = f"{connected} of {limit} connections in use"
     if int(connected) < CROWDED * int(limit):
         return ok(message)
-    advice = "raise maxclients, or find out what opens so many connections"
+    advice = "raise maxclients, or find out what opens that many connections"
     return warning(f"{message}: new connections will soon be refused", advice)
 
 
@@ -252,7 +252,7 @@ def check_latency(node: NodeFacts, node_timeout: float) -> Said:
 
 
 def check_notices(node: NodeFacts, prefix: bytes) -> Said | None:
-    """Report what keeps release notices away (R13), which costs time alone; None where worse is told."""
+    """Report what keeps release notices away (R13), which costs time alone; None beside a worse finding."""
     deaf = node.deaf
     why = "" if deaf is None else deaf.reason
     if deaf is NOT_ASKED or why in (reason for _, reason in node.failures):

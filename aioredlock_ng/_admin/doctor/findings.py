@@ -122,7 +122,7 @@ _REASONS: Final[Mapping[str, tuple[str | None, str]]] = {
     r"\bBUSY\b":
         ("writes", "end the script that blocks it (SCRIPT KILL), and find out which client runs it"),
     r"max number of clients":
-        ("clients", "raise maxclients, or find out what opens so many connections"),
+        ("clients", "raise maxclients, or find out what opens that many connections"),
     "RESP2":
         (None, ("make HELLO 3 work: remove protocol=2 from the node's URL, grant +hello, avoid proxies "
                 "that do not support it")),

@@ -53,7 +53,7 @@ DISPENSABLE: Final = {
 
 
 @final
-class Step(NamedTuple):
+class TrialStep(NamedTuple):
     """One thing that locks do."""
 
     what: str
@@ -68,7 +68,7 @@ def question(verb: bytes, *args: bytes, keys: tuple[bytes, ...] = ()) -> Command
     return Command(Purpose.OTHER, owner=b"", fits=lambda _: True, keys=keys, args=args, verb=verb)
 
 
-def trial(session: Session) -> Iterator[Step]:
+def trial(session: Session) -> Iterator[TrialStep]:
     """Make the steps to try on one node, in their order."""
     key = session.options.key(_name(session))
     look = look_for(session.options.prefix, key)
@@ -81,15 +81,15 @@ def trial(session: Session) -> Iterator[Step]:
         args=(*words(look, in_full=True)[1:], request_id),
         verb=b"EVAL",
     )
-    yield Step("ping", heartbeat(key))
-    yield Step("type", question(b"TYPE", keys=(key,)))
-    yield Step("send a script again", in_full)
+    yield TrialStep("ping", heartbeat(key))
+    yield TrialStep("type", question(b"TYPE", keys=(key,)))
+    yield TrialStep("send a script again", in_full)
     yield from _trial_of(MUTEX, session, names=2)
     for kind in KINDS:
         yield from _trial_of(kind, session)
 
 
-def _trial_of(kind: Kind, session: Session, names: int = 1) -> Iterator[Step]:
+def _trial_of(kind: Kind, session: Session, names: int = 1) -> Iterator[TrialStep]:
     """Make the steps of a kind: acquire, keep others out, extend and release, for one owner and the next."""
     name, prefix = _name(session), session.options.prefix
     over = tuple([f"{name}:{number}" for number in range(names)])
@@ -105,7 +105,7 @@ def _trial_of(kind: Kind, session: Session, names: int = 1) -> Iterator[Step]:
     beside = lock.acquire(second, TRIAL_TTL, fence, seat=seat)
     shares = not kind.permits and not kind.conflicts(kind)
 
-    needs_vote = partial(Step, votes=True, kind=kind)
+    needs_vote = partial(TrialStep, votes=True, kind=kind)
     yield needs_vote("acquire", lock.acquire(first, TRIAL_TTL, fence), lock.read_acquire)
     yield needs_vote("refuse a mutex", mutex.acquire(third, TRIAL_TTL, fence), partial(_refusal, mutex))
     if shares:
@@ -116,16 +116,16 @@ def _trial_of(kind: Kind, session: Session, names: int = 1) -> Iterator[Step]:
         yield needs_vote("raise", won.raise_(first, fence), partial(_raised, kind))
     yield needs_vote("extend", won.extend(first, TRIAL_TTL_EXTENDED, fence), kind.extend.read)
     # The rest needs no vote.  Without one it was not acquired, and the repair sets it.
-    yield Step("repair", won.repair(first, TRIAL_TTL_EXTENDED, fence), kind.repair.read, kind=kind)
-    yield Step("inspect", look_for(prefix, lock.keys[0]), read_one, kind=kind)
+    yield TrialStep("repair", won.repair(first, TRIAL_TTL_EXTENDED, fence), kind.repair.read, kind=kind)
+    yield TrialStep("inspect", look_for(prefix, lock.keys[0]), read_one, kind=kind)
     if TICKETS in kind.beside:
-        yield Step("inspect the queue", look_for_line(prefix, lock.keys[0]), kind=kind)
-    yield Step("release", won.release(first, TRIAL_TTL_EXTENDED, fence), kind.release.read, kind=kind)
+        yield TrialStep("inspect the queue", look_for_line(prefix, lock.keys[0]), kind=kind)
+    yield TrialStep("release", won.release(first, TRIAL_TTL_EXTENDED, fence), kind.release.read, kind=kind)
     yield needs_vote("acquire after another", beside, lock.read_acquire)
     released = won.release(second, TRIAL_TTL, fence, seat=seat)
     yield needs_vote("release after another", released, kind.release.read)
     if fence:
-        yield Step("delete the counters", question(b"DEL", keys=dict(lock.parts)["counter"]))
+        yield TrialStep("delete the counters", question(b"DEL", keys=dict(lock.parts)["counter"]))
 
 
 def _name(session: Session) -> str:

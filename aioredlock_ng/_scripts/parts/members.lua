@@ -1,12 +1,12 @@
 -- The servers that clients list as the nodes of one quorum (R12c): a line for each in each state (see `members.USED`), with the
--- number of nodes and its identity, the state, since when it has been there, when this node was told of it first, when it
+-- number of nodes and its identity, the state, since when it has been there, when a client named it to this node first, when it
 -- answered a client last, all in ms by this node's clock, and that client's label.
 local MOST, LONGEST = 32, 2 ^ 14  -- lines, and their bytes in all
 local EACH, BRIEF = 250, 5000  -- ms for which a line is not written again; for which one is kept of a server that is not used
 -- Note what a client tells: of each server for how many ms it has been there, and how long ago it answered, at the moment `at`
 -- by this node's clock, or 0 where the client does not know the clock.  The line of a server that is used is kept for `life`
 -- ms after that.  Returns the lines.
-local function members(key, told, at, label, ms, life)
+local function members(key, listed, at, label, ms, life)
   local stored = redis.pcall('GET', key)
   stored = type(stored) == 'string' and string.sub(stored, 1, LONGEST) or ''
   local lines, known, changed = {}, {}, false
@@ -24,11 +24,11 @@ local function members(key, told, at, label, ms, life)
     end
   end
   local said = at > 0 and math.min(at, ms) or ms  -- a node that stood still hears it late
-  for server, stood, age in string.gmatch(told, '(%S+ [uwn]) (%d+) (%d+)') do
+  for server, stood, age in string.gmatch(listed, '(%S+ [uwn]) (%d+) (%d+)') do
     local seen, line = said - tonumber(age), known[server]
     if not line then
       local place = #lines + 1
-      if place > MOST then  -- in the place of one that is not used, or of the one that was told of least lately
+      if place > MOST then  -- in the place of one that is not used, or of the one that was listed least lately
         place = 1
         for i, other in ipairs(lines) do
           local least = lines[place]

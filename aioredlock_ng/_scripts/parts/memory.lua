@@ -3,7 +3,7 @@
 -- old servers count all of CONFIG together.  PSYNC and SYNC: it has, or had, a replica, and FAILOVER may have made it the master.
 local FORGETFUL = {flushall = true, flushdb = true, swapdb = true, debug = true, replicaof = true, slaveof = true,
   failover = true, psync = true, sync = true, config = 'resetstat'}
--- For how long nothing it was told is missing, in ms: 0, and why, where it cannot tell.
+-- For how long nothing that was stored is missing, in ms: 0, and why, where it cannot tell.
 local function remembers_for()
   local up = tonumber(info('server', 'uptime_in_seconds') or '')
   if not up then

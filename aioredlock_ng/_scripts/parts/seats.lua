@@ -4,7 +4,7 @@
 -- In ms: the head start of each waiter before the next one; the additional life of a seat for each one ahead of it, and up
 -- to how many of them.  In numbers: ended seats that one call drops; seats that are notified of a release, and that are
 -- tried for it.
-local HEAD_START, LIFE_PER_SEAT, MOST_AHEAD, MOST_DROPPED, TOLD, MOST_TRIED = 50, 60, 1000, 64, 2, 8
+local HEAD_START, LIFE_PER_SEAT, MOST_AHEAD, MOST_DROPPED, MOST_NOTIFIED, MOST_TRIED = 50, 60, 1000, 64, 2, 8
 -- In ms: the long head start, and how long it applies after a waiter has come back that was passed over.
 local LONG_START, LATE = 200, 10000
 -- Remove a seat, and with the last one both sets; returns whether it was there.
@@ -77,16 +77,16 @@ end
 -- Notify the first waiters that the lock is free, each on the channel of its seat and with its position; returns how many
 -- were notified, -1 where publishing is refused.  A seat without a subscriber is skipped: its connection is gone.
 local function tell_first(tickets)
-  local told = 0
+  local reached = 0
   for place, seat in ipairs(redis.call('ZRANGE', tickets, 0, MOST_TRIED - 1)) do
     local heard = redis.pcall('PUBLISH', seat, '1:' .. place - 1 .. '@' .. tickets)
     if type(heard) == 'table' then
       return -1
     end
-    told = told + math.min(heard, 1)
-    if told == TOLD then
+    reached = reached + math.min(heard, 1)
+    if reached == MOST_NOTIFIED then
       break
     end
   end
-  return told
+  return reached
 end

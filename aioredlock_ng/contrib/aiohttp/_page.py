@@ -10,7 +10,7 @@ from aiohttp import web
 
 from ... import LockManager
 from ..._dashboard.feed import Stream
-from ..._dashboard.site import HEADERS, WRITE_TIME, Request, Site, site_maker
+from ..._dashboard.site import HEADERS, WRITE_TIME, PageRequest, Site, site_maker
 from ._application import MANAGER
 
 
@@ -103,8 +103,8 @@ def add_page(app: web.Application, path: str, make: Callable[[], Site]) -> None:
     app.router.add_route("*", path + "/{file:[^/]*}", answer)
 
 
-def _request(request: web.Request) -> Request:
-    return Request(
+def _request(request: web.Request) -> PageRequest:
+    return PageRequest(
         method=request.method,
         path=request.match_info["file"],
         headers={name.lower(): value for name, value in request.headers.items()},

@@ -13,8 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from ... import LockManager
 from ..._dashboard.feed import Stream
-from ..._dashboard.site import WRITE_TIME, Site, site_maker
-from ..._dashboard.site import Request as PageRequest
+from ..._dashboard.site import WRITE_TIME, PageRequest, Site, site_maker
 from ._requests import get_lock_manager
 
 STREAM_TIME: Final = 20.0
@@ -73,7 +72,7 @@ def locks_router(
             shown[:] = [(manager, make(manager))]
         answer = await shown[0][1].answer(_request(request, file))
         if answer.events is not None:
-            return _Stream(answer.headers, answer.events)
+            return _StreamResponse(answer.headers, answer.events)
         return Response(status_code=answer.status, headers=dict(answer.headers), content=answer.body)
 
     router.add_api_route("/", answer, methods=["GET", "HEAD"])
@@ -100,7 +99,7 @@ def _request(request: Request, file: str) -> PageRequest:
 
 
 @final
-class _Stream(Response):
+class _StreamResponse(Response):
     """Sends a stream until it ends, or its browser has gone, or takes nothing any more."""
 
     def __init__(self, headers: Mapping[str, str], events: Stream) -> None:

@@ -79,7 +79,7 @@ def test_a_stray_is_taken_back_whichever_node_answers_last(order: tuple[str, ...
     view = view_of(*answers)
     stray = order.index("S")
     assert view.may_take_back(stray)
-    assert not view.conflict
+    assert not view.in_conflict
     view.lose(stray, 0.003)
     assert not view.may_take_back(stray)
 
@@ -88,7 +88,7 @@ def test_a_stray_is_taken_back_whichever_node_answers_last(order: tuple[str, ...
 def test_nothing_is_written_while_a_node_may_be_a_strays(order: tuple[tuple[int, bytes], ...]) -> None:
     """Two nodes that were not heard may show that the other quorum has to go: no conflict, and no claim."""
     view = view_of(*order)
-    assert not view.conflict
+    assert not view.in_conflict
     assert not view.may_write
 
 
@@ -160,11 +160,11 @@ def test_a_conflict_lasts_while_the_node_is_out_of_reach(reached: bool) -> None:
     view = ours_and(OLDER)
     if not reached:
         view.lose(0, 0.003)
-    assert view.conflict
+    assert view.in_conflict
     assert view.belongs_elsewhere
     assert not view.may_write
     hear(view, 0, OURS, 0.004)
-    assert not view.conflict
+    assert not view.in_conflict
     assert view.may_write
 
 
@@ -174,11 +174,11 @@ def test_a_node_that_was_emptied_is_the_other_quorums_for_a_moment_yet(stray: by
     view = ours_and(stray)
     for moment in (1.0, 2.0, 1.0 + TAKING_BACK_MS / 1000 - 0.01):
         hear(view, 0, b"", moment)
-        assert view.conflict
+        assert view.in_conflict
         assert not view.may_write
         assert view.is_stray(0)
     view.hear(0, b"", asked_at=0.0, heard_at=1.0 + TAKING_BACK_MS / 1000, time_ms=NOW_MS + 4000)
-    assert not view.conflict
+    assert not view.in_conflict
     assert view.may_write
 
 
@@ -284,7 +284,7 @@ def test_a_client_with_a_lost_stray_node_tells_what_it_uses() -> None:
     stray = stored(1, identity=b"x", age_ms=0)
     view.hear(b"x", stray, asked_at=1.0, heard_at=1.0, time_ms=NOW_MS + 1000, identity=b"x")
     view.lose(b"x", 1.5)
-    assert not view.conflict
+    assert not view.in_conflict
     assert states(view, 2.0) == {"a": "u", "b": "u"}
 
 

@@ -127,7 +127,7 @@ async def running(
     it.node.bind(env)
     task = asyncio.create_task(it.node.run())
     try:
-        await it.node.settled.wait()
+        await it.node.tried.wait()
         yield it, server
         assert not task.done() or it.node._closed, "a node runs until it is closed or cancelled"
     finally:
