@@ -54,7 +54,7 @@ class MemoryMaster:
     def _value(self, key: bytes) -> Value:
         value, _ = self.spec._server.data[key]
         if isinstance(value, Hash):
-            return dict(value.fields)
+            return dict(value)
         return WRONG if value is None else dict(value) if isinstance(value, dict) else value
 
     def all_keys(self) -> list[bytes]:

@@ -90,7 +90,7 @@ def holders(node: MemoryNode, key: bytes) -> dict[Seat, Held]:
     if expiry is not None and expiry <= now:
         return {}
     if isinstance(value, Hash):
-        slots = {slot: entry.split(b":", 1) for slot, entry in value.fields.items()}
+        slots = {slot: entry.split(b":", 1) for slot, entry in value.items()}
         ends = {Seat(owner, int(slot)): int(last_ms) for slot, (last_ms, owner) in slots.items()}
     elif isinstance(value, dict):
         ends = {Seat(owner): last_ms for owner, last_ms in value.items()}
