@@ -375,12 +375,12 @@ class Acquisition:
     async def _queue_for_place(self) -> None:
         """Wait for a place among the attempts in flight, in the caller's time.
 
-        A non-blocking call waits for a `node_timeout` at most.
+        A non-blocking call waits in a queue of its own.
         """
         session, deadline = self._session, self._deadline
         began = session.clock.now()
-        limit = session.node_timeout if deadline.single_try else deadline.room()
-        self._has_place = await session.attempt_limiter.wait(limit)
+        limit = None if deadline.single_try else deadline.room()
+        self._has_place = await session.attempt_limiter.wait(limit, single_try=deadline.single_try)
         deadline.stood_in_line(session.clock.now() - began)
         self._check_place()
 

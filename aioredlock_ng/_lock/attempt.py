@@ -244,7 +244,7 @@ class Attempt:
         if limiter.in_flight < limiter.most:
             limiter.in_flight -= 1
         else:
-            limiter.leave()
+            limiter.leave(self.round)
 
     def grant(self) -> Grant:
         """Return the lock that it has won."""

@@ -16,9 +16,11 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, TypeAlias, final
 
+from .._clock import Clock
 from .._core.cooldown import Cooldowns
+from .._core.quorum import Tally
 from .._core.seats import NO_SEAT, Seat
 from .._kinds.primitive import Primitive
 from .._round.deadlines import give_up, wait_for
@@ -43,7 +45,10 @@ MAX_QUIET: Final = 128
 the release before them; without a place, that release would have to notify other processes."""
 
 MAX_IN_LINE: Final = 65536
-"""Most calls of one manager in the queue for a place among the attempts in flight."""
+"""Most calls of one manager in each of the two queues, of non-blocking calls and of the others."""
+
+Place: TypeAlias = "asyncio.Future[bool]"
+"""An entry in one of the queues: True when it gets a place, False when it is refused."""
 
 
 @final
@@ -56,21 +61,28 @@ class AttemptLimiter:
     the place from the question to the verdict, which comes within a `node_timeout`, and never while its task
     waits for anything else: so no deadlock is possible here.  Extensions and releases need no place.
 
-    A non-blocking call (``blocking_timeout=0``) waits a `node_timeout` at most, and is then refused.
+    A non-blocking call (``blocking_timeout=0``, `single_try`) has no time to wait behind calls that have
+    some.  Such calls have a queue of their own, and the two queues are served in turn.  While the nodes
+    answer, a non-blocking call waits one round trip for every half of all places before it.  When they do
+    not, the non-blocking calls that have waited for a `node_timeout` are refused.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock, node_timeout: float) -> None:
         self.most = MAX_TRIES
         """Number of places; behind quiet releases `MAX_QUIET` more, or as many again if that is less."""
-        # Calls that wait for a place; set to True when they get one, to False when they are refused.
-        self._line: OrderedDict[asyncio.Future[bool], None] = OrderedDict()
+        self._clock = clock
+        self._node_timeout = node_timeout
+        # The two queues, each with the time since when a call waits.
+        self._line: OrderedDict[Place, float] = OrderedDict()
+        self._singles: OrderedDict[Place, float] = OrderedDict()
         self._ended = False
+        self._single = True  # whether the next place goes to a non-blocking call
         self.in_flight = 0
         """Number of places taken: `most` or more while calls are queued."""
 
     def __len__(self) -> int:
         """Return how many calls are queued for a place."""
-        return len(self._line)
+        return len(self._line) + len(self._singles)
 
     def enter(self) -> bool:
         """Take a place if one is free, else return False: then use `wait`.  `leave` gives it back."""
@@ -86,32 +98,43 @@ class AttemptLimiter:
         self.in_flight += 1
         return True
 
-    def leave(self) -> None:
-        """Give a place back."""
-        # More than `most` are taken, by tasks behind quiet releases: this place goes.  If all are taken, it
-        # goes to the next call in the queue, and the number stays the same.
-        if self.in_flight != self.most or not self._call_next():
+    def leave(self, tally: Tally | None = None) -> None:
+        """Give a place back; `tally` is the outcome of the attempt, if there was one."""
+        # A free place beside this one, so the queues are empty: the usual case.
+        if self.in_flight < self.most:
+            self.in_flight -= 1
+            return
+        # The attempt found too few nodes that answer: non-blocking calls must not wait for them.
+        if tally is not None and tally.taken is False:
+            self._send_away()
+        # More than `most` are taken, by tasks behind quiet releases: this place goes.  Otherwise it goes to
+        # the next call in the queues, and the number stays the same.
+        if self.in_flight > self.most or not self._call_next():
             self.in_flight -= 1
 
     def _call_next(self) -> bool:
-        """Give a place to the next call in the queue; False when that is empty."""
-        while self._line:
-            place, _ = self._line.popitem(last=False)
+        """Give a place to the next call in the queues; False when both are empty."""
+        # The queue whose turn it is, or the other one if that is empty.
+        while line := (self._singles if self._single else self._line) or self._singles or self._line:
+            place, _ = line.popitem(last=False)
             # Done: its time was up in this turn of the event loop.  Take the next one.
             if not place.done():
+                self._single = line is not self._singles
                 place.set_result(True)
                 return True
         return False
 
-    async def wait(self, within: float | None) -> bool:
+    async def wait(self, within: float | None, *, single_try: bool) -> bool:
         """Queue for a place, at most `within` seconds (None: no limit); False: there was none.
 
-        That is when the queue is full, the time was up, or the manager is being closed.
+        That is when the queue is full, the time was up, the nodes do not answer to non-blocking calls, or the
+        manager is being closed.
         """
-        if self._ended or len(self._line) >= MAX_IN_LINE:
+        line = self._singles if single_try else self._line
+        if self._ended or len(line) >= MAX_IN_LINE:
             return False
-        place: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._line[place] = None
+        place: Place = asyncio.get_running_loop().create_future()
+        line[place] = self._clock.now()
         has_place = False
         try:
             has_place = await (place if within is None else wait_for(place, within))
@@ -121,19 +144,28 @@ class AttemptLimiter:
         return has_place
 
     def end(self) -> None:
-        """Refuse all calls in the queue: the manager is being closed."""
+        """Refuse all calls in the queues: the manager is being closed."""
         self._ended = True
-        for place in self._line:
+        for place in (*self._line, *self._singles):
             give_up(place)
 
-    def _step_out(self, place: asyncio.Future[bool]) -> None:
+    def _step_out(self, place: Place) -> None:
         """Leave the queue; a place that was given in the same moment goes to the next call."""
         # It was given a place in the turn in which its task was cancelled, say.
         if place.done() and not place.cancelled() and place.result():
             self.leave()
             return
+        # Still queued, or refused: then it is in neither queue any more.
         place.cancel()
         self._line.pop(place, None)
+        self._singles.pop(place, None)
+
+    def _send_away(self) -> None:
+        """Refuse the non-blocking calls that have waited for a `node_timeout`: the nodes do not answer."""
+        before = self._clock.now() - self._node_timeout
+        # The queue is in the order of arrival: behind the first that came later, all did.
+        while self._singles and next(iter(self._singles.values())) <= before:
+            give_up(self._singles.popitem(last=False)[0])
 
 
 @final

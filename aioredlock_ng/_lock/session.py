@@ -73,7 +73,7 @@ class Session:
         self.outbox = Outbox(nodes, Deadlines(), node_timeout, self.clocks, clock.now)
         self.releases = Releases(self.outbox)
         # The tasks of this process that want a lock, in the order in which they ask, and their waits:
-        self.attempt_limiter = AttemptLimiter()
+        self.attempt_limiter = AttemptLimiter(clock, node_timeout)
         self.queue = LocalQueue(self.attempt_limiter, self._stop_listening, self._announce)
         self.sleeps = Sleeps(self.availability)
         # The locks that were won, until they are released or handed off:

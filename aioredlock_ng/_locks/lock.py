@@ -131,7 +131,7 @@ class Lock(Renamed, Uncopied):
         # thousands of calls may wait here.  Non-blocking ones first look into the queues of their names.
         if attempt_limiter.in_flight >= attempt_limiter.most and given != 0:
             try:
-                place = await attempt_limiter.wait(given)
+                place = await attempt_limiter.wait(given, single_try=False)
             except BaseException as error:
                 Acquisition(session, self._primitive, request, given, began).fail(error)
                 raise

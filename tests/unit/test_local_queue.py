@@ -290,22 +290,22 @@ async def test_a_refusal_is_told_again_when_the_time_runs_out_in_line(few_places
         await succeed(tasks)
 
 
-async def test_a_single_try_is_heard_out_though_it_stood_in_line(few_places):
-    """The time that it waited for its place is not taken from the time that nodes have to answer."""
-    async with world(latency=TIMEOUT * 0.45) as w:
-        await succeed(burst(w, 2 * PLACES, blocking_timeout=0))
-
-
-async def test_a_single_try_waits_in_line_for_a_node_timeout(few_places):
-    """Also where nodes answer, and other calls are before it."""
-    async with world(latency=TIMEOUT * 0.45) as w:
-        began, calls = sim().time(), burst(w, 10 * PLACES)
+async def test_a_single_try_does_not_stand_behind_those_that_can_wait(few_places):
+    """Of two places one is for a single try, so that it waits only for others like it."""
+    async with world() as w:
+        calls = burst(w, 30)
         await turns(2)
-        (single,) = ends(w, "single", blocking_timeout=0)
-        end = await single
-        assert "not attempted" in str(end.error)
-        assert end.at - began == pytest.approx(TIMEOUT)
-        await succeed(calls)
+        singles = [in_task(w.manager.lock(f"s{number}").try_acquire) for number in range(5)]
+        await succeed(calls + singles)
+        order = asked(w.nodes[0])[PLACES : PLACES + 10]
+        assert order == ["s0", "4", "s1", "5", "s2", "6", "s3", "7", "s4", "8"]
+
+
+@pytest.mark.parametrize("latency", [TIMEOUT / 5, TIMEOUT * 0.45])
+async def test_a_single_try_is_heard_out_though_it_stood_in_line(few_places, latency):
+    """The time that it waited for its place is not taken from the time that nodes have to answer."""
+    async with world(latency=latency) as w:
+        await succeed(burst(w, 5 * PLACES, blocking_timeout=0))
 
 
 async def test_single_tries_are_sent_away_when_nodes_do_not_answer(few_places):
