@@ -89,7 +89,7 @@ def report(
 
 @final
 class Once:
-    """Lets each thing be reported once; after so many of them as its limit says, no more."""
+    """Lets each thing be reported once; after as many as its limit, no more."""
 
     def __init__(self, limit: int = MAX_REPORTED) -> None:
         self.reported: set[object] = set()

@@ -1,4 +1,4 @@
-"""What a manager counts, and the values in which it tells of itself."""
+"""The counts of a manager, and the values that describe it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LeaseStatistics:
 
 @dataclass(slots=True, kw_only=True)
 class Counters:
-    """What all parts of one manager count where it happens, from its start."""
+    """Counts of all parts of one manager, from its start."""
 
     acquired: int = 0
     handed_off: int = 0

@@ -136,7 +136,7 @@ class QuorumView:
         self._heartbeat = heartbeat
         self._now = 0.0  # when a node was last asked, heard or lost
         self._began = math.inf  # when this client used servers first
-        # The servers that clients, and this one, have told of, in each state.
+        # The servers that clients, and this one, have reported, in each state.
         self._heard: dict[tuple[bytes, bytes], Member] = {}
         self._initialised_ms = 0  # the latest `init` of a node, in Unix milliseconds by its clock
         # When that was, by this client's clock: no lock of any list was alive then.

@@ -66,7 +66,7 @@ class Greeting:
         """Whether the present connection's first greeting was answered."""
         # Whether the last greeting was answered with an incarnation record, or with the lack of one.
         self._answered = False
-        # The servers of which the node was told, and had to be at once (R12c).
+        # The servers that the node was to know, and those that it had to know at once (R12c).
         self._told = frozenset[bytes]()
         self._servers = ServersSeen()
         self.moves = False

@@ -56,7 +56,7 @@ class RedisNode(Node):
 
     awaited = True  # as in `Receiver`, of its own questions
     env: NodeEnv
-    """What `bind` was given."""
+    """The argument of `bind`."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.name = endpoint.name

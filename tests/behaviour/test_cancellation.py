@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from aioredlock_ng import LockManager
-from tests.behaviour.tools import no_key_left, quiet
-from tests.servers import Nodes
+import pytest
+
+from aioredlock_ng import LockManager, LockTakenError
+from tests.behaviour.tools import PATIENCE, all_up, keys, no_key_left, quiet
+from tests.servers import Nodes, ask, eventually
 
 TTL: Final = 60.0  # seconds: so long that a key which is left behind is still there when the test looks
 
@@ -33,3 +35,65 @@ async def test_every_turn_of_one_cycle_is_cancelled(shared_nodes: Nodes) -> None
                 break
         assert len(done) == 3, "the cycle never ends"
         assert manager.statistics().held == 0
+
+
+TURNS: Final = 24  # turns of the loop before a cancellation: more than an uncontended cycle takes
+
+
+async def _answered(manager: LockManager) -> None:
+    """Wait until every node has answered everything it was ever asked, recorded releases included."""
+    await all_up(manager)
+    await eventually(
+        lambda: not any(node.in_flight or node.pending_releases for node in manager.statistics().nodes),
+        within=PATIENCE,
+        what=f"all answered: {manager.statistics()!r}",
+    )
+
+
+async def test_a_cancelled_waiter_does_not_stop_the_queue(shared_nodes: Nodes) -> None:
+    """Tasks that leave the local queue, also in the very turn they are let in, block no other task."""
+    async with quiet(), LockManager(shared_nodes.urls) as manager:
+        lock = manager.lock("queue", ttl=TTL)
+        for turns in range(TURNS):
+            lease = await lock.acquire()
+            waiters = [asyncio.create_task(lock.acquire()) for _ in range(4)]
+            await eventually(lambda: manager.statistics().waiting == 4, what="all wait")
+            release = asyncio.create_task(lease.release())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            for waiter in waiters[:3]:
+                waiter.cancel()
+            for waiter in waiters:
+                try:
+                    await (await asyncio.wait_for(waiter, PATIENCE)).release()
+                except asyncio.CancelledError:
+                    assert waiter is not waiters[-1], "the last one was not cancelled"
+            await release
+        assert manager.statistics().waiting == 0
+        with pytest.raises(LockTakenError):
+            async with lock:
+                await manager.lock("queue", blocking_timeout=0).acquire()
+    assert keys(shared_nodes.urls) == {}
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("paused", [1, 3, 5])
+async def test_a_late_answer_leaves_no_key(nodes5: Nodes, paused: int) -> None:
+    """A cancelled acquire leaves no key on nodes that run it only when they answer again."""
+    async with quiet(), LockManager(nodes5.urls, node_timeout=5) as manager:
+        for url in nodes5.urls[:paused]:
+            ask(url, "CLIENT PAUSE", 700, "ALL")
+        task = asyncio.create_task(manager.lock("late", ttl=TTL).acquire())
+        if paused < 3:
+            lease = await task  # a majority is there: nothing to cancel, but the release waits as long
+            task = asyncio.create_task(lease.release())
+            await asyncio.sleep(0)
+        else:
+            busy = nodes5.urls[paused:]
+            await eventually(lambda: all(keys([url]) for url in busy), what="the acquire has left")
+            await asyncio.sleep(0.01)  # also where no node can be asked
+        task.cancel()
+        await asyncio.wait((task,))
+        assert task.cancelled()
+        await _answered(manager)
+        assert keys(nodes5.urls) == {}

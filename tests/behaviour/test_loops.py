@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from redis.asyncio import Redis
 
 from aioredlock_ng import Lease, LockManager, LossReason
+from aioredlock_ng._lock.session import Session
+from aioredlock_ng._session import lifecycle
 from tests.behaviour.tools import PATIENCE, Recorder, all_up, keys
 from tests.servers import Nodes
 
@@ -111,3 +113,43 @@ def test_a_lease_whose_loop_was_closed_is_lost(
 
     asyncio.run(next_loop())
     assert len(keys(shared_nodes.urls)) >= 3, "a majority"
+
+
+@pytest.mark.parametrize("used", [False, True], ids=["new", "used in a loop before"])
+def test_two_loops_that_begin_at_once(
+    shared_nodes: Nodes, monkeypatch: pytest.MonkeyPatch, used: bool
+) -> None:
+    """One of two threads has the manager, and the other one gets an error: it belongs to another loop."""
+    manager = LockManager(shared_nodes.urls)
+    if used:
+        asyncio.run(hold(manager))
+    both, one_failed = threading.Barrier(2), threading.Event()
+    ends: list[str] = []
+
+    def make(*args: Any, **kwargs: Any) -> Session:
+        session = Session(*args, **kwargs)
+        both.wait(PATIENCE)  # neither has found a session
+        return session
+
+    monkeypatch.setattr(lifecycle, "Session", make)
+
+    async def use() -> None:
+        try:
+            await hold(manager)
+        except RuntimeError as error:
+            ends.append(str(error))
+            one_failed.set()
+        else:
+            ends.append("has had the lock")
+            await asyncio.to_thread(one_failed.wait, PATIENCE)  # else the other one may come after the end
+            await manager.aclose()
+
+    threads = [threading.Thread(target=asyncio.run, args=(use(),)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(2 * PATIENCE)
+    assert sorted(ends) == [
+        "has had the lock",
+        "this LockManager belongs to another event loop: make one per loop",
+    ]

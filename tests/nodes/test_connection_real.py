@@ -306,3 +306,10 @@ async def test_a_connection_is_reset_when_it_is_given_up_and_watched_by_the_kern
         link.give_up("test")
         assert struct.unpack("ii", sock.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8)) == (1, 0)
         await eventually(lambda: redis_node(manager)._link not in (link, None))
+
+
+@pytest.mark.parametrize("other", ["/1", "/", "?socket_keepalive=1"])
+def test_one_address_given_twice_is_refused_at_once(other):
+    """Database numbers and options do not make a second server."""
+    with pytest.raises(ConfigurationError, match=r"127\.0\.0\.1:7000"):
+        LockManager(["redis://127.0.0.1:7000", f"redis://user:{PASSWORD}@127.0.0.1:7000{other}"])

@@ -68,7 +68,7 @@ worlds, and the parts of the command and of the page."""
 TESTS_INTO_THE_INSIDE = 60
 """How many other files of tests import private modules: at most as many, and fewer with each change."""
 
-CODE_LINES = {ROOT: 20_986, TESTS: 50_965}
+CODE_LINES = {ROOT: 20_410, TESTS: 44_018}
 """Lines of code of the package and of its tests, reached and to be kept within one percent.  A change that
 raises a figure says here why."""
 

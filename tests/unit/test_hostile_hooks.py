@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
-from aioredlock_ng import Lease, LockLostError, LockManager, LossReason
+from aioredlock_ng import Lease, LockLostError, LockManager, LossReason, NodeState
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.tasks import sim
-from tests.unit.worlds import LATENCY, deadline, world
+from tests.unit.tasks import cycle, sim
+from tests.unit.worlds import LATENCY, deadline, opened, world
 
 LOGGER = logging.getLogger("aioredlock_ng")
 TTL = 3.0
@@ -126,3 +127,30 @@ async def test_an_interrupt_inside_a_hook_leaks_no_key():
         await asyncio.sleep(3 * LATENCY)
         assert w.keys == [()] * 3
         assert w.manager.statistics().held == 0
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, OddError, GeneratorExit, asyncio.CancelledError])
+async def test_a_node_that_fails_is_down_and_no_more(error, caplog):
+    """A node's run() that raises costs its own vote alone; the log has the cause once (R44)."""
+    nodes: list[Any] = [MemoryNode(latency=LATENCY).link() for _ in range(3)]
+    failing = asyncio.Event()
+
+    async def run() -> None:
+        await failing.wait()
+        raise error("a bug")
+
+    async with opened(nodes) as manager:
+        nodes[0].run = run
+        lease = await manager.lock("held").acquire()
+        for task in asyncio.all_tasks():
+            if task.get_name() == f"aioredlock_ng {nodes[0].name}":
+                task.cancel()  # the next run is the user's
+        failing.set()
+        await asyncio.sleep(3 * TTL)
+        lease.check()
+        await lease.release()
+        await cycle(manager.lock("other"))
+        first, *_ = manager.statistics().nodes
+        assert first.state is NodeState.DOWN
+        assert "a bug" in first.reason
+    assert [record.levelno for record in caplog.records].count(logging.CRITICAL) == 1

@@ -10,7 +10,7 @@ import pytest
 from aioredlock_ng import ConfigurationError, LockTakenError, NodeState, QuorumUnavailableError, Vote
 from aioredlock_ng._core.quarantine import Incarnation, parse
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.tasks import in_task, sim
+from tests.unit.tasks import cycle, in_task, sim
 from tests.unit.traces import count, counter
 from tests.unit.worlds import LATENCY, TTL, each, make, opened, states, world
 
@@ -338,3 +338,23 @@ async def test_an_incarnation_of_a_newer_version_counts_as_present(caplog):
         for node in nodes[:2]:
             node.set(META, newer(node) + b":changed")
         assert isinstance(await refused(manager), QuorumUnavailableError)
+
+
+async def test_what_a_newer_version_says_holds():
+    """Its quarantine, its number of nodes; and what cannot be read at all is nothing to vote by (R12)."""
+    nodes = fresh()
+    values = (newer(nodes[0], ready_ms=2**52), b"2:somebody:else:knows", b"junk")
+    for node, value in zip(nodes, values, strict=True):
+        node.set(META, value)
+    async with opened(nodes, **FENCED) as manager:
+        first, *others = [node.reason for node in manager.statistics().nodes]
+        assert "no vote for another" in first
+        unknown = (
+            "its incarnation record is unreadable: another version or program wrote it; it is left as it is"
+        )
+        assert others == [unknown] * 2
+        assert isinstance(await refused(manager), QuorumUnavailableError)
+    for node in nodes:
+        node.set(META, newer(node, size=5))
+    with pytest.raises(ConfigurationError, match="quorum of 5 nodes"):
+        await cycle(opened(nodes, seed=2, **FENCED))
