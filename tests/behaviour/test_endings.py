@@ -29,7 +29,7 @@ def complaints(errors: str) -> list[str]:
 @pytest.mark.process
 @pytest.mark.parametrize("ending", ["leave", "exit", "SIGINT"])
 async def test_a_program_ends_while_it_holds_locks(shared_nodes: Nodes, ending: str) -> None:
-    """However `asyncio.run` comes to its end, the locks held in it are released, and Python complains of nothing."""
+    """However `asyncio.run` ends, the locks held in it are released, and Python complains of nothing."""
     task = "hold" if ending == "SIGINT" else ending
     async with worker(task, shared_nodes.urls, "ending", TTL) as child:
         await child.said("held")
