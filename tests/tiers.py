@@ -59,7 +59,6 @@ TIERS: Final[Mapping[str, tuple[str, ...]]] = {
         "behaviour/test_sync.py",
         "behaviour/test_sync_blocks.py",
         "behaviour/test_sync_election.py",
-        "behaviour/test_uvloop.py",
         "nodes/test_connection_real.py",
         # Each kind of lock: its scripts, on real servers and in memory.
         "conformance/test_election.py",

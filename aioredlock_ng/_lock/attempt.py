@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from operator import attrgetter
 from random import Random
 from typing import TYPE_CHECKING, Final, final
@@ -34,12 +33,20 @@ OWNERS_AT_ONCE: Final = 16
 """Owner values whose random bits are drawn at once: a system call for each would dominate an attempt."""
 
 
-def owner_values(random: Random) -> Iterator[bytes]:
-    """Yield the random parts of the owner values of one manager (A5)."""
-    while True:
-        digits = random.randbytes(OWNER_BITS // 8 * OWNERS_AT_ONCE).hex().encode()
-        for begin in range(0, len(digits), OWNER_BITS // 4):
-            yield digits[begin : begin + OWNER_BITS // 4]
+@final
+class OwnerValues:
+    """The random parts of the owner values of one manager (A5).  No generator: an error would end that."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._left: list[bytes] = []
+
+    def __next__(self) -> bytes:
+        if not self._left:
+            digits = self._random.randbytes(OWNER_BITS // 8 * OWNERS_AT_ONCE).hex().encode()
+            begins = range(0, len(digits), OWNER_BITS // 4)
+            self._left = [digits[begin : begin + OWNER_BITS // 4] for begin in begins]
+        return self._left.pop()
 
 
 @final

@@ -169,6 +169,9 @@ class Grant(NamedTuple):
     unsent: Sequence[int]
     """The nodes that were never sent a command that sets the keys."""
 
+    def __repr__(self) -> str:
+        return f"<Grant {self.primitive.names}>"  # never the owner value (A5)
+
     @property
     def task(self) -> None:
         """No task runs under it."""

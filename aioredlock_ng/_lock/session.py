@@ -30,7 +30,7 @@ from .._round.releases import Releases
 from .._settings.options import Options
 from .._statistics import MAX_LEASES, Counters, LeaseStatistics, ManagerStatistics
 from ..events import LoopStalled
-from .attempt import Attempt, owner_values
+from .attempt import Attempt, OwnerValues
 from .election import Observation
 from .handoff import Succession
 from .hooks import HookList
@@ -80,7 +80,7 @@ class Session:
         self.watchdog = Watchdog(clock, self._stalled)
         self.succession = Succession(self.availability, self.releases)
         # The attempts in flight, and what calls learn while they wait:
-        self.owners = owner_values(random)
+        self.owners = OwnerValues(random)
         self.in_flight: set[Attempt] = set()
         """The attempts that wait for their verdict."""
         self._seat: Seat | None = None

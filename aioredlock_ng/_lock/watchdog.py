@@ -143,7 +143,7 @@ class Watchdog:
                 holding.check_due(now)
             except CONTAINED as error:
                 # A lease that cannot be extended, nor ended, is none (R44).
-                report(logging.CRITICAL, "a lease is lost, since it cannot be holding", exc_info=error)
+                report(logging.CRITICAL, "a lease is lost, since it cannot be watched", exc_info=error)
                 holding.expire()
             if not holding.done:
                 self.watch(holding)

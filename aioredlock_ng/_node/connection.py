@@ -126,21 +126,24 @@ class ServerEndpoint:
             raise RedisConnectionError("connecting was cancelled before, and has not ended since")
         name = f"aioredlock_ng connects to {self.name}"
         task = Context().run(asyncio.create_task, connecting, name=name)
-        ended: set[object] = set()
         try:
-            ended.update((await asyncio.wait((task,), timeout=timeout))[0])
-        finally:
-            # The time is up, or we are cancelled: it is left alone if it does not end in time.
-            if not ended:
-                self._ending = task
-                task.add_done_callback(_drop)
-                task.cancel()
-                await asyncio.wait((task,), timeout=timeout)
-        if not ended:
+            await asyncio.wait((task,), timeout=timeout)
+        except asyncio.CancelledError:
+            await self._end(task, timeout)
+            raise
+        if not task.done():
+            await self._end(task, timeout)
             raise TimeoutError
         if task.cancelled():
             raise RedisConnectionError("other code cancelled connecting")
         return task.result()
+
+    async def _end(self, connecting: asyncio.Task[tuple[Link, Identity]], timeout: float) -> None:
+        """Cancel a connecting that is not wanted any more, and leave it alone if it does not end in time."""
+        self._ending = connecting
+        connecting.add_done_callback(_drop)
+        connecting.cancel()
+        await asyncio.wait((connecting,), timeout=timeout)
 
     async def _log_in(self, timeout: float, on_failure: Fail) -> tuple[Link, Identity]:
         if self._protocol == RESP2:

@@ -210,7 +210,7 @@ def test_closing_in_a_block(kind: str) -> None:
 
 @each_kind
 def test_an_interrupted_exit(manager: SyncLockManager, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handler that raises in it costs no lock, wherever it strikes behind the first line."""
+    """A handler that raises in it costs no lock, wherever it strikes once that has begun."""
 
     def interrupt(*arguments: object, **options: object) -> None:
         patch.undo()
@@ -218,7 +218,7 @@ def test_an_interrupted_exit(manager: SyncLockManager, kind: str, monkeypatch: p
 
     steps: list[tuple[object, str]] = [(manager._thread, "call"), (manager._thread, "_post")]
     if kind not in ("campaign", "leadership"):
-        steps.append((sys.modules["aioredlock_ng.sync._lock"], "leaving"))
+        steps += [(sys.modules["aioredlock_ng.sync._lock"], each) for each in ("leaving", "generator_around")]
     for step in steps:
         block = KINDS[kind](manager)
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt), block as held:

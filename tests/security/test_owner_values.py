@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 import secrets
 from collections import Counter
 from typing import Final
@@ -53,6 +55,25 @@ def test_the_source_is_the_systems() -> None:
     """A manager that is given no source draws from the operating system, 160 bits for each value."""
     managers_random = LockManager(["redis://any"])._life.random
     assert type(managers_random) is secrets.SystemRandom
+
+
+@virtual
+async def test_an_error_of_the_source_costs_one_attempt() -> None:
+    """The next attempt draws again: an interrupt, or a system without entropy, ends no manager."""
+
+    class Failing(random.Random):
+        def randbytes(self, n: int) -> bytes:
+            if sim().time() < failing_until:
+                raise OSError("no entropy")
+            return super().randbytes(n)
+
+    failing_until = sim().time() + 1
+    async with LockManager([MemoryNode()], clock=sim().clock, random=Failing(1)) as manager:
+        with pytest.raises(OSError, match="no entropy"):
+            await manager.lock("a").acquire()
+        await asyncio.sleep(1)
+        async with manager.lock("a") as lease:
+            assert lease.held
 
 
 @virtual

@@ -62,6 +62,23 @@ class Term:
     """Since when that is a majority."""
 
 
+@dataclass(slots=True)
+class _Acknowledged:
+    """Receives a node's answer to an announcement."""
+
+    world: World
+    announcement: Announcement
+    awaited = True
+
+    def on_reply(self, node: int, reply: Reply) -> None:
+        """Note that the node knows the term, and when a majority does."""
+        term = self.world.terms.get(self.announcement.leader.term)
+        if term is not None and isinstance(reply, int):
+            term.nodes.add(node)
+            if len(term.nodes) == majority(self.world.size):
+                term.known_at = min(term.known_at, SimLoop.running().time())
+
+
 class World(searching.World):
     """One run; `counts` says what happened in it."""
 
@@ -95,16 +112,9 @@ class World(searching.World):
             outbox.drain()
             for index, node in enumerate(outbox.nodes):
                 if world.draw.random() >= world.lossy:
-                    node.submit(command, announcement, index)
+                    node.submit(command, _Acknowledged(world, announcement), index)
 
-        def on_reply(announcement: Announcement, node: int, reply: Reply) -> None:
-            term = world.terms.get(announcement.leader.term)
-            if term is not None and isinstance(reply, int):
-                term.nodes.add(node)
-                if len(term.nodes) == majority(world.size):
-                    term.known_at = min(term.known_at, SimLoop.running().time())
-
-        with patch.object(Announcement, "repeat", repeat), patch.object(Announcement, "on_reply", on_reply):
+        with patch.object(Announcement, "repeat", repeat):
             yield
 
     async def _main(self) -> None:
