@@ -7,7 +7,7 @@ import sys
 from typing import Final
 
 from .._view.overview import look
-from .._view.releasing import Agreed, Outcome, gone, release
+from .._view.releasing import Agreed, Outcome, gone, release, too_few
 from .._view.values import lock_as_json
 from ._overview import described_holders, lock_lines
 from ._terminal import Line, ask, printable, show, write
@@ -82,10 +82,13 @@ def _release(arguments: argparse.Namespace) -> Outcome:
         seen = ask(manager, look(manager, (arguments.name,)))
         if seen.survey is None:
             raise UsageError(seen.problem)
+        # Without a majority the lock is not known well enough for a question.
+        if (few := too_few(seen)) is not None:
+            return few
         (lock,) = seen.survey.locks
         # The question may be open for hours: what is agreed to is the end of this holder's lock.
         agreed = Agreed.of(lock)
-        if lock.state != "free" and seen.answered >= seen.quorum:
+        if lock.state != "free":
             # Beside the output, which may be for a program.
             write(lock_lines(seen.survey), sys.stderr)
             print(_QUESTION, end="", file=sys.stderr, flush=True)

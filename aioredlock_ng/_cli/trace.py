@@ -49,6 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
         allowed = f"between {_SHORTEST:g} and {_LONGEST:g} seconds"
         raise UsageError(f"--interval must be {allowed}, got {arguments.interval:g}")
     manager = make_manager(arguments)
+    ended_by = None  # where its output is not read any more
     with output() as stream:
         ended_by = ask(manager, until_signal(_follow(manager, arguments, stream), arguments.seconds))
     return 0 if ended_by is None else SIGNALLED + ended_by  # as shells have it

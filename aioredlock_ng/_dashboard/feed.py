@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .. import LockManager, Survey
     from .._view.overview import Overview
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the stream: a page that was loaded from an older server loads itself again."""
 
 MAX_STREAMS: Final = 100

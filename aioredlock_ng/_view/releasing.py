@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 
-from .overview import look
+from .overview import Overview, look
 
 if TYPE_CHECKING:
     from .. import LockInspection, LockManager, NodeInspection, PermitInspection, ReaderInspection
@@ -115,15 +115,23 @@ async def release(manager: LockManager, name: str, shown: Agreed | None = None) 
     if seen.survey is None:
         raise ConfigurationError(seen.problem)
     ((lock,), at) = seen.survey.locks, seen.survey.at
-    if seen.answered < seen.quorum:
-        few = f"{seen.answered} of {len(seen.nodes)} nodes answered, {seen.quorum} are needed"
-        return Outcome(lock=lock, at=at, refused="too few", detail=f"{few}: nothing was changed")
+    if (few := too_few(seen)) is not None:
+        return few
     if lock.state == "free":
         return Outcome(lock=lock, at=at, refused="free", detail="the lock is free: nothing was changed")
     if shown is not None and not shown.covers(lock):
         detail = "the lock has changed hands meanwhile: nothing was changed"
         return Outcome(lock=lock, at=at, refused="changed", detail=detail)
     return Outcome(lock=lock, at=at, nodes=await manager.force_release(name))
+
+
+def too_few(seen: Overview) -> Outcome | None:
+    """Return the refusal to release the lock that was looked at; None: a majority has answered."""
+    if seen.answered >= seen.quorum or seen.survey is None:
+        return None
+    few = f"{seen.answered} of {len(seen.nodes)} nodes answered, {seen.quorum} are needed"
+    (lock,) = seen.survey.locks
+    return Outcome(lock=lock, at=seen.survey.at, refused="too few", detail=f"{few}: nothing was changed")
 
 
 def gone(node: NodeInspection) -> bool:

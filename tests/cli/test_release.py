@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
+from aioredlock_ng.sync import SyncLockManager
 from aioredlock_ng.testing import LocalNodes
 from tests.cli.runs import Cli, environment
 from tests.cli.shown import showing
@@ -179,6 +182,29 @@ def test_without_a_majority_nothing_is_deleted(nodes3: LocalNodes, release: Rele
     assert (code, out) == (69, "")
     assert "1 of 3 nodes answered, 2 are needed: nothing was changed" in err
     assert ask(nodes3.urls[2], "EXISTS", "redlock:stuck") == 1
+
+
+def test_a_first_look_without_a_majority_asks_and_deletes_nothing(
+    nodes3: LocalNodes, release: Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although the nodes would answer a second one: nobody was shown what that finds."""
+    command = importlib.import_module("aioredlock_ng._cli.release")
+    looked = command.look
+
+    async def short_look(*arguments: Any) -> Any:
+        for number in (0, 1):
+            nodes3.pause(number)
+        try:
+            return await looked(*arguments)
+        finally:
+            for number in (0, 1):
+                nodes3.resume(number)
+
+    monkeypatch.setattr(command, "look", short_look)
+    with SyncLockManager(nodes3.urls, restart_quarantine=0) as manager, manager.semaphore("s", permits=2):
+        code, _, errors = release(nodes3.urls, "s", stdin=Terminal("y\n"))
+        assert (code, "[y/N]" in errors) == (69, False)
+        assert [ask(url, "EXISTS", "redlock:s") for url in nodes3.urls] == [1, 1, 1]
 
 
 def test_a_node_that_does_not_answer_is_named(nodes3: LocalNodes, release: Release) -> None:

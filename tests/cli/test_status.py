@@ -163,13 +163,16 @@ async def test_quarantined_nodes_are_shown(
 
 @pytest.mark.heavy
 async def test_a_reader_that_goes_away_is_no_error(shared_nodes: Nodes) -> None:
-    """``status | head -1`` says nothing about a broken pipe."""
+    """``status | head -1`` says nothing about a broken pipe, and neither does ``trace``."""
     for url in shared_nodes.urls[:1]:
         for number in range(900):
             ask(url, "SET", f"redlock:{'x' * 200}{number}", "v")
     command = f"{' '.join(COMMAND)} --node-timeout 1 | head -1; exit ${{PIPESTATUS[0]}}"
     done = await asyncio.to_thread(ended, ["bash", "-c", command], shared_nodes)
     assert (done.returncode, done.stdout, done.stderr) == (0, "nodes up: 5 of 5, 2 may fail\n", "")
+    traced = command.replace(" status ", " trace x --interval 0.05 ").replace("head -1", "true")
+    done = await asyncio.to_thread(ended, ["bash", "-c", traced], shared_nodes)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.heavy

@@ -14,7 +14,7 @@ import { Stream } from "./stream.js";
 import { LockTable } from "./table.js";
 import { decodeName, visible } from "./text.js";
 
-const WIRE_VERSION = 1;
+const WIRE_VERSION = 2;
 const SESSION_PAUSE = 3000; // milliseconds between two questions for the session, at the start
 
 const store = new Store();
