@@ -358,4 +358,6 @@ class LoopThread:
         try:
             await close(*args)
         finally:
-            asyncio.get_running_loop().stop()
+            # A second call of `stop` may end when the loop only waits for the tasks that are left.
+            if not self._refuses:
+                asyncio.get_running_loop().stop()

@@ -314,6 +314,21 @@ def test_closing_waits_only_for_a_loop_that_turns(
         until(lambda: not held.held, "it is released")
 
 
+def test_a_second_closing_may_end_later_than_the_first(
+    manager: SyncLockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop only waits for what is left by then: it is not stopped in that."""
+    monkeypatch.setattr("aioredlock_ng.sync._thread.STANDSTILL", 0.2)
+    goes_on = threading.Event()
+    blocked = in_loop(manager, goes_on.wait, PATIENCE, waits=False)
+    for seconds in (0, 0.2):
+        manager._thread.stop(asyncio.sleep, seconds)
+    goes_on.set()
+    assert blocked.over.wait(PATIENCE)
+    assert manager._thread._over.wait(PATIENCE)
+    manager._thread._thread.join(PATIENCE)  # type: ignore[union-attr]
+
+
 # -- interrupts at any moment --------------------------------------------------------------------------
 
 INTERRUPTED = """
