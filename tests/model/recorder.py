@@ -83,8 +83,14 @@ def listening(note: Note) -> Iterator[None]:
 
             stack.enter_context(patch.object(owner, name, wrapped))
 
+        grant, asked = Attempt.grant, []
+
+        def granted(attempt: Attempt) -> Any:
+            asked.append(grant(attempt))
+            return asked[-1]
+
         def won(_holding: Holding, _session: Any, won: Any, *_: Any) -> None:
-            if isinstance(won, Attempt):  # else it was handed off: for the nodes nothing has changed (R43)
+            if any(won is each for each in asked):  # else handed off: for the nodes nothing has changed (R43)
                 note("win", won.owner, "")
 
         def forgets(node: RedisNode, *_: Any) -> None:
@@ -95,6 +101,7 @@ def listening(note: Note) -> Iterator[None]:
 
         stack.enter_context(patch.object(Holding, "_ask_to_extend", _hearing(note)))
         before(Attempt, "ask", lambda attempt: note("ask", attempt.owner, ""))
+        stack.enter_context(patch.object(Attempt, "grant", granted))
         before(Holding, "__init__", won)
         before(Holding, "extend", lambda holding, *_, **__: note("extend", holding.owner, ""))
         before(Holding, "_won", lambda holding, *_: note("win", holding.owner, ""))
