@@ -11,10 +11,6 @@ from .._core.quorum import PENDING
 from .._core.seats import NO_SEAT, SHARED_SEAT
 from .._kinds.kind import Kind
 from .._kinds.primitive import Primitive
-from .._lock.handoff import Grant
-from .._lock.holding import Holding
-from .._lock.hooks import About
-from .._lock.local_queue import MAX_WAITERS, Contender, NameQueue
 from .._log import debugging
 from .._round.round import SlotRound, verdict_known
 from .._settings.options import Request
@@ -29,6 +25,10 @@ from ..errors import (
 from ..events import Acquired, GaveUp, Refused, Waiting
 from .attempt import Attempt
 from .body import current_runners
+from .handoff import Grant
+from .holding import Holding
+from .hooks import About
+from .local_queue import MAX_WAITERS, Contender, NameQueue
 from .long_waits import ACQUIRED, REMEMBERED, Locks
 from .refusals import not_asked, other_kind, report_key_without_expiry
 from .session import Session

@@ -25,18 +25,16 @@ from .._core.quorum import Extension, Tally, Vote, extension_verdict, majority
 from .._core.seats import NO_SEAT
 from .._core.validity import valid_until
 from .._kinds.kind import Kind
-from .._lock.body import runner_of
-from .._lock.handoff import HandoffWindow
-from .._lock.local_queue import Contender
 from .._log import debugging, report
 from .._round.batch import ExtendRound
 from .._round.round import Round
 from .._settings.options import Request
 from ..errors import LockLostError, LossReason, NodeVote, printable
 from ..events import Downgraded, Extended, ExtensionsLow, Lost, NotExtended, Released
-from .body import Body
-from .handoff import Grant
+from .body import Body, runner_of
+from .handoff import Grant, HandoffWindow
 from .hooks import About
+from .local_queue import Contender
 
 if TYPE_CHECKING:
     from .session import Session

@@ -13,9 +13,9 @@ from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, final
 from weakref import ref
 
-from .._lock.holding import Holding
 from .._log import Once, report
 from ..errors import LockNotAcquiredError, LockTakenError, printable
+from .holding import Holding
 
 if TYPE_CHECKING:
     from .acquisition import Acquisition

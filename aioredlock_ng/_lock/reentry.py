@@ -13,12 +13,11 @@ from typing import Any, final
 
 from .._kinds.kind import Kind
 from .._kinds.primitive import Primitive
-from .._lock.body import current_runners
 from .._round.releases import Releases
 from .._round.round import Round
 from .._settings.options import Request
 from ..errors import LockLostError, LossReason, printable
-from .body import Body
+from .body import Body, current_runners
 from .holding import MAX_DEPTH, Count, Holding, lost_error
 from .session import Session
 

@@ -34,13 +34,13 @@ from .._core.policy import (
 from .._core.quorum import WON
 from .._core.seats import HEAD_START, MOST_AHEAD
 from .._core.slots import ANY
-from .._lock.handoff import YIELD, YIELD_WITHOUT_LISTENERS, HandoffWindow
-from .._lock.local_queue import Contender, NameQueue, QueueEntry
 from .._round.availability import Availability
 from .._round.deadlines import give_up, wait_for
 from .._round.round import majority_answered
 from ..errors import LockNotAcquiredError, LockTakenError, QuorumUnavailableError
 from .attempt import Attempt
+from .handoff import YIELD, YIELD_WITHOUT_LISTENERS, HandoffWindow
+from .local_queue import Contender, NameQueue, QueueEntry
 from .notifications import ReleaseListener
 
 if TYPE_CHECKING:

@@ -133,7 +133,6 @@ class SyncLock(Renamed, Uncopied):
         return lease
 
     def __exit__(self, *exc_info: object) -> None:
-        generator: object = None
         block: Entry | None = None
         try:
             generator = generator_around(sys._getframe(1))  # noqa: SLF001
@@ -144,8 +143,7 @@ class SyncLock(Renamed, Uncopied):
             block.left()  # not before: a handler's `close` would wait for it
         except BaseException:  # such as a signal handler's, at any moment: the block has ended
             with suppress(RuntimeError):  # no block was entered
-                generator = generator or generator_around(sys._getframe(1))  # noqa: SLF001
-                block = block or leaving(list(self._entered), generator)
+                block = block or leaving(list(self._entered), generator_around(sys._getframe(1)))  # noqa: SLF001
                 self._entered.pop(block, None)
                 self._thread.give_back(block.lease)
             raise
