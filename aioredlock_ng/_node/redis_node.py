@@ -299,6 +299,10 @@ class RedisNode(Node):
         # Without an answer on this connection there is nothing to judge.
         if self._greeting is None or not self._greeting.heard or self._closed:
             return
+        # Other nodes have said that others use another server in its place: the wait begins without a
+        # greeting of its own (R12c).
+        if (found := self._greeting.eligibility).replaces:
+            self._votes_at = None if found.wait is None else self.env.clock.now() + found.wait
         # A suspect node stays suspect until it answers; only its precondition changes.
         if self._state is NodeState.SUSPECT:
             self._stamp()

@@ -16,6 +16,7 @@ from aioredlock_ng import (
     Lease,
     LockError,
     LockManager,
+    NodeState,
     QuorumUnavailableError,
 )
 from aioredlock_ng._cli._overview import as_lines
@@ -24,7 +25,7 @@ from aioredlock_ng._view.overview import look
 from aioredlock_ng._view.values import overview_as_json as as_json
 from aioredlock_ng.events import Hooks, Misconfigured
 from tests.simulation.wires import Wire, WiredNode
-from tests.unit.worlds import LATENCY, make
+from tests.unit.worlds import LATENCY, ROUND_TRIP, make
 
 QUARANTINE = 6.5
 HEARTBEATS = 1.1
@@ -109,6 +110,25 @@ async def test_two_lists_that_differ_in_a_node_are_both_noticed() -> None:
             await use(theirs)
             assert theirs.statistics().strangers == ()
             a.thaw()
+
+
+async def test_two_starts_over_slow_nodes_warn_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """A node that another client does not use so far waits for one that answers late, and nothing more."""
+    servers = _servers(5)
+    theirs, ours = [[server.wire() for server in servers] for _ in range(2)]
+    async with using(servers) as before:
+        await use(before)
+    await asyncio.sleep(2 * QUARANTINE)
+    theirs[4].extra = 30 * LATENCY
+    for wire, trips in zip(ours, (1, 1, 1, 2, 0), strict=True):
+        wire.extra = trips * ROUND_TRIP
+    caplog.clear()
+    async with using(theirs) as first, using(ours) as second:
+        await use(first)
+        await use(second)
+        await asyncio.sleep(HEARTBEATS)
+        assert [node.state for node in second.statistics().nodes] == [NodeState.UP] * len(servers)
+    assert caplog.messages == []
 
 
 async def test_a_server_that_joins_a_list_later_is_held_back(caplog: pytest.LogCaptureFixture) -> None:
