@@ -45,12 +45,12 @@ def locked(
         status_code: the answer while another request holds the lock.
         retry_after: seconds in its ``Retry-After``; by default those after which the lock is free unless its
             holder extends it, and 1 where all permits are taken.
-        mode: ``"read"`` or ``"write"``: the `LockManager.rwlock` of that name, held so, without `at_least`
-            or `fair`; None: a mutex.
-        permits: the number of requests that hold the lock at once: the `LockManager.semaphore` of that
-            name, which has neither `at_least`, `reentrant` nor `fair`.
         **options: those of `LockManager.lock`.  Without a `blocking_timeout`, requests wait their turn as
             long as it takes.  `label` is the template, or the function's name, unless given.
+            `mode`: ``"read"`` or ``"write"``: the `LockManager.rwlock` of that name, held so, without
+            `at_least` or `fair`; None: a mutex.
+            `permits`: the number of requests that hold the lock at once: the `LockManager.semaphore` of
+            that name, which has neither `at_least`, `reentrant` nor `fair`.
 
     Raises:
         TypeError, ValueError: at decoration: what could not work at any request.
