@@ -39,9 +39,6 @@ from .pipe import Fail
 from .redis_sentinel import RedisSentinels
 from .urls import NodeUrl
 
-RESP3_AGAIN: Final = 0.25
-"""The share of a `connect_timeout` in which a peer that hung up at ``HELLO 3`` is asked once more."""
-
 _TIMED_OUT: Final = (TimeoutError, RedisTimeoutError)
 
 _ABOUT_HELLO: Final = re.compile(
@@ -161,20 +158,6 @@ class ServerEndpoint:
             # It may refuse any connection, and has said why only the first time.
             heard = _may_pass(refusal) and not isinstance(refusal, HungUpError)
             raise refusal if heard else error from None
-        if _may_pass(refusal):
-            # It answers now.  It may only have been away at that moment: try RESP3 once more, or this
-            # connection has no notifications for as long as it lives.
-            try:
-                async with asyncio.timeout(timeout * RESP3_AGAIN):
-                    by_resp3 = await self._connect(timeout, on_failure, RESP3)
-            except asyncio.CancelledError:
-                link.give_up("connecting was cancelled")
-                raise
-            except Exception as error:  # noqa: BLE001 (whatever it is, there is a connection that works)
-                refusal = error.reason if isinstance(error, LoginError) else error
-            else:
-                link.give_up("it speaks RESP3 after all")
-                return by_resp3
         link.resp3_in_doubt = _may_pass(refusal)
         self._fall_back(refusal)
         return link, identity

@@ -548,7 +548,8 @@ class RedisNode(Node):
         mute = 0
         pause = max(HEARTBEAT, self.env.node_timeout)  # a node that is far away is not mute
         answered = link.pipe.answered
-        resp3_look_at = self._next_resp3_look() if link.resp3_in_doubt else math.inf
+        # The peer may only have been away at that moment: so the first look comes at the first check.
+        resp3_look_at = -math.inf if link.resp3_in_doubt else math.inf
         while True:
             looked_at = self.env.clock.now()
             await asyncio.wait((link.lost,), timeout=pause)
@@ -575,10 +576,7 @@ class RedisNode(Node):
             self._greet()
             if self.env.clock.now() >= resp3_look_at:
                 await self._try_resp3(link)
-                resp3_look_at = self._next_resp3_look()
-
-    def _next_resp3_look(self) -> float:
-        return self.env.clock.now() + RESP3_LOOK * (0.5 + self.env.random.random())
+                resp3_look_at = self.env.clock.now() + RESP3_LOOK * (0.5 + self.env.random.random())
 
     async def _try_resp3(self, link: Link) -> None:
         """Leave a connection without RESP3, which cannot push notifications, if another one has it."""
