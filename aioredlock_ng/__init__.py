@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ._locks.rwlock import ReadWriteLock
     from ._log import LOG_FIELDS
     from ._manager import LockManager
-    from ._node import Node, NodeState, NodeStatistics
+    from ._node import NodeState, NodeStatistics
     from ._settings.options import LockOptions, ReadWriteLockOptions, SemaphoreOptions
     from ._statistics import LeaseStatistics, ManagerStatistics
     from .errors import (
@@ -86,7 +86,6 @@ __all__ = [
     "ManagerClosedError",
     "ManagerStatistics",
     "Mode",
-    "Node",
     "NodeInitialisation",
     "NodeInspection",
     "NodeRelease",
@@ -128,7 +127,7 @@ _HOMES = {
         "_locks.rwlock": "ReadWriteLock",
         "_log": "LOG_FIELDS",
         "_manager": "LockManager",
-        "_node": "Node NodeState NodeStatistics",
+        "_node": "NodeState NodeStatistics",
         "_settings.options": "LockOptions ReadWriteLockOptions SemaphoreOptions",
         "_statistics": "LeaseStatistics ManagerStatistics",
         "errors": "ConfigurationError LockError LockLostError LockNotAcquiredError LockTakenError LossReason "

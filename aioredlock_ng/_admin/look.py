@@ -27,7 +27,7 @@ from .._round.round import Round, all_answered, keep
 
 if TYPE_CHECKING:
     from .._lock.session import Session
-    from .._node import Node
+    from .._node.redis_node import Node
 
 
 MAX_BATCH: Final = 128

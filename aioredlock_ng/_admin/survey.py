@@ -31,7 +31,7 @@ from .look import KeyEntry, Search, ask_all, look, only_records
 
 if TYPE_CHECKING:
     from .._lock.session import Session
-    from .._node import Node
+    from .._node.redis_node import Node
 
 
 @final

@@ -18,7 +18,7 @@ from typing import Final, final
 
 from .._core.quorum import majority
 from .._core.slots import ANY, MAX_PERMITS
-from .._node import Node
+from .._node.redis_node import Node
 from .._round.deadlines import ring
 
 MAX_DIGITS: Final = 6

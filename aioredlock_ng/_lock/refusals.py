@@ -12,7 +12,7 @@ from .._core.quorum import WON, Tally, Vote, majority
 from .._core.validity import free_after
 from .._kinds.primitive import Primitive
 from .._log import Once, one_line, report
-from .._node import Node
+from .._node.redis_node import Node
 from .._round.outbox import Outbox
 from .._round.round import Round, all_answered, keep
 from ..errors import (

@@ -22,7 +22,8 @@ from .._core.keyspace import QUEUE, SEATS, TICKETS, mark_key
 from .._core.seats import Seat, seat_life
 from .._core.validity import drift
 from .._log import Once, report
-from .._node import Node, fork
+from .._node import fork
+from .._node.redis_node import Node
 from .._round.availability import Availability
 from .._round.deadlines import Deadlines, move_on_after, running_loop
 from .._round.outbox import Outbox, TickContext

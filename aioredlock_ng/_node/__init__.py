@@ -1,17 +1,10 @@
-"""The way of commands to the masters.  See `Node` for what the rest of the package relies on."""
+"""The way of commands to the masters.  See `redis_node.Node` for what the rest of the package relies on."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from random import Random
-from typing import Protocol, final, runtime_checkable
-
-from .._clock import Clock
-from .._core.command import Command, Receiver
-from .._core.quorum_view import QuorumView
+from typing import final
 
 
 class NodeState(StrEnum):
@@ -101,104 +94,3 @@ class Greeted:
     """Whether its record differs from before, or the servers in use do: that may concern other nodes."""
     taken_from: str
     """The quorum from which the node was taken back just now; empty when it was not (R12a)."""
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeEnv:
-    """The parts of a manager that its nodes use."""
-
-    clock: Clock
-    random: Random
-    node_timeout: float
-    connect_timeout: float
-    on_change: Callable[[Node], None]
-    """Called when a node's state changes."""
-    quorum_view: QuorumView | None = None
-    """The quorum as the manager sees it; None when it uses no incarnation records."""
-    prefix: bytes = b""
-    """The beginning of all keys and channels (R16)."""
-    on_time: Callable[[Node, Greeted], None] = lambda _node, _sample: None
-    """Called when a node has answered with its time."""
-    on_greeted: Callable[[Node, Greeted | None], None] = lambda _node, _greeted: None
-    """Called when a node's incarnation record differs from before, or cannot be read: then with None."""
-    on_notice: Callable[[Node, bytes, object], None] = lambda _node, _channel, _message: None
-    """Called with each message that is published on a channel to which the node is subscribed."""
-
-
-@runtime_checkable
-class Node(Protocol):
-    """One independent master, as the rest of the package sees it."""
-
-    name: str
-    """The address, without user or password."""
-    tried: asyncio.Event
-    """Set once the first attempt to reach the node has ended, one way or the other."""
-
-    @property
-    def status(self) -> NodeStatistics:
-        """Its current status."""
-
-    def bind(self, env: NodeEnv) -> None:
-        """Get ready in the running loop; called once, before all other methods."""
-
-    async def run(self) -> None:
-        """Connect to the node and stay connected until cancelled.
-
-        If it ends otherwise, by an error of its own code or of a library, `fail` is called, and then this
-        again (R44).
-        """
-
-    def fail(self, reason: str) -> None:
-        """End the connection, and answer what is in flight by silence: `run` has ended for this reason."""
-
-    def submit(self, command: Command, receiver: Receiver, index: int) -> None:
-        """Send `command` and have ``receiver.on_reply(index, reply)`` called once.
-
-        A release that was answered by silence is answered once more if the node acknowledges it later.
-        Never blocks and never raises; the callback may come before this returns.  Commands of one
-        owner take effect in the order of their submission.
-        """
-
-    def subscribe(self, channel: bytes) -> None:
-        """Have `NodeEnv.on_notice` called for each message on the channel, also after reconnects.
-
-        Never blocks and never raises (R13).  Commands that are submitted after it are executed after it.
-        """
-
-    def unsubscribe(self, channel: bytes) -> None:
-        """Undo `subscribe`."""
-
-    def is_subscribed(self, channel: bytes) -> bool:
-        """Whether that subscription is confirmed, on the present connection."""
-
-    @property
-    def can_hear(self) -> bool:
-        """Whether the node can push notifications at all, as far as is known."""
-
-    async def greet(self) -> None:
-        """Ask now, rather than at the next heartbeat, whether the node may vote; await the answer (R12)."""
-
-    def reconsider(self) -> None:
-        """Judge the node again, since another node's answer may concern the whole quorum (R12a)."""
-
-    @property
-    def greeting_pending(self) -> bool:
-        """Whether another greeting follows the last one at once or soon."""
-
-    def suspect(self, jumped: bool) -> None:  # noqa: FBT001 (the one thing it says)
-        """Withdraw the node's vote while its clock is suspected to have jumped; else restore it (R14)."""
-
-    def quarantine_again(self, floor: int) -> None:
-        """Begin the node's quarantine again, with this floor for fences: its clock has jumped (R14)."""
-
-    async def aclose(self) -> None:
-        """Send what is still queued and close the connection; in at most a `node_timeout` or so."""
-
-
-@runtime_checkable
-class NodeSource(Protocol):
-    """A source that gives each manager a node of its own, such as `testing.MemoryNode`."""
-
-    def link(self) -> Node:
-        """Return a new node for one manager."""

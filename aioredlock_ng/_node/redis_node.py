@@ -8,16 +8,19 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
-from typing import Final, final
+from dataclasses import dataclass
+from random import Random
+from typing import Final, Protocol, final, runtime_checkable
 
+from .._clock import Clock
 from .._core.command import Command, Proof, Purpose, Receiver, Reply, Silence
 from .._core.keyspace import hash_tag, no_tag
 from .._core.policy import RetryPolicy
 from .._core.quarantine import Eligibility
-from .._core.quorum_view import HEARTBEAT
+from .._core.quorum_view import HEARTBEAT, QuorumView
 from .._core.rights import NOTICE_RIGHTS, channel_rule
 from .._log import Once, report
-from . import Node, NodeEnv, NodeState, NodeStatistics
+from . import Greeted, NodeState, NodeStatistics
 from .channels import Channels, is_refusal
 from .connection import Endpoint
 from .failures import CLUSTERDOWN, MOVED, notes_of, refusal, why
@@ -51,8 +54,31 @@ STALE_ROLE: Final = "READONLY"
 
 
 @final
-class RedisNode(Node):
-    """See `Node`.  Without an answer the reply is a `Silence` with its reason (R1)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeEnv:
+    """The parts of a manager that its nodes use."""
+
+    clock: Clock
+    random: Random
+    node_timeout: float
+    connect_timeout: float
+    on_change: Callable[[Node], None]
+    """Called when a node's state changes."""
+    quorum_view: QuorumView | None = None
+    """The quorum as the manager sees it; None when it uses no incarnation records."""
+    prefix: bytes = b""
+    """The beginning of all keys and channels (R16)."""
+    on_time: Callable[[Node, Greeted], None] = lambda _node, _sample: None
+    """Called when a node has answered with its time."""
+    on_greeted: Callable[[Node, Greeted | None], None] = lambda _node, _greeted: None
+    """Called when a node's incarnation record differs from before, or cannot be read: then with None."""
+    on_notice: Callable[[Node, bytes, object], None] = lambda _node, _channel, _message: None
+    """Called with each message that is published on a channel to which the node is subscribed."""
+
+
+@final
+class Node:
+    """One independent master.  Without an answer the reply is a `Silence` with its reason (R1)."""
 
     awaited = True  # as in `Receiver`, of its own questions
     env: NodeEnv
@@ -60,11 +86,13 @@ class RedisNode(Node):
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.name = endpoint.name
+        """The address, without user or password."""
         self.address = endpoint.address
         """Tells two nodes apart: database numbers and credentials do not make a second server."""
         self.clustered = endpoint.clustered
         """Whether it is one slot of a Redis Cluster, which all keys have to be in."""
         self.tried = asyncio.Event()
+        """Set once the first attempt to reach the node has ended, one way or the other."""
         self._ledger = Ledger()
         self._state = NodeState.CONNECTING
         self._reason = "not connected yet"
@@ -101,7 +129,7 @@ class RedisNode(Node):
         return f"<{type(self).__name__} {self.name} {self._state}>"
 
     def bind(self, env: NodeEnv) -> None:
-        """As in `Node`."""
+        """Get ready in the running loop; called once, before all other methods."""
         self.env = env
         self._endpoint.prefix = env.prefix
         if env.quorum_view is not None:
@@ -116,7 +144,11 @@ class RedisNode(Node):
     # -- commands ----------------------------------------------------------------------------
 
     def submit(self, command: Command, receiver: Receiver, index: int) -> None:
-        """Send `command`, or answer at once why it cannot be sent."""
+        """Send `command`, and have ``receiver.on_reply(index, reply)`` called once, now or later.
+
+        A release that was answered by silence is answered once more if the node acknowledges it later.
+        Never blocks and never raises.  Commands of one owner take effect in the order of their submission.
+        """
         link = self._link
         release = command.purpose is Purpose.RELEASE
         reason = self._reason
@@ -205,13 +237,13 @@ class RedisNode(Node):
         return self._state.votes or (self._state is NodeState.QUARANTINED and not command.purpose.needs_vote)
 
     def suspect(self, jumped: bool) -> None:  # noqa: FBT001 (the one thing it says)
-        """As in `Node`."""
+        """Withdraw the node's vote while its clock is suspected to have jumped; else restore it (R14)."""
         if self._greeting is not None and self._greeting.distrusted is not jumped:
             self._greeting.distrusted = jumped
             self._update_state()
 
     def quarantine_again(self, floor: int) -> None:
-        """As in `Node`."""
+        """Begin the node's quarantine again, with this floor for fences: its clock has jumped (R14)."""
         if self._greeting is not None:
             self._greeting.quarantine_again(floor)
             self._update_state()
@@ -233,7 +265,7 @@ class RedisNode(Node):
             self._link.pipe.put(write_probe(self.env.prefix), self, _WRITES)
 
     async def greet(self) -> None:
-        """As in `Node`."""
+        """Ask now, rather than at the next heartbeat, whether the node may vote; await the answer (R12)."""
         # The one under way was asked before this call, and may be outdated.
         await self._heartbeat_done.wait()
         self._greet()
@@ -295,7 +327,7 @@ class RedisNode(Node):
             self.env.on_greeted(self, greeted)
 
     def reconsider(self) -> None:
-        """As in `Node`."""
+        """Judge the node again, since another node's answer may concern the whole quorum (R12a)."""
         # Without an answer on this connection there is nothing to judge.
         if self._greeting is None or not self._greeting.heard or self._closed:
             return
@@ -330,7 +362,7 @@ class RedisNode(Node):
 
     @property
     def greeting_pending(self) -> bool:
-        """As in `Node`."""
+        """Whether another greeting follows the last one at once or soon."""
         if self._greeting is None:
             return False
         return self._greeting.is_due_soon(self.env.clock.now(), self.env.node_timeout)
@@ -415,21 +447,24 @@ class RedisNode(Node):
     # -- channels ----------------------------------------------------------------------------
 
     def subscribe(self, channel: bytes) -> None:
-        """As in `Node`."""
+        """Have `NodeEnv.on_notice` called for each message on the channel, also after reconnects.
+
+        Never blocks and never raises (R13).  Commands that are submitted after it are executed after it.
+        """
         self._channels.add(channel)
 
     def unsubscribe(self, channel: bytes) -> None:
-        """As in `Node`."""
+        """Undo `subscribe`."""
         self._channels.remove(channel)
 
     def is_subscribed(self, channel: bytes) -> bool:
-        """As in `Node`."""
+        """Whether that subscription is confirmed, on the present connection."""
         link = self._link
         return link is not None and not link.pipe.closed and self._channels.stands(channel)
 
     @property
     def can_hear(self) -> bool:
-        """As in `Node`."""
+        """Whether the node can push notifications at all, as far as is known."""
         return self._link is not None and self._link.resp3 and not self._may_not_subscribe
 
     def _send_to_channel(self, command: Command, receiver: Receiver) -> bool:
@@ -444,7 +479,11 @@ class RedisNode(Node):
     # -- connection --------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Connect, serve, and connect again, for as long as the task lives."""
+        """Connect, serve, and connect again, for as long as the task lives.
+
+        If it ends otherwise, by an error of its own code or of a library, `fail` is called, and then this
+        again (R44).
+        """
         attempt = 0
         timeout = self.env.connect_timeout
         while True:
@@ -535,7 +574,7 @@ class RedisNode(Node):
         self._fail_all(link, reason)
 
     def fail(self, reason: str) -> None:
-        """As in `Node`."""
+        """End the connection, and answer what is in flight by silence: `run` has ended for this reason."""
         # It failed while it served; else while it connected, or when the connection had ended.
         if (link := self._link) is not None:
             link.give_up(reason)
@@ -612,3 +651,11 @@ class RedisNode(Node):
             self._repeat_releases(link)
             await link.aclose(self.env.node_timeout)
             self._fail_all(link, "the manager is closed")
+
+
+@runtime_checkable
+class NodeSource(Protocol):
+    """A source that gives each manager a node of its own, such as `testing.MemoryNode`."""
+
+    def link(self) -> Node:
+        """Return a new node for one manager."""

@@ -9,7 +9,8 @@ from typing import final
 
 from .._core.quorum import majority
 from .._core.validity import free_after
-from .._node import Node, NodeState
+from .._node import NodeState
+from .._node.redis_node import Node
 from ..errors import ConfigurationError, ManagerClosedError
 
 

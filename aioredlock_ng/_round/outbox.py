@@ -25,9 +25,9 @@ from typing import Final, NamedTuple, Protocol, TypeVar, final, runtime_checkabl
 from .._core.clock_watch import ClockWatch
 from .._core.command import Answer, Command
 from .._core.quorum import Vote, majority
-from .._node import Node
 from .._node.link import flusher
 from .._node.pipe import Parcel, takes_none
+from .._node.redis_node import Node
 from .batch import (
     MAX_BATCH,
     AcquireRound,

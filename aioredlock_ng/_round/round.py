@@ -11,7 +11,7 @@ from .._core.command import GRANTED, Answer, Command, Reply, Silence
 from .._core.quorum import PENDING, WON, Tally, Verdict, Vote
 from .._core.slots import ANY, most_granted
 from .._kinds.primitive import Primitive
-from .._node import Node
+from .._node.redis_node import Node
 from ..errors import NodeVote
 from .deadlines import Deadlines, wait_for
 

@@ -21,9 +21,9 @@ from .._lock.holding import Holding
 from .._lock.session import Session
 from .._lock.watchdog import Watchdog
 from .._log import CONTAINED, Once, report
-from .._node import Greeted, Node, NodeEnv, NodeState
+from .._node import Greeted, NodeState
 from .._node.failures import why
-from .._node.redis_node import RECONNECT
+from .._node.redis_node import RECONNECT, Node, NodeEnv
 from ..errors import LossReason
 from ..events import ClockStepped, Misconfigured, NodeChanged
 from .quorum_log import QuorumLog

@@ -18,8 +18,8 @@ from .._clock import Clock
 from .._kinds.kind import Kind
 from .._lock.hooks import HookList
 from .._lock.session import Session
-from .._node import Node
 from .._node.fork import close_in_children
+from .._node.redis_node import Node
 from .._round.deadlines import move_on_after, running_loop
 from .._settings.options import Options
 from .._statistics import Counters
@@ -189,8 +189,7 @@ class Lifecycle:
         """
         if asyncio._get_running_loop() is None:  # noqa: SLF001 (as above)
             return
-        with suppress(RuntimeError):  # its nodes cannot be used in a second loop
-            self._forget_what_ended()
+        self._forget_what_ended()
         if self.unused:
             self._begin(self._first_session(), read_only=False)
 
@@ -221,13 +220,7 @@ class Lifecycle:
         # The other loop goes on, and the manager in it: `check_here` refuses this one.
         if not (session.loop is here or session.loop.is_closed() or background is None or background.ended):
             return
-        # Nodes are bound to a session.  URLs and clients make new ones; a node object of the user's cannot.
-        nodes = self._make_nodes()
-        if same := [node.name for node in nodes if node in self.nodes]:
-            raise RuntimeError(
-                f"node {same[0]} belongs to another event loop, or to tasks that other code has cancelled, "
-                "and this object cannot be recreated: give its URL, or use one LockManager per loop"
-            )
+        nodes = self._make_nodes()  # those of a session are bound to it
         with self._binding:
             # A thread with a loop of its own was first.
             if self.session is not session:

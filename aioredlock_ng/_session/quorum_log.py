@@ -14,7 +14,8 @@ from .._core.quorum import majority
 from .._core.quorum_view import HEARTBEAT
 from .._lock.session import Session
 from .._log import report
-from .._node import Node, NodeState
+from .._node import NodeState
+from .._node.redis_node import Node
 from ..events import QuorumChanged
 
 STANDS: Final = 1.5 * HEARTBEAT

@@ -12,10 +12,9 @@ from redis.asyncio import Redis, RedisCluster
 from .._core.keyspace import hash_tag, lock_key, mark_key, no_tag
 from .._kinds.kind import Kind
 from .._kinds.primitive import Primitive
-from .._node import Node, NodeSource
 from .._node.clients import ClientEndpoint, ClusterEndpoint
 from .._node.connection import UrlEndpoint
-from .._node.redis_node import RedisNode
+from .._node.redis_node import Node, NodeSource
 from .._node.urls import names_redis_sentinels
 from ..errors import ConfigurationError
 from .options import Options, checked_names, encoded
@@ -23,8 +22,8 @@ from .options import Options, checked_names, encoded
 MAX_KINDS: Final = 64
 """Kinds whose latest primitive a manager keeps; each number of permits of a semaphore is one."""
 
-NodeSpec: TypeAlias = str | Redis | RedisCluster | Node | NodeSource
-"""An entry of a node list: a URL, a client, a node, or an object that makes one."""
+NodeSpec: TypeAlias = str | Redis | RedisCluster | NodeSource
+"""An entry of a node list: a URL, a client, or an object that makes a node."""
 
 
 def listed(specs: Iterable[NodeSpec]) -> tuple[NodeSpec, ...]:
@@ -61,14 +60,11 @@ def make_nodes(specs: Sequence[NodeSpec]) -> tuple[Node, ...]:
     if not nodes:
         raise ConfigurationError("a lock manager needs at least one node, got none")
     seen: dict[object, Node] = {}
-    for spec, node in zip(specs, nodes, strict=True):
-        address = getattr(node, "address", id(spec))
-        if address in seen:
+    for node in nodes:
+        if (twin := seen.setdefault(node.address, node)) is not node:
             raise ConfigurationError(
-                f"node {node.name} is given twice (also as {seen[address].name}): N nodes must be N "
-                "different servers"
+                f"node {node.name} is given twice (also as {twin.name}): N nodes must be N different servers"
             )
-        seen[address] = node
     return nodes
 
 
@@ -79,22 +75,20 @@ def refuse_untagged(nodes: Iterable[Node], prefix: bytes) -> None:
         ConfigurationError: the prefix has no hash tag; the message suggests one that has.
     """
     for node in nodes:
-        if isinstance(node, RedisNode) and node.clustered and hash_tag(prefix) is None:
+        if node.clustered and hash_tag(prefix) is None:
             raise ConfigurationError(f"node {node.name}: {no_tag(prefix)}")
 
 
 def _make_node(spec: NodeSpec) -> Node:
     if isinstance(spec, str):
-        return RedisNode(UrlEndpoint(spec))
+        return Node(UrlEndpoint(spec))
     if isinstance(spec, Redis):
-        return RedisNode(ClientEndpoint(spec))
+        return Node(ClientEndpoint(spec))
     if isinstance(spec, RedisCluster):
-        return RedisNode(ClusterEndpoint(spec))
-    # A class has the methods of a node, too, and is none.
+        return Node(ClusterEndpoint(spec))
+    # A class has the method, too, and makes no node.
     if isinstance(spec, NodeSource) and not isinstance(spec, type):
         return spec.link()
-    if isinstance(spec, Node) and not isinstance(spec, type):
-        return spec
     raise ConfigurationError(_why_no_node(spec))
 
 
@@ -111,7 +105,7 @@ def _why_no_node(spec: object) -> str:
     kind = f"a {type(spec).__name__}"
     if url := url_of(spec):
         return f"a node is a URL, not {kind}: write {url}"
-    return f"a node is a URL, a redis.asyncio.Redis or RedisCluster client or a Node, got {kind}"
+    return f"a node is a URL or a redis.asyncio.Redis or RedisCluster client, got {kind}"
 
 
 @final

@@ -21,7 +21,8 @@ from .._kinds import KINDS
 from .._kinds.kind import Kind
 from .._kinds.mutex import LEADER
 from .._lock.session import Session
-from .._node import Node, NodeState, NodeStatistics
+from .._node import NodeState, NodeStatistics
+from .._node.redis_node import Node
 from .._session import lifecycle
 from .._session.lifecycle import Lifecycle
 from .._statistics import Counters

@@ -7,14 +7,11 @@ import itertools
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, TypeVarTuple
+from typing import Any, Protocol, TypeVarTuple
 
 import hiredis
 
 from .sim_loop import SimLoop
-
-if TYPE_CHECKING:
-    from .memory_node import MemoryNode
 
 _Ts = TypeVarTuple("_Ts")
 
@@ -49,6 +46,25 @@ class Network:
         callback(*args)
 
 
+class MemoryServer(Protocol):
+    """The part of a `MemoryNode` that its connections use."""
+
+    network: Network
+
+    @property
+    def answers(self) -> bool:
+        """Whether the server executes what arrives."""
+
+    def delay(self) -> float:
+        """Return the seconds that the next message takes."""
+
+    def execute(self, words: list[bytes], client: MemoryConnection | None) -> bytes:
+        """Execute one command of a client and return the reply."""
+
+    def forget(self, connection: MemoryConnection) -> None:
+        """Drop a connection that has ended."""
+
+
 class Goodbye(Enum):
     """The end of a connection, as it travels."""
 
@@ -61,7 +77,7 @@ class Goodbye(Enum):
 class Lane:
     """One direction of a connection: all that is sent arrives in order, later."""
 
-    def __init__(self, server: MemoryNode, arrive: Callable[[bytes | Goodbye], None]) -> None:
+    def __init__(self, server: MemoryServer, arrive: Callable[[bytes | Goodbye], None]) -> None:
         self._server = server
         self._arrive = arrive
         self._sent: deque[bytes | Goodbye] = deque()
@@ -94,7 +110,7 @@ class MemoryConnection(asyncio.Transport):
     answered with a reset.
     """
 
-    def __init__(self, server: MemoryNode) -> None:
+    def __init__(self, server: MemoryServer) -> None:
         super().__init__()
         self._server = server
         self._loop = asyncio.get_running_loop()

@@ -15,11 +15,10 @@ from typing import Final, TypeAlias, final
 
 from .. import _scripts
 from .._core.policy import number
-from .._node import Node
 from .._node.handshake import Identity
 from .._node.link import Link
 from .._node.pipe import Fail
-from .._node.redis_node import RedisNode
+from .._node.redis_node import Node
 from ._memory_connection import MemoryConnection, Network
 from ._memory_data import NodeClock, Snapshot
 from ._memory_server import MemoryServer
@@ -83,7 +82,7 @@ class MemoryNode:
 
     def link(self) -> Node:
         """Return one manager's node over this master; a manager calls it itself."""
-        return RedisNode(MemoryEndpoint(self, self.open))
+        return Node(MemoryEndpoint(self, self.open))
 
     # -- what tests do to it -------------------------------------------------------------------
 

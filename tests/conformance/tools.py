@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from aioredlock_ng._clock import SystemClock
 from aioredlock_ng._core.command import Command, Purpose, Script, Silence
-from aioredlock_ng._node import Node, NodeEnv, NodeState
+from aioredlock_ng._node import NodeState
+from aioredlock_ng._node.redis_node import Node, NodeEnv
 from aioredlock_ng._settings.specs import make_nodes
 from tests.servers import eventually
 

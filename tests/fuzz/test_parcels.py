@@ -18,9 +18,9 @@ from aioredlock_ng._core.command import Answer, Silence
 from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._node import Node
 from aioredlock_ng._node.link import Link
 from aioredlock_ng._node.pipe import REQUEST_IDS, pack_precondition
+from aioredlock_ng._node.redis_node import Node
 from aioredlock_ng._round.batch import (
     AcquireRound,
     Asked,

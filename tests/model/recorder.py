@@ -12,7 +12,7 @@ from aioredlock_ng._core.command import Answer
 from aioredlock_ng._core.quarantine import parse_any
 from aioredlock_ng._lock.attempt import Attempt
 from aioredlock_ng._lock.holding import Holding
-from aioredlock_ng._node.redis_node import RedisNode
+from aioredlock_ng._node.redis_node import Node
 from aioredlock_ng._round.releases import Releases
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing.sim_loop import EPOCH
@@ -93,7 +93,7 @@ def listening(note: Note) -> Iterator[None]:
             if any(won is each for each in asked):  # else handed off: for the nodes nothing has changed (R43)
                 note("win", won.owner, "")
 
-        def forgets(node: RedisNode, *_: Any) -> None:
+        def forgets(node: Node, *_: Any) -> None:
             now = node.env.clock.now()
             for owner, release in node._ledger._releases.items():
                 if release.until <= now:
@@ -106,7 +106,7 @@ def listening(note: Note) -> Iterator[None]:
         before(Holding, "extend", lambda holding, *_, **__: note("extend", holding.owner, ""))
         before(Holding, "_won", lambda holding, *_: note("win", holding.owner, ""))
         before(Releases, "release", lambda _, __, owner, **___: note("release", owner, ""))
-        before(RedisNode, "_repeat_releases", forgets)
+        before(Node, "_repeat_releases", forgets)
         yield
 
 

@@ -14,7 +14,7 @@ from aioredlock_ng._core import quarantine, quorum, validity
 from aioredlock_ng._core.command import Silence
 from aioredlock_ng._lock.attempt import Attempt
 from aioredlock_ng._node.ledger import PendingRelease
-from aioredlock_ng._node.redis_node import RedisNode
+from aioredlock_ng._node.redis_node import Node
 from aioredlock_ng._round import outbox
 from tests.lua_edits import LuaEdit, edited_lua
 from tests.model.monitors import contend
@@ -85,11 +85,11 @@ def _no_waiting(patch: pytest.MonkeyPatch) -> None:
 
 
 def _nothing_is_repeated(patch: pytest.MonkeyPatch) -> None:
-    def forget(self: RedisNode, link: Any, reason: str) -> None:
+    def forget(self: Node, link: Any, reason: str) -> None:
         for _, receiver, index in link.pipe.abandon():
             receiver.on_reply(index, Silence(reason))
 
-    patch.setattr(RedisNode, "_fail_all", forget)
+    patch.setattr(Node, "_fail_all", forget)
 
 
 def _gives_up(patch: pytest.MonkeyPatch) -> None:

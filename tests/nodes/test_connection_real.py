@@ -17,7 +17,7 @@ from aioredlock_ng import ConfigurationError, LockManager
 from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._node import NodeState
 from aioredlock_ng._node.link import Link
-from aioredlock_ng._node.redis_node import RedisNode
+from aioredlock_ng._node.redis_node import Node
 from aioredlock_ng.testing import LocalNodes
 from tests.nodes.tools import (
     NAME,
@@ -48,10 +48,10 @@ def url(one):
     return one.urls[0]
 
 
-def redis_node(manager: LockManager, i: int = 0) -> RedisNode:
+def redis_node(manager: LockManager, i: int = 0) -> Node:
     """Return a manager's node."""
     node = manager._life.nodes[i]
-    assert isinstance(node, RedisNode)
+    assert isinstance(node, Node)
     return node
 
 

@@ -221,7 +221,7 @@ async def proxied(
 
 
 async def test_one_hang_up_at_login_does_not_cost_the_notices(make_nodes, caplog):
-    """A server or proxy that restarts hangs up: the connection is soon left for one that is told of releases."""
+    """A server or proxy that restarts hangs up: the connection is soon left for one that hears releases."""
     (url,) = make_nodes(1).urls
     async with proxied(url, b"") as (proxy, through):
         proxy.hang_ups = 1

@@ -15,7 +15,7 @@ from redis.exceptions import ResponseError
 
 from aioredlock_ng import ConfigurationError, LockManager, NodeStatistics, QuorumUnavailableError
 from aioredlock_ng._node import NodeState, redis_sentinel
-from aioredlock_ng._node.redis_node import RedisNode
+from aioredlock_ng._node.redis_node import Node
 from aioredlock_ng._settings.specs import split_urls
 from tests.nodes.tools import listening, run_id, running, server_of, up
 from tests.redis_sentinels import running_sentinel, watching
@@ -75,7 +75,7 @@ async def test_a_redis_sentinel_url_is_a_node_like_any(run, nodes3):
     url = f"redis+sentinel://127.0.0.1:{port}/main"
     async with running([url, *nodes3.urls[1:]], node_timeout=PATIENT) as manager:
         assert node_of(manager).name == url
-        assert isinstance(manager._life.nodes[0], RedisNode)
+        assert isinstance(manager._life.nodes[0], Node)
         assert manager._life.nodes[0].can_hear
         async with manager.lock("res") as lease:
             await lease.extend()
@@ -187,7 +187,7 @@ async def test_sentinels_that_do_not_answer_are_passed_over(run, nodes3, make_no
                 await eventually(lambda: node_of(manager).state is not NodeState.UP)
                 await up(manager)
             node = manager._life.nodes[0]
-            assert isinstance(node, RedisNode)
+            assert isinstance(node, Node)
             assert node._endpoint._redis_sentinels._hosts[0] == ("127.0.0.1", port)  # type: ignore[attr-defined]
             assert time.monotonic() - began < 20
 

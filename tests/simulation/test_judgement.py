@@ -64,7 +64,7 @@ def _no_undo_when_cancelled(undo: Any, self: attempt.Attempt, timeout: float) ->
     return None if task is not None and task.cancelling() else undo(self, timeout)
 
 
-def _no_record_of_releases_in_flight(_: Any, self: redis_node.RedisNode, link: Link, reason: str) -> None:
+def _no_record_of_releases_in_flight(_: Any, self: redis_node.Node, link: Link, reason: str) -> None:
     for command, sink, index in link.pipe.abandon():
         if command.purpose.creates:
             self._ledger.record_unresolved(command, self.env.clock.now())
@@ -164,9 +164,9 @@ BROKEN: Final[dict[str, tuple[Broken, set[Rule]]]] = {
         _instead(attempt.Attempt, "undo", _no_undo_when_cancelled),
         {Rule.LEAK},
     ),
-    "recorded releases are not repeated": (_never(redis_node.RedisNode, "_repeat_releases"), {Rule.LEAK}),
+    "recorded releases are not repeated": (_never(redis_node.Node, "_repeat_releases"), {Rule.LEAK}),
     "a release in flight is forgotten": (
-        _instead(redis_node.RedisNode, "_fail_all", _no_record_of_releases_in_flight),
+        _instead(redis_node.Node, "_fail_all", _no_record_of_releases_in_flight),
         {Rule.LEAK},
     ),
     "closing does not release": (_closing_without_release, {Rule.LEAK}),

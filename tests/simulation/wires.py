@@ -13,11 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from aioredlock_ng._node import Node
 from aioredlock_ng._node.handshake import Identity
 from aioredlock_ng._node.link import Link
 from aioredlock_ng._node.pipe import Fail
-from aioredlock_ng._node.redis_node import RedisNode
+from aioredlock_ng._node.redis_node import Node
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing._memory_connection import Goodbye, Lane, MemoryConnection
 from aioredlock_ng.testing.memory_node import MUTE_LOOK, MemoryEndpoint
@@ -82,7 +81,7 @@ class Wire:
 
     def link(self) -> Node:
         """Return one manager's node at the other end; a manager calls it itself."""
-        return RedisNode(MemoryEndpoint(self.server, self.open))
+        return Node(MemoryEndpoint(self.server, self.open))
 
     @property
     def is_cut(self) -> bool:

@@ -55,12 +55,6 @@ def make_managers() -> None:
     assert_type(ng.LockManager.from_env(fencing=False, ttl=5.0), ng.LockManager)
 
 
-def own_node(node: ng.Node) -> None:
-    """An object with the `Node` protocol."""
-    ng.LockManager([node, "redis://a"])
-    assert_type(node.name, str)
-
-
 class FixedClock:
     """A clock of the user's own; it needs no time of day, and may have one."""
 

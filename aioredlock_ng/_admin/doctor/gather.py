@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final, cast
 
 from ..._core.command import Reply, Silence
 from ..._node.plain import facts_in, plain
-from ..._node.redis_node import RedisNode
+from ..._node.redis_node import Node
 from ..look import ask
 from .facts import NO_COMMANDS, NOT_ASKED, ClockReading, Facts, NodeFacts
 from .trial import question, try_listening, try_locking, try_telling
 
 if TYPE_CHECKING:
     from ..._lock.session import Session
-    from ..._node import Node
+
 
 PATIENCE: Final = 1.0
 """Seconds an answer is waited for, or a `node_timeout` where that is longer: a slow one is a finding, too."""
@@ -76,11 +76,11 @@ async def _gather(session: Session, number: int) -> NodeFacts:
     mute, uncounted = await try_telling(session, node, timeout)
     facts = facts_in(info)
     run_id = status.run_id or facts.get("run_id")
-    others = await node.further_run_ids(LOOKS_ELSEWHERE) if isinstance(node, RedisNode) else frozenset[str]()
+    others = await node.further_run_ids(LOOKS_ELSEWHERE) if isinstance(node, Node) else frozenset[str]()
     gathered = NodeFacts(
         name=node.name,
         host=_host(node),
-        unverified=node.unverified if isinstance(node, RedisNode) else None,
+        unverified=node.unverified if isinstance(node, Node) else None,
         run_id=run_id,
         other_run_ids=others - {run_id} if run_id else frozenset(),
         round_trip=statistics.median(round_trips) if round_trips else status.round_trip,

@@ -32,7 +32,7 @@ from .facts import RESP2, Lacking
 
 if TYPE_CHECKING:
     from ..._lock.session import Session
-    from ..._node import Node
+    from ..._node.redis_node import Node
 
 
 TRIAL_TTL: Final = 2.0

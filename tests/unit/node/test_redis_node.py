@@ -15,11 +15,11 @@ from aioredlock_ng._core.command import Command, Silence
 from aioredlock_ng._core.quorum_view import HEARTBEAT, QuorumView
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._node import NodeEnv, NodeState
+from aioredlock_ng._node import NodeState
 from aioredlock_ng._node.handshake import Identity
 from aioredlock_ng._node.link import Link
 from aioredlock_ng._node.pipe import MAX_IN_FLIGHT
-from aioredlock_ng._node.redis_node import GIVE_UP_AFTER, RECONNECT, RESP3_LOOK, RedisNode
+from aioredlock_ng._node.redis_node import GIVE_UP_AFTER, RECONNECT, RESP3_LOOK, Node, NodeEnv
 from aioredlock_ng.testing import _memory_server
 from aioredlock_ng.testing.memory_node import MemoryEndpoint
 from tests.simulation.wires import WiredNode
@@ -74,7 +74,7 @@ class Running:
     """A node under test."""
 
     def __init__(self, server: WiredNode, door: Door) -> None:
-        self.server, self.door, self.node = server, door, RedisNode(door)
+        self.server, self.door, self.node = server, door, Node(door)
         self.changes: list[tuple[NodeState, str]] = []
         self.on_change: Callable[[], None] = lambda: None
 
