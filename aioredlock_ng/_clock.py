@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from typing import Final, Protocol, cast, final
+from typing import Final, Protocol, cast, final, runtime_checkable
 
 
+@runtime_checkable
 class Clock(Protocol):
     """A clock that never goes back and goes on while the machine is suspended.
 
@@ -42,6 +43,12 @@ class SystemClock:
 
     wall = staticmethod(time.time)
     """Seconds since 1970 (UTC).  They jump when the time is set: no lock is decided by them."""
+
+
+def clock_of(loop: object) -> Clock:
+    """Return the clock of an event loop on virtual time, such as `SimLoop`; of any other the machine's."""
+    clock = getattr(loop, "clock", None)
+    return clock if isinstance(clock, Clock) else SystemClock()
 
 
 def wall_of(clock: Clock) -> Callable[[], float]:

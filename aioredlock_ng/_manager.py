@@ -17,7 +17,7 @@ from ._admin.doctor.findings import Finding
 from ._admin.initialise import NodeInitialisation
 from ._admin.inspection import NodeInspection
 from ._admin.survey import QueueInspection, Survey
-from ._clock import Clock, SystemClock
+from ._clock import Clock
 from ._core.policy import ExtensionPolicy, RetryPolicy
 from ._kinds.fair import FAIR
 from ._kinds.kind import Mode
@@ -108,7 +108,7 @@ class LockManager(Renamed, Uncopied):
             raises at the end of the body.
         holder: what this process calls itself, for all that can read the keys; default ``host:pid``.
         hooks: objects with methods of `events.Hooks`.
-        clock: for tests on virtual time.
+        clock: default that of a `testing.SimLoop`, if it runs in one, else the machine's.
         random: for tests; its numbers make the owner values, so it must be secure in production.
 
     Raises:
@@ -162,7 +162,7 @@ class LockManager(Renamed, Uncopied):
             made,
             options,
             make_nodes=functools.partial(make_nodes, specs),
-            clock=SystemClock() if clock is None else clock,
+            clock=clock,
             random=secrets.SystemRandom() if random is None else random,
             hooks=listeners,
         )

@@ -172,24 +172,13 @@ def wait_ms(quarantine_ms: int) -> int:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpectedIncarnation:
-    """The conditions of a vote: the incarnation record that lets the node vote, and the floor in it."""
-
-    incarnation: bytes = b""
-    """No node's incarnation record is empty: with an empty one nothing is granted."""
-    floor: int = 0
-
-
-NO_INCARNATION: Final = ExpectedIncarnation()
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Eligibility:
     """Whether a node may vote for a client: what its answer to a greeting means."""
 
-    expected: ExpectedIncarnation = NO_INCARNATION
-    """`NO_INCARNATION` when the node has no vote."""
+    expected: bytes = b""
+    """The incarnation record that lets it vote.  No node's is empty: with an empty one nothing is granted."""
+    floor: int = 0
+    """The floor in that record."""
     reason: str = ""
     """Why it has none, in words."""
     wait: float | None = None
@@ -254,7 +243,4 @@ def _eligible_by(incarnation: bytes, *, identity: bytes, now_ms: int, size: int)
         wait = left_ms / 1000
         reason = f"restart quarantine: no vote for another {wait:.1f} s"
         return Eligibility(reason=reason, wait=wait, quarantine_ms=known.quarantine_ms)
-    return Eligibility(
-        expected=ExpectedIncarnation(incarnation=incarnation, floor=known.floor),
-        quarantine_ms=known.quarantine_ms,
-    )
+    return Eligibility(expected=incarnation, floor=known.floor, quarantine_ms=known.quarantine_ms)

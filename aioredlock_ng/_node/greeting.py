@@ -15,7 +15,6 @@ from .._core.command import Command, Purpose, Reply, Silence
 from .._core.keyspace import members_key
 from .._core.members import read_members
 from .._core.quarantine import (
-    NO_INCARNATION,
     UNKNOWN_IDENTITY,
     Eligibility,
     eligibility,
@@ -96,7 +95,7 @@ class Greeting:
                 reason=reason, doubt=doubt, wait=wait, replaces=True, quarantine_ms=found.quarantine_ms
             )
         # Another quorum may grant what we hold: no vote, not for extensions either (R12a, R12c).
-        return replace(found, expected=NO_INCARNATION) if self._view.in_conflict else found
+        return replace(found, expected=b"", floor=0) if self._view.in_conflict else found
 
     @property
     def conflict(self) -> str:

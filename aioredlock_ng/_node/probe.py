@@ -6,7 +6,7 @@ from typing import Final, final
 
 from .._core.command import Command, Purpose, Receiver, Reply, Silence
 from .._core.keyspace import QUEUE, mark_key
-from .._core.quarantine import INCARNATION_CHANGED, ExpectedIncarnation
+from .._core.quarantine import INCARNATION_CHANGED
 
 CHANGED: Final = Silence(INCARNATION_CHANGED)
 
@@ -23,7 +23,7 @@ class Probe:
 
     __slots__ = ("_expected", "_first", "_receiver")
 
-    def __init__(self, expected: ExpectedIncarnation, receiver: Receiver) -> None:
+    def __init__(self, expected: bytes, receiver: Receiver) -> None:
         self._expected = expected
         self._receiver = receiver
         self._first: list[Reply] = []
@@ -43,7 +43,7 @@ class Probe:
         if not isinstance(first, Silence):
             if isinstance(reply, Silence):
                 first = reply
-            elif reply != self._expected.incarnation:
+            elif reply != self._expected:
                 first = CHANGED
         self._receiver.on_reply(node, first)
 

@@ -275,9 +275,9 @@ class Node:
         """Use the last greeting's precondition for votes from now on."""
         if self._greeting is not None and self._link is not None:
             # A connection cannot outlive its server's process: the scripts need not check its identity.
-            pipe, expected = self._link.pipe, self._greeting.eligibility.expected
-            pipe.precondition = pack_precondition((expected.incarnation, b"%d" % expected.floor))
-            pipe.expected = expected.incarnation
+            pipe, eligibility = self._link.pipe, self._greeting.eligibility
+            pipe.precondition = pack_precondition((eligibility.expected, b"%d" % eligibility.floor))
+            pipe.expected = eligibility.expected
 
     def _look_again(self) -> None:
         """Greet again as soon as a wait is over, rather than at the next heartbeat."""

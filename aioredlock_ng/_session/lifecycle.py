@@ -14,7 +14,7 @@ from random import Random
 from typing import Protocol, final
 from weakref import WeakKeyDictionary, WeakSet
 
-from .._clock import Clock
+from .._clock import Clock, clock_of
 from .._kinds.kind import Kind
 from .._lock.hooks import HookList
 from .._lock.session import Session
@@ -67,13 +67,13 @@ class Lifecycle:
         options: Options,
         *,
         make_nodes: Callable[[], Sequence[Node]],
-        clock: Clock,
+        clock: Clock | None,
         random: Random,
         hooks: HookList,
     ) -> None:
         self.nodes = nodes
         self.options = options
-        self.clock = clock
+        self._clock = clock
         self.random = random
         self.hooks = hooks
         self.counters = Counters()
@@ -234,6 +234,13 @@ class Lifecycle:
             holding.abandon()
 
     # -- its state -----------------------------------------------------------------------------
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that it was given, or that its loop has."""
+        if self._clock is None and self.session is not None:
+            return self.session.clock
+        return self._clock or clock_of(asyncio._get_running_loop())  # noqa: SLF001 (as above)
 
     @property
     def unavailable_for(self) -> float:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Final, final
+from collections.abc import Iterator
+from typing import Final
 
-from .._clock import SystemClock
 from .._manager import LockManager
 from .memory_node import MemoryNode
-from .sim_loop import SimClock, SimLoop
 
 NODES: Final = 3
 
@@ -18,33 +16,10 @@ CLOSE_TIMEOUT: Final = 10.0
 """Seconds that a loop in another thread is given to close the manager."""
 
 
-@final
-class _LoopsClock:
-    """The clock of the loop that first asks for the time: virtual on a `SimLoop`, else the system's."""
-
-    __slots__ = ("_clock",)
-
-    def __init__(self) -> None:
-        self._clock: SimClock | SystemClock | None = None
-
-    def now(self) -> float:
-        return self._of_the_loop().now()
-
-    @property
-    def wall(self) -> Callable[[], float]:
-        return self._of_the_loop().wall
-
-    def _of_the_loop(self) -> SimClock | SystemClock:
-        if self._clock is None:
-            loop = asyncio.get_running_loop()
-            self._clock = loop.clock if isinstance(loop, SimLoop) else SystemClock()
-        return self._clock
-
-
 @contextlib.contextmanager
 def memory_manager() -> Iterator[LockManager]:
     """Give a manager over masters in memory to code that is not async, and close it afterwards."""
-    manager = LockManager([MemoryNode() for _ in range(NODES)], clock=_LoopsClock())
+    manager = LockManager([MemoryNode() for _ in range(NODES)])
     try:
         yield manager
     finally:

@@ -149,8 +149,7 @@ class _SimTask(asyncio.Task[_T]):
 class SimLoop(asyncio.BaseEventLoop):
     """An event loop on virtual time; for ``asyncio.Runner(loop_factory=SimLoop)`` or ``SimLoop.run``.
 
-    A `LockManager` goes by the machine's clock unless it is given another one: make it with
-    ``clock=SimLoop.running().clock``.  (The fixture ``lock_manager`` has it already.)
+    A `LockManager` goes by ``clock`` here, unless it is given another one.
 
     Example:
         >>> async def nap() -> float:

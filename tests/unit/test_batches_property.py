@@ -130,11 +130,11 @@ def played(script: list[Step], options: dict[str, Any], *, alone: bool) -> list[
 
     async def main() -> list[Any]:
         masters = [WiredNode(f"m{i}", latency=LATENCY) for i in range(SIZE)]
-        nodes: list[Any] = [master.link() for master in masters]
+        manager = make(masters, holder="me", **options)
+        nodes: list[Any] = [*manager._life.nodes]
         if alone:
             for node in nodes:
                 take_no_batches(node)
-        manager = make(nodes, holder="me", **options)
         await manager.start()
         play = Play(manager, masters, nodes)
         for what, which, how in script:

@@ -132,14 +132,15 @@ async def test_an_interrupt_inside_a_hook_leaks_no_key():
 @pytest.mark.parametrize("error", [ZeroDivisionError, OddError, GeneratorExit, asyncio.CancelledError])
 async def test_a_node_that_fails_is_down_and_no_more(error, caplog):
     """A node's run() that raises costs its own vote alone; the log has the cause once (R44)."""
-    nodes: list[Any] = [MemoryNode(latency=LATENCY).link() for _ in range(3)]
+    masters = [MemoryNode(latency=LATENCY) for _ in range(3)]
     failing = asyncio.Event()
 
     async def run() -> None:
         await failing.wait()
         raise error("a bug")
 
-    async with opened(nodes) as manager:
+    async with opened(masters) as manager:
+        nodes: Any = manager._life.nodes
         nodes[0].run = run
         lease = await manager.lock("held").acquire()
         for task in asyncio.all_tasks():

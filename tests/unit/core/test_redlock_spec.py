@@ -146,8 +146,8 @@ async def test_a_release_deletes_only_the_clients_own_key() -> None:
 # == The Redlock Algorithm ===========================================================================
 
 
-def slow_sender(master: MemoryNode, seconds: float) -> Any:
-    """Return a node to which sending takes time: sending to the next one begins only later."""
+def slow_sender(master: Any, seconds: float) -> Any:
+    """Return a master to which sending takes time: sending to the next one begins only later."""
     node: Any = master.link()
 
     def slowly(send: Callable[..., Any]) -> Callable[..., Any]:
@@ -165,8 +165,8 @@ def slow_sender(master: MemoryNode, seconds: float) -> Any:
         become(*args)
         node.post = slowly(node.post)
 
-    node._become = slow_become
-    return node
+    node._become, master.link = slow_become, lambda: node
+    return master
 
 
 async def test_step_1_the_time_is_read_before_anything_is_sent() -> None:

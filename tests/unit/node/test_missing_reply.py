@@ -9,7 +9,6 @@ import pytest
 
 from aioredlock_ng._admin.look import look_for
 from aioredlock_ng._core.command import Command, Proof, Silence
-from aioredlock_ng._core.quarantine import ExpectedIncarnation
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node.greeting import _fits_incarnation
@@ -115,7 +114,7 @@ async def test_a_plain_vote_rests_on_the_look_behind_it(missing: int) -> None:
         locks = [mutex(name, fenced=False) for name in NAMES]
         talk = Talk([one for lock in locks for one in (lock.acquire(OURS, 10.0), look())])
         assert all(command.proof is Proof.PROBED for command in talk.commands[::2])
-        probes = [Probe(ExpectedIncarnation(incarnation=EXPECTED), vote) for vote in votes]
+        probes = [Probe(EXPECTED, vote) for vote in votes]
         entries = talk.pipe._entries
         for number, entry in enumerate(list(entries)):
             entries[number] = entry._replace(receiver=probes[number // 2])
