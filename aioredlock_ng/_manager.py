@@ -405,15 +405,18 @@ class LockManager(Renamed, Uncopied):
             ValueError, TypeError: as `lock`, `rwlock` or `semaphore`.
         """
         if mode is None and permits is None:
+            settings.refuse_unknown("locked()", LockOptions, options)
             return self.lock(name, **options)
         if mode is not None and permits is not None:
             raise ValueError(f"a semaphore has no mode, got mode={mode!r} and permits={permits!r}")
         # An option that only other kinds have may be there, switched off.
         left: Any = {each: value for each, value in options.items() if value or each not in _NOT_OF_ALL_KINDS}
         if permits is not None:
+            settings.refuse_unknown(f"locked(permits={permits!r})", SemaphoreOptions, left)
             return self.semaphore(name, permits=permits, **left)
         if mode not in get_args(Mode):
             raise ValueError(f"mode must be 'read', 'write' or None, got {mode!r}")
+        settings.refuse_unknown(f"locked(mode={mode!r})", ReadWriteLockOptions, left)
         lock = self.rwlock(name, **left)
         return lock.read() if mode == "read" else lock.write()
 

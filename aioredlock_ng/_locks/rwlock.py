@@ -74,7 +74,7 @@ class ReadWriteLock(Renamed, Uncopied):
         writer's and smaller than the later one's; readers between two writers share it, or, seldom, a later
         one's is greater (R21).  A task that holds the lock gets `WouldDeadlockError` from `acquire`.
         """
-        refuse_unknown("ReadWriteLock.read", TimeLimits, limits)
+        refuse_unknown("ReadWriteLock.read()", TimeLimits, limits)
         return Lock(self._life, self._read, self._limited(**limits))
 
     @shows(TimeLimits, _limited)
@@ -90,7 +90,7 @@ class ReadWriteLock(Renamed, Uncopied):
             TypeError: `since` is no lease.
             ValueError: it is not a read lease of these names, or a manager of the two has ``fencing=False``.
         """
-        refuse_unknown("ReadWriteLock.write", TimeLimits, limits)
+        refuse_unknown("ReadWriteLock.write()", TimeLimits, limits)
         request = self._limited(**limits)
         if since is None:
             return Lock(self._life, self._write, request)

@@ -437,7 +437,7 @@ class Options:
 
     def request_of(self, method: str, **options: Any) -> Request:
         """Check the options that a method of `LockManager` was given, which has only some of them."""
-        refuse_unknown(f"LockManager.{method}", OPTIONS_OF[method], options)
+        refuse_unknown(f"LockManager.{method}()", OPTIONS_OF[method], options)
         return self.request(**options)
 
     def checked_ttl(self, value: Seconds) -> float:
@@ -447,12 +447,12 @@ class Options:
         return ttl
 
 
-def refuse_unknown(method: str, known: Any, options: Iterable[str]) -> None:
-    """Refuse options that a method does not have; `known` is the `TypedDict` of those that it has."""
+def refuse_unknown(call: str, known: Any, options: Iterable[str]) -> None:
+    """Refuse options that a call cannot have; `known` is the `TypedDict` of those that it can have."""
     for name in options:
         if name not in known.__optional_keys__:
             said = f": {OPTIONS[name]}" if name in OPTIONS else ""
-            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}{said}")
+            raise TypeError(f"{call} got an unexpected keyword argument {name!r}{said}")
 
 
 def checked_permits(permits: int) -> int:

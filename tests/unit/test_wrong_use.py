@@ -123,6 +123,22 @@ def test_options_of_other_libraries(option: str, make_manager: Any) -> None:
         manager.lock("a", colour="blue")
 
 
+@pytest.mark.parametrize(
+    ("kind", "called", "option"),
+    [
+        ({}, "locked()", "colour"),
+        ({"mode": "read"}, "locked(mode='read')", "at_least"),
+        ({"permits": 2}, "locked(permits=2)", "fair"),
+    ],
+)
+def test_an_option_that_a_decorated_lock_cannot_have(kind: dict[str, Any], called: str, option: str) -> None:
+    """The error names the call as it was written."""
+    manager = LockManager([MemoryNode()])
+    with pytest.raises(TypeError) as caught:
+        manager.locked("a", **kind, **{option: True})(block)
+    assert str(caught.value) == f"{called} got an unexpected keyword argument {option!r}"
+
+
 async def test_calls_of_other_libraries():
     """The error names what is called for."""
     async with world() as w, w.manager.lock("a") as lease:
