@@ -108,7 +108,7 @@ def _zadd(process: MemoryProcess, key: bytes, *words: bytes) -> int:
 
 
 def _zrem(process: MemoryProcess, key: bytes, *members: bytes) -> int:
-    return sum(process.zrem(key, member) for member in members)
+    return sum(process.remove(key, dict, member) for member in members)
 
 
 def _zscore(process: MemoryProcess, key: bytes, member: bytes) -> bytes | None:
@@ -124,7 +124,7 @@ def _zrank(process: MemoryProcess, key: bytes, member: bytes) -> int | None:
 def _zremrangebyscore(process: MemoryProcess, key: bytes, least: bytes, greatest: bytes) -> int:
     low, high = float(least), float(greatest)
     return sum(
-        process.zrem(key, member)
+        process.remove(key, dict, member)
         for member, score in list(process.scores(key).items())
         if low <= score <= high
     )
@@ -140,7 +140,7 @@ def _hset(process: MemoryProcess, key: bytes, field: bytes, value: bytes) -> int
 
 
 def _hdel(process: MemoryProcess, key: bytes, *fields: bytes) -> int:
-    return sum(process.hdel(key, field) for field in fields)
+    return sum(process.remove(key, Hash, field) for field in fields)
 
 
 def _hgetall(process: MemoryProcess, key: bytes) -> list[bytes]:

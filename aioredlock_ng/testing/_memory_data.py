@@ -221,24 +221,17 @@ class MemoryProcess:
         scores[member] = score
         self.keep(key, scores)
 
-    def zrem(self, key: bytes, member: bytes) -> bool:
-        """Take a member out of a sorted set; False when it was not in."""
-        scores = self.scores(key)
-        removed = scores.pop(member, None) is not None
-        self.keep(key, scores)
-        return removed
-
     def hset(self, key: bytes, field: bytes, value: bytes) -> None:
         """Put a field into a hash."""
         fields = self.fields(key)
         fields[field] = value
         self.keep(key, fields)
 
-    def hdel(self, key: bytes, field: bytes) -> bool:
-        """Take a field out of a hash; False when it was not in."""
-        fields = self.fields(key)
-        removed = fields.pop(field, None) is not None
-        self.keep(key, fields)
+    def remove(self, key: bytes, kind: type[dict[bytes, Any]], member: bytes) -> bool:
+        """Take a member out of a sorted set, or a field out of a hash; False when it was not in."""
+        members = self._typed(key, kind) or kind()
+        removed = members.pop(member, None) is not None
+        self.keep(key, members)
         return removed
 
     def pexpire(self, key: bytes, ttl_ms: float) -> None:

@@ -128,7 +128,7 @@ async def test_a_head_whose_seats_were_lost_has_the_lock_at_once():
             crowd(node, 20)
             head = seats(node)[0]
             for key in (TICKETS, SEATS):
-                node._server.zrem(key, head)
+                node._server.execute([b"ZREM", key, head])
         asked = count(w.nodes[0], "fair-acquire")
         await lease.release()
         await task

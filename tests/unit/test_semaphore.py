@@ -34,7 +34,7 @@ def hold(node, slot, owner=OTHER, ttl=60.0):
 
 def free(node, slot):
     """Take that back."""
-    node._server.hdel(KEY, b"%d" % slot)
+    node._server.execute([b"HDEL", KEY, b"%d" % slot])
 
 
 async def permits(manager, number, limit):
