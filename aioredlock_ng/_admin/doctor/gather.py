@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final, cast
 
 from ..._core.command import Reply, Silence
 from ..._node.plain import facts_in, plain
-from ..._node.redis_node import Node
 from ..look import ask
 from .facts import NO_COMMANDS, NOT_ASKED, ClockReading, Facts, NodeFacts
 from .trial import question, try_listening, try_locking, try_telling
 
 if TYPE_CHECKING:
     from ..._lock.session import Session
+    from ..._node.redis_node import Node
 
 
 PATIENCE: Final = 1.0
@@ -76,11 +76,11 @@ async def _gather(session: Session, number: int) -> NodeFacts:
     mute, uncounted = await try_telling(session, node, timeout)
     facts = facts_in(info)
     run_id = status.run_id or facts.get("run_id")
-    others = await node.further_run_ids(LOOKS_ELSEWHERE) if isinstance(node, Node) else frozenset[str]()
+    others = await node.further_run_ids(LOOKS_ELSEWHERE)
     gathered = NodeFacts(
         name=node.name,
         host=_host(node),
-        unverified=node.unverified if isinstance(node, Node) else None,
+        unverified=node.unverified,
         run_id=run_id,
         other_run_ids=others - {run_id} if run_id else frozenset(),
         round_trip=statistics.median(round_trips) if round_trips else status.round_trip,
@@ -107,8 +107,7 @@ async def _gather(session: Session, number: int) -> NodeFacts:
 
 def _host(node: Node) -> str | None:
     """Return the host of a node that has a network address."""
-    address: tuple[object, ...] = getattr(node, "address", ())
-    match address:
+    match node.address:
         case (str(host), int(port)) if port < PORTS:
             return host
     return None
