@@ -36,7 +36,7 @@ class Deposit(NamedTuple):
 
     fence: int
     accepted: bool  # by the account
-    lost: bool  # the lock, as its holder was told at the end of the block
+    lost: bool  # the lock, as its holder learned at the end of the block
 
 
 def say(who: str, what: str) -> None:
@@ -57,7 +57,7 @@ async def deposit(urls: list[str], account: Account, who: str, amount: int, on_l
                 say(who, f"its deposit of {amount} is {'written' if accepted else 'refused'}")
         except LockLostError as error:
             lost = True
-            say(who, f"is told: {error}")
+            say(who, f"learns: {error}")
     return Deposit(lease.fence, accepted, lost)
 
 

@@ -133,7 +133,7 @@ else:
 @pytest.mark.process
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 async def test_the_first_use_imports_nothing(nodes3: LocalNodes, loop: str) -> None:
-    """An import would keep the event loop waiting, in somebody's first request."""
+    """An import would keep the event loop waiting, in the first request of a user."""
     async with python("-c", IMPORTS, loop, ",".join(nodes3.urls), development=False) as child:
         said, _ = await child.ended()
     assert child.process.returncode == 0

@@ -187,7 +187,7 @@ def test_without_a_majority_nothing_is_deleted(nodes3: LocalNodes, release: Rele
 def test_a_first_look_without_a_majority_asks_and_deletes_nothing(
     nodes3: LocalNodes, release: Release, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Although the nodes would answer a second one: nobody was shown what that finds."""
+    """Although the nodes would answer a second one: the user was not shown what that finds."""
     command = importlib.import_module("aioredlock_ng._cli.release")
     looked = command.look
 

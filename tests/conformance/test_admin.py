@@ -40,7 +40,7 @@ async def test_a_survey_finds_locks_and_what_is_in_their_way(masters, make_manag
         }
         assert list(found(survey)) == sorted(found(survey))
         assert [lock.holder for lock in survey.locks] == ["first", "second", None, None, None]
-        # Word for word: how servers wrap the errors of scripts differs, and this is told apart by it.
+        # Word for word: how servers wrap the errors of scripts differs, and this text identifies them.
         reason = "WRONGTYPE Operation against a key holding the wrong kind of value"
         assert survey.locks[4].nodes[0].reason == reason
         for lock in survey.locks[:2]:

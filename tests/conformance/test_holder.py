@@ -14,7 +14,7 @@ OTHERS = RANDOM + b":1700000000000:"
 
 @pytest.mark.parametrize("fence", [0, 5], ids=["plain", "fenced"])
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "expected"),
     [
         (OTHERS + b"billing-7", [b"billing-7"]),
         (OTHERS + "Müller:1\n2".encode(), ["Müller:1\n2".encode()]),
@@ -36,11 +36,11 @@ OTHERS = RANDOM + b":1700000000000:"
     ],
     ids=lambda value: ascii(value)[:80],
 )
-async def test_a_release_tells_the_label_of_the_holder(stage, value, told, fence):
+async def test_a_release_tells_the_label_of_the_holder(stage, value, expected, fence):
     """Of a value of this package the label alone; of any other nothing."""
     stage.hold("a", value)
     deleted, wait, listeners, foreign, *label = await stage.release(fence)
-    assert (deleted, listeners, label) == (0, 0, told)
+    assert (deleted, listeners, label) == (0, 0, expected)
     assert foreign == (value.find(b":") != len(RANDOM))
     assert waits(wait, 30)
     assert stage.held() == [value]

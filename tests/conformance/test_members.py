@@ -92,7 +92,7 @@ async def test_an_init_forgets_since_when_servers_have_been_used(stage: Stage) -
 
 
 async def test_a_node_keeps_so_many_servers_and_those_in_use_first(stage: Stage) -> None:
-    """Restarts make new ones, and whoever may write to the key can write anything there."""
+    """Restarts make new ones, and a client that may write to the key can write anything there."""
     now_ms = await stage.now_ms()
     planted = b"".join(b"3:used%d u 5 5 %d them\n" % (number, now_ms - 1000) for number in range(100))
     stage.put(MEMBERS, b"no line\n" + b"x" * 300 + b"\n" + planted)

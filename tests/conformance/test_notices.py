@@ -46,7 +46,7 @@ with_and_without_a_fence = pytest.mark.parametrize("fence", [0, 777], ids=["plai
 async def heard_by(
     spec: Any, *channels: tuple[bytes, ...]
 ) -> AsyncIterator[Callable[[], Awaitable[list[Told]]]]:
-    """Listen on so many connections; gives a function that returns what each has heard since then.
+    """Listen on `connections` connections; gives a function that returns what each has heard since then.
 
     A last message comes behind all, each time another one: that of the last time may be there still.
     """

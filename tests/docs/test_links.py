@@ -19,7 +19,7 @@ def anchors(page: Path) -> frozenset[str]:
     """Return what GitHub and the site make of a page's headings."""
     headings = re.findall(r"^#+ (.*)$", without_blocks(page.read_text()), re.MULTILINE)
     slugs = [re.sub(r"[^\w -]", "", heading).lower().strip().replace(" ", "-") for heading in headings]
-    assert len(slugs) == len(set(slugs)), f"{page.name} has two headings alike"
+    assert len(slugs) == len(set(slugs)), f"{page.name} has two equal headings"
     return frozenset(slugs)
 
 

@@ -19,7 +19,7 @@ EXAMPLES: Final = ROOT / "examples"
 STORY: Final = (
     r"\AA: has the lock with fence \d+ and reads 100\nA: is frozen past its ttl of 1 s\n"
     r"B: has the lock with fence \d+ and reads 100\nB: its deposit of 10 is written\n"
-    r"A: goes on\n(.|\n)*A: its deposit of 30 is refused\n(.|\n)*A: is told: lock 'account:1' was lost(.|\n)*"
+    r"A: goes on\n(.|\n)*A: its deposit of 30 is refused\n(.|\n)*A: learns: lock 'account:1' was lost(.|\n)*"
     r"the balance is 110\n\Z"
 )
 

@@ -326,7 +326,7 @@ def test_each_lock_has_its_own_answer_however_replies_are_cut(
         talk.hear(talk.replies, cuts)
         assert talk.wire.ends == []
         assert [lock.told for lock in talk.locks] == [lock.means for lock in talk.locks]
-        assert all(not lock.question.awaited for lock in talk.locks), "told once"
+        assert all(not lock.question.awaited for lock in talk.locks), "answered once"
         assert len(talk.link.pipe) == 0
         sent = commands_in(bytes(talk.sent))
         assert len(sent) == len(talk.replies), "as many commands as replies"
@@ -373,7 +373,7 @@ def test_no_lock_has_the_answer_of_another(
             for lock in talk.locks:
                 assert lock.told in (lock.means, SILENT, None), lock
         talk.settle()
-        assert all(lock.told is not None for lock in talk.locks), "told in the end"
-        assert all(len(lock.endings) <= 1 for lock in talk.locks), "told once"
+        assert all(lock.told is not None for lock in talk.locks), "answered in the end"
+        assert all(len(lock.endings) <= 1 for lock in talk.locks), "answered once"
 
     on_a_loop(check)

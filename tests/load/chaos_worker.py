@@ -204,7 +204,7 @@ READ = holding(
     "read", lambda w: w.fenced.rwlock(f"file:{random.randrange(3)}", blocking_timeout=WAIT).read(), 0.04
 )
 PLAIN = holding("plain", lambda w: w.plain.lock(random.choice(SHARED), blocking_timeout=WAIT), 0.02)
-# A fenced lock of those names, too: what excludes is the key, whoever makes it.
+# A fenced lock of those names, too: the key excludes, by either kind of client.
 MIXED = holding("mutex", lambda w: w.fenced.lock(random.choice(SHARED), blocking_timeout=WAIT), 0.02)
 ONCE = holding("mutex", lambda w: w.fenced.lock(f"once:{w._number}:{next(w._numbers)}"), 0.02)
 PERMIT = holding(

@@ -4,14 +4,14 @@
 
    A history is what an observer with the right time has seen of the leases of
    one name, or of one slot of a semaphore: when each was asked for ("ask"),
-   when its client was told that it has it ("won"), and when the client ceased
+   when its client learned that it has it ("won"), and when the client ceased
    to believe so ("end").  Some moment between the first two is that at which
    the lease takes the lock (Take).  TLC tries all of them.  A history is
    explained if there is a choice with which all of its events happen in their
    order: no two have the lock at once, except readers (R20), and fences grow
    in the order in which the lock is taken (R10, R21).
 
-   Of an election leases are terms, and observers are told of them ("told"): of
+   Of an election leases are terms, and observers hear of them ("reported"): of
    such as have been taken by then, and never of a smaller one than before
    (R31, R32).
 
@@ -30,7 +30,7 @@ VARIABLES
     inside,   \* leases that have it
     written,  \* the greatest fence so far of a lease that was alone
     read,     \* the greatest fence so far of a reader
-    known     \* the greatest term that each observer was told of
+    known     \* the greatest term that was reported to each observer
 
 vars == <<h, at, wanting, inside, written, read, known>>
 
@@ -78,7 +78,7 @@ Happen ==
        IN CASE event[1] = "ask" -> wanting' = wanting \cup {i} /\ UNCHANGED <<inside, known>>
             [] event[1] = "won" -> i \in inside /\ UNCHANGED <<wanting, inside, known>>
             [] event[1] = "end" -> i \in inside /\ inside' = inside \ {i} /\ UNCHANGED <<wanting, known>>
-            [] event[1] = "told" -> Tell(i, event[3]) /\ UNCHANGED <<wanting, inside>>
+            [] event[1] = "reported" -> Tell(i, event[3]) /\ UNCHANGED <<wanting, inside>>
     /\ at' = at + 1
     /\ IF at = Len(Histories[h].events) THEN PrintT(<<"explained", h>>) ELSE TRUE
     /\ UNCHANGED <<h, written, read>>

@@ -32,7 +32,7 @@
      Stray   A node executes what is not in the line at all.
 
    A client of Redlock that has no attempt left begins another one.  Here each
-   attempt of a process is a client, since a process may ask anew while its
+   attempt of a process is a client, since a process may ask again while its
    lost lease waits for its release; it is used again after "done".
 
    A restart with all data is no step of Redlock.  It only takes a vote away.

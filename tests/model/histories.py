@@ -30,7 +30,7 @@ BATCH: Final = 100
 MOMENT: Final = 1e-9
 """Seconds for which a term lasts at least that is over when it is won."""
 
-_ORDER: Final = {"ask": 0, "end": 1, "won": 2, "told": 3}
+_ORDER: Final = {"ask": 0, "end": 1, "won": 2, "reported": 3}
 """At the same moment: a client may have asked before the other had won, and a lease begins where one ends."""
 
 
@@ -55,7 +55,7 @@ class NameHistory:
         ]
         of_term = {claim.fence: number for number, claim in enumerate(self.claims, 1)}
         events += [
-            (moment, _ORDER["told"], of_term[term], "told", observer)
+            (moment, _ORDER["reported"], of_term[term], "reported", observer)
             for moment, observer, term in self.reports
         ]
         happened = ", ".join(

@@ -40,7 +40,7 @@ class Event:
     what: str
     """As in RedlockTrace.tla."""
     owner: bytes = FREE
-    """Whose attempt it is about."""
+    """The owner value of the attempt it is about."""
     node: int = 0
     """From 1 on."""
     holder: bytes | None = FREE

@@ -40,7 +40,7 @@ LEFT_OUT: Final = (
     "dist",
     "plots",
 )
-"""What no test that is chosen here needs."""
+"""Files that no test chosen here needs."""
 
 TEST_LIMIT: Final = 30
 """Seconds: a rule that is broken may well leave a test waiting for ever."""
@@ -87,7 +87,7 @@ class Result:
     """The first line of what it said; of a run without a failure, the end of its output."""
     seconds: float
     skipped: int = 0
-    """How many tests could not run here."""
+    """The number of tests that could not run here."""
 
 
 class Copy:

@@ -26,7 +26,7 @@ class Edit:
     old: str
     """An expression or statements that stand there exactly once."""
     new: str
-    """What takes their place; an empty text deletes them."""
+    """The code that takes their place; an empty text deletes them."""
 
     def apply(self, text: str) -> str:
         """Return the module's text with the change."""

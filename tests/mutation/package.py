@@ -62,9 +62,9 @@ class Package:
 
     def _meant(self, name: str) -> str:
         last = name.rpartition(".")[2]
-        alike = [each for each in self._files if each.rpartition(".")[2] == last]
-        alike = alike or difflib.get_close_matches(name, self._files)
-        return f"; it does define {', '.join(sorted(alike)[:5])}" if alike else ""
+        similar = [each for each in self._files if each.rpartition(".")[2] == last]
+        similar = similar or difflib.get_close_matches(name, self._files)
+        return f"; it does define {', '.join(sorted(similar)[:5])}" if similar else ""
 
     @property
     def _modules(self) -> Iterator[tuple[str, Path]]:

@@ -42,7 +42,7 @@ RECORDS: Final = ROOT / ".mutation"
 """Where it is kept which test runs which line."""
 
 SECONDS_OF_TESTS: Final = 8.0
-"""How long the tests of one mutant may take all in all, when nothing is broken."""
+"""Seconds that the tests of one mutant may take together, when nothing is broken."""
 
 MOST_TESTS: Final = 80
 
@@ -50,15 +50,15 @@ TEST_LIMIT: Final = 60
 """Seconds for one test: generous, for a slow machine is no death."""
 
 UNTOUCHED: Final = "UNTOUCHED"
-"""What becomes of a mutant whose line no recorded test runs."""
+"""The end of a mutant whose line no recorded test runs."""
 
 KILLED: Final = "killed"
 
 DANGEROUS: Final = "DANGEROUS"
-"""What becomes of a mutant that might end processes of others."""
+"""The end of a mutant that might end processes of others."""
 
 SIGNALLING: Final = ("_cli/_guard/", "_cli/run", "testing/_server.py", "testing/local_nodes.py", "_demo.py")
-"""How the names of modules begin that send signals: with a mistake, perhaps to every process there is."""
+"""Beginnings of the names of modules that send signals: with a mistake, perhaps to every process."""
 
 ALONE: Final = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 """Runs a command where it sees no processes but its own."""
@@ -75,7 +75,7 @@ def main() -> None:
         "paths", nargs="+", help="with --record tests, else modules or folders of the package"
     )
     parser.add_argument("--record", action="store_true", help="run these tests and note what they run")
-    parser.add_argument("--each", type=int, metavar="N", help="take at most so many mutants of each module")
+    parser.add_argument("--each", type=int, metavar="N", help="take at most N mutants of each module")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="which ones (default 0)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="append every outcome as a line of JSON")
     options, others = parser.parse_known_args()

@@ -16,7 +16,7 @@ REPORT = "AIOREDLOCK_MUTATION_REPORT"
 """Environment variable: the file to write to."""
 
 VERDICTS = (AssertionError, pytest.fail.Exception, LockError)
-"""What a test finds: what it asserts, or that a lock goes wrong.  A careless edit raises anything else."""
+"""Findings of a test: an assertion, or a lock that goes wrong.  A careless edit raises anything else."""
 
 
 class Witness:

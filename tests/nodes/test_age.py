@@ -54,7 +54,7 @@ FORGETFUL: Final[dict[str, tuple[Callable[[redis.Redis], Any], str]]] = {
     "evicting": (_evicting, "it has evicted keys"),
     "psync": (_asked_for_its_data, "PSYNC was called"),
 }
-"""What happens to a server, and what it says of it."""
+"""Events of a server, and what it says of them."""
 
 
 @pytest.fixture(scope="module", params=EACH_ARM[:2])

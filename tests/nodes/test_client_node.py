@@ -72,7 +72,7 @@ async def test_clients_of_any_make(shared_nodes, client, options):
 async def test_its_waiters_are_notified_unless_resp2_was_asked_for(url, client, protocol):
     """As by a URL: RESP3 is tried unless RESP2 was asked for."""
     if protocol is not None and redis.__version__ < "8":
-        pytest.skip("clients have this protocol without being told")
+        pytest.skip("clients have this protocol without an option")
     options = {} if protocol is None else {"protocol": protocol}
     async with running([client(url, **options)], prefix=PREFIX) as manager:
         (notices,) = [one for one in await manager.diagnose() if one.check == "notices"]
@@ -163,7 +163,7 @@ async def test_a_users_own_way_to_connect_is_gone(url, client, own_class, what):
 
 
 class Vault(CredentialProvider):
-    """A user's own credential provider, which does what it is told."""
+    """A user's own credential provider: it gives the credentials that the test sets."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -368,7 +368,7 @@ def test_a_traced_client_is_taken():
 
 
 def test_a_service_given_twice_is_refused():
-    """Whoever names its Sentinels, they lead to one master; those of another service need not (A4)."""
+    """By any of its Sentinels, they lead to one master; those of another service need not (A4)."""
     one, other = (Sentinel([("127.0.0.1", port)]) for port in (7000, 7001))
     again = Sentinel([("127.0.0.1", 7000)]).master_for("main")
     for node in (one.master_for("main"), again, "redis+sentinel://127.0.0.1:7000/main"):

@@ -82,7 +82,7 @@ async def test_a_server_is_replaced_under_load(nodes4: LocalNodes) -> None:
 
 @pytest.mark.heavy
 async def test_a_list_is_changed_client_by_client(nodes4: LocalNodes) -> None:
-    """The old server is stopped first.  A client that is changed before that is refused, and told why."""
+    """The old server is stopped first.  A client that is changed before that is refused, and learns why."""
     a, b, x, y = nodes4.urls
     initialise([a, b, x], "lists:")
     async with contextlib.AsyncExitStack() as stack:

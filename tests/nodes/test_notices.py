@@ -154,10 +154,10 @@ class Proxy:
     def __init__(self, url: str, hello: bytes | None) -> None:
         self.target = urlsplit(url)
         self.answers: dict[bytes | tuple[bytes, ...], bytes | None] = {b"HELLO": hello}
-        """What commands, whole or by their verb, are answered by; None: by the server itself, empty: by
+        """The answers to commands, whole or by their verb; None: by the server itself, empty: by
         hanging up."""
         self.hang_ups = math.inf
-        """How often it hangs up, before the server answers to that command as well."""
+        """The number of times it hangs up before the server answers to that command as well."""
         self.unanswered = 0
         """Which HELLO gets no answer, counted from 1."""
         self.words: list[list[bytes]] = []
@@ -165,7 +165,7 @@ class Proxy:
 
     @property
     def hellos(self) -> int:
-        """How often HELLO has come."""
+        """The number of HELLO commands that came."""
         return sum(words[0] == b"HELLO" for words in self.words)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

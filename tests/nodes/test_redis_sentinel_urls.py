@@ -220,8 +220,8 @@ async def test_passwords_of_both(run, make_nodes, caplog):
 
 
 async def test_a_password_that_a_sentinel_repeats_is_not_shown():
-    """What is left of its error is what kind of one it is."""
-    error = f"-ERR nobody is {OTHER_PASSWORD}\r\n".encode()
+    """Only the kind of its error is left."""
+    error = f"-ERR no user is {OTHER_PASSWORD}\r\n".encode()
     async with odd(error) as port:
         url = f"redis+sentinel://127.0.0.1:{port}/main?sentinel_password={OTHER_PASSWORD}"
         async with LockManager([url]) as manager:

@@ -1,4 +1,4 @@
-"""A name that leads to different servers from one connection to the next: noticed, and told (A4)."""
+"""A name that leads to different servers from one connection to the next: noticed, and reported (A4)."""
 
 from __future__ import annotations
 

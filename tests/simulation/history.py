@@ -127,7 +127,7 @@ class Write:
     client: int
     name: str
     owner: bytes
-    """Whose claim it was made under."""
+    """The owner of the claim it was made under."""
     fence: int
     accepted: bool
     reads: bool = False

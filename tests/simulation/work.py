@@ -140,7 +140,7 @@ class Thrown:
 
 
 class Holder(Protocol):
-    """Whose leases are lost."""
+    """The client whose leases are lost."""
 
     def lost(self, label: str, reason: LossReason) -> None:
         """Note that the lease of a lock with this label is lost."""

@@ -25,9 +25,9 @@ class Figures(NamedTuple):
     """Counts of a stretch of virtual time in which all contenders were there."""
 
     wins: tuple[int, ...]
-    """How often each process had the lock."""
+    """The number of times each process had the lock."""
     rate: float
-    """How often the lock went from one holder to the next, in a second."""
+    """Hand-overs from one holder to the next, a second."""
     tries_each: float
     """Acquires that one node executed, per hand-off."""
     commands_each: float

@@ -121,7 +121,7 @@ class Tripwire:
         self.tripped = False
         """Whether the task was cancelled while the coroutine ran."""
         self.end: End | None = None
-        """How it ended, if the test has written it down: so what the error refers to lives as long."""
+        """Its end, if the test has written it down: so what the error refers to lives as long."""
         self._ended = False
 
     def __await__(self) -> Generator[Any, Any, object]:

@@ -90,13 +90,13 @@ async def test_what_a_value_tells(value: bytes, holder: str | None, since: float
         assert (seen.held, seen.holder, seen.since) == (True, holder, since)
 
 
-@pytest.mark.parametrize(("left", "told"), [(5.0, 5.0), (0.0005, 0.0), (None, None)])
-async def test_what_a_key_has_left(left: float | None, told: float | None) -> None:
+@pytest.mark.parametrize(("left", "seconds"), [(5.0, 5.0), (0.0005, 0.0), (None, None)])
+async def test_what_a_key_has_left(left: float | None, seconds: float | None) -> None:
     """In seconds, to the millisecond; the last one is no expiry that is missing (R16)."""
     async with world(1) as w:
         w.nodes[0].set(PREFIX + b"a", OWNER, None if left is None else LATENCY + left)
         (seen,) = await w.manager.inspect("a")
-        assert (seen.held, seen.ttl) == (True, told)
+        assert (seen.held, seen.ttl) == (True, seconds)
 
 
 async def test_a_lock_tells_since_when_it_is_held() -> None:

@@ -30,22 +30,22 @@ PUBLIC = {"", "errors", "events", "testing", "_log", "_settings"}
 PUBLIC_MODULES = {
     f"{PACKAGE}._locks{name}" for name in ("", ".decorator", ".template", ".lease", ".election")
 }
-"""What they may import, beside each other; "" is the package itself.  `_settings`, `_log` and these modules
+"""The other modules that they may import; "" is the package itself.  `_settings`, `_log` and these modules
 of `_locks` are no part of the inside: options, log records and the state of a lease have one form, and what
 users must not copy is refused in one way."""
 
 PROGRAMS = {"_cli", "_demo", "testing"}
-"""What is a program of its own, or stands for a server: there is no caller whose context it could keep."""
+"""Programs of their own, and what stands for a server: there is no caller whose context it could keep."""
 
 PURE = {f"_admin/doctor/{name}.py" for name in ("checks", "facts", "findings", "judge")}
-"""What is judged without I/O, beside the core."""
+"""Judgement without I/O, beside the core."""
 
 IMPURE = {
     "asyncio", "concurrent", "contextvars", "datetime", "hiredis", "io", "logging", "os", "pathlib", "random",
     "redis", "secrets", "select", "selectors", "signal", "socket", "ssl", "subprocess", "sys", "tempfile",
     "threading", "time", "warnings",
 }  # fmt: skip
-"""What the pure core has no use for: I/O, clocks, chance, threads, global state."""
+"""The pure core has no use for these: I/O, clocks, chance, threads, global state."""
 
 USE_REDIS_CLIENTS = {
     "_node/clients.py", "_node/connection.py", "_node/handshake.py", "_node/redis_sentinel.py",
@@ -66,7 +66,7 @@ TESTS_OF_THE_INSIDE = (
 worlds, and the parts of the command and of the page."""
 
 TESTS_INTO_THE_INSIDE = 60
-"""How many other files of tests import private modules: at most as many, and fewer with each change."""
+"""The greatest number of other test files that import private modules; each change may lower it."""
 
 CODE_LINES = {ROOT: 20_410, TESTS: 44_018}
 """Lines of code of the package and of its tests, reached and to be kept within one percent.  A change that
@@ -371,7 +371,7 @@ def is_big(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 @pytest.mark.parametrize("folder", CODE_LINES, ids=lambda folder: folder.name)
 def test_the_house_keeps_its_size(folder: Path) -> None:
-    """It does not grow unnoticed; and whoever makes it smaller takes the figure down."""
+    """It does not grow unnoticed; a change that makes it smaller takes the figure down."""
     reached, now = CODE_LINES[folder], sum(map(code_lines, folder.rglob("*.py")))
     assert 0.99 * reached <= now <= 1.01 * reached, f"{now} lines of code, where CODE_LINES has {reached}"
 

@@ -60,7 +60,7 @@ class Stage:
         self.failures: list[tuple[Command, int, str]] = []
 
     def fail(self, question: Question, message: str) -> None:
-        """As the pipe does it: told, and then silent."""
+        """As the pipe does it: reported, and then silent."""
         command, sink, node = question
         self.failures.append((command, node, message))
         sink.on_reply(node, Silence(message))
@@ -286,7 +286,7 @@ async def test_without_a_vote_all_are_silent():
 
 
 async def test_a_grant_by_a_clock_that_jumped_does_not_agree():
-    """It is a vote as ever, but no part of a certificate (R14)."""
+    """It is a vote, but no part of a certificate (R14)."""
     stage = Stage()
     stage.clocks.sample(0, NOW - 0.001, NOW, TIME)
     jumped = [TAG, MICROSECONDS + 3_600_000_000, *[BALLOT] * 3]
@@ -301,7 +301,7 @@ async def test_a_grant_by_a_clock_that_jumped_does_not_agree():
 
 
 async def test_limits_are_those_of_what_a_clock_watch_believes():
-    """What is asked first never lets through what the watch would not, whatever it has come to know."""
+    """The quick check never lets through a time that the watch would not, whatever it knows."""
     clocks = Stage().clocks
     assert clocks.limits == [math.inf] * SIZE
     for node, late in enumerate((0.0, 0.05, -2.0)):
@@ -378,7 +378,7 @@ async def test_a_nil_is_a_refusal(place: int):
     ],
 )
 async def test_without_its_incarnation_no_plain_vote_counts(expected: bytes, found: Any, reason: str):
-    """Grants and refusals alike: the node may have forgotten what it granted before (R12)."""
+    """Neither grants nor refusals: the node may have forgotten what it granted before (R12)."""
     stage = Stage()
     rounds, batch = stage.plain(expected=expected)
     assert all(stage.take(batch, 0, b"OK", None, b"OK", found))
@@ -430,7 +430,7 @@ async def test_without_a_look_the_last_reply_is_the_last_acquires():
 
 
 async def test_each_release_has_its_own_answer():
-    """Released and told to two, not held, another's; and one that failed is told as a single one."""
+    """Released with a notice to two, not held, another's; and one that failed is reported as a single one."""
     stage = Stage()
     rounds = stage.releases("abcde")
     answers = [1, [1, 0, 2], [0, 0, 0], [0, 1500, 1, 0, b"label"], WRONG]
@@ -508,7 +508,7 @@ LONE: Final[dict[str, list[object]]] = {
         b"OK",
     ],
 }
-"""What a node may say to a single lock."""
+"""Replies of a node to a single lock."""
 
 
 def lone(stage: Stage, what: str) -> Asked:
@@ -526,7 +526,7 @@ def wire(reply: Any) -> bytes:
 
 
 def fed(parcels: Sequence[Any], rounds: Sequence[Asked], replies: Sequence[Any], cut: int) -> Any:
-    """Post parcels, feed the replies in pieces if there is a `cut`, and return what has come of it all."""
+    """Post parcels, feed the replies in pieces if there is a `cut`, and return the outcome."""
     piped, ended = Piped(), ""
     piped.post(*parcels)
     data = b"".join(map(wire, replies)).replace(encode(TAG), encode(REQUEST_IDS[1]))
@@ -577,7 +577,7 @@ TOGETHER: Final[dict[str, list[list[Any]]]] = {
     "releases": [[[TAG, 1, 1, 1]], [[TAG, 1, [1, 0, 3], 1]], [[b"041", 1, 1, 1]], [[TAG, 1, 1]]],
     "extensions": [[[TAG, 1, 1, 1]], [[TAG, 1, 0, 1]], [[b"041", 1, 1, 1]], [[TAG, 1, 1]]],
 }
-"""What a node may say to a batch of three, first of all what is usual."""
+"""Replies of a node to a batch of three, the usual ones first."""
 
 
 @pytest.mark.parametrize(
@@ -616,7 +616,7 @@ async def test_what_is_half_read_is_parsed_to_its_end():
 
 
 async def test_the_rest_of_a_batchs_replies_is_not_taken_for_all_of_them():
-    """What follows belongs to the next batch, though it looks alike."""
+    """The replies behind it belong to the next batch, though they look the same."""
     stage, piped = Stage(), Piped()
     first, second = (stage.acquires("ab", fenced=False, incarnation=False) for _ in range(2))
     piped.post(PlainAcquires(first), PlainAcquires(second))
@@ -666,13 +666,13 @@ async def test_a_connection_ends_when_the_reading_of_a_reply_is_interrupted(repl
     first.then(lambda round_: round_.answers[1] is not None, leave)
     with pytest.raises((DesynchronisedError, SystemExit)) as told:
         piped.pipe.feed(replies)
-    assert told.type is DesynchronisedError, "the connection is told, which closes it"
+    assert told.type is DesynchronisedError, "the connection gets the error and closes"
     assert votes([second], 1) == [None]
 
 
 @pytest.mark.parametrize("what", TOGETHER)
 async def test_the_usual_reply_need_not_be_parsed(what: str):
-    """It is told by its bytes, if it is the whole of it; by a lone round, too."""
+    """Its bytes identify it, if it is the whole of it; by a lone round, too."""
     for alone in (False, True):
         stage = Stage()
         rounds, batch = stage.of(what)
@@ -732,7 +732,7 @@ NOSCRIPT: Final = b"-NOSCRIPT No matching script.\r\n"
 
 
 async def test_tags_go_on_from_batch_to_batch():
-    """What was queued before leaves before, in one piece; a plain acquire has a place, too, though no tag."""
+    """A command queued before leaves before, in one piece; a plain acquire without a tag has a place, too."""
     stage, piped = Stage(), Piped()
     (release,) = stage.releases("d")
     assert piped.pipe.put(release.command, release, 1)

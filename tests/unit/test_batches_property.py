@@ -19,7 +19,7 @@ from tests.unit.worlds import LATENCY, make
 SIZE: Final = 3
 
 Step = tuple[str, int, int]
-"""What happens, to which task or node, and how."""
+"""The action, its task or node, and its manner."""
 
 TASK_STEPS: Final = ("acquire", "release", "extend", "cancel")
 

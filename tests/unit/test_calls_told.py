@@ -24,7 +24,7 @@ LONG = 2.0
 MAX_LINES = 20
 """Lines in a minute."""
 CALLS = (Acquired, Refused, Waiting, GaveUp)
-"""How calls go."""
+"""The events of a call."""
 
 
 def counts(manager: LockManager) -> tuple[int, int]:
@@ -156,7 +156,7 @@ async def test_a_wait_for_a_quorum_is_said(log):
 
 
 async def test_a_flood_of_waiting_calls_is_no_flood_of_lines(log):
-    """So many lines are logged in a minute, the last one with the count of all calls that wait then."""
+    """At most `MAX_LINES` lines are logged in a minute, the last one with the count of waiting calls."""
     async with world() as w, opened(w.nodes, seed=2) as other:
         names = [str(number) for number in range(3 * MAX_LINES)]
         held = [await other.lock(name, ttl=90).acquire() for name in names]

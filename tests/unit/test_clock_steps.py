@@ -205,20 +205,20 @@ async def test_the_vote_is_not_back_before_the_restart(frozen: tuple[int, ...]) 
 # -- what is none ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("number", "alike"), [(3, 3), (3, 2), (5, 5), (5, 3), (4, 2), (1, 1)], ids=str)
+@pytest.mark.parametrize(("number", "jumped"), [(3, 3), (3, 2), (5, 5), (5, 3), (4, 2), (1, 1)], ids=str)
 @pytest.mark.parametrize("seconds", [HOUR, -HOUR])
 async def test_when_half_of_the_nodes_jump_alike_our_own_clock_did(
-    number: int, alike: int, seconds: float, caplog: pytest.LogCaptureFixture
+    number: int, jumped: int, seconds: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Then the client distrusts itself: no quarantine restarts, all votes count, and it is said (R14)."""
     async with watched(number) as (w, heard):
         before = [node.get(META) for node in w.nodes]
-        each(w.nodes[:alike]).step_clock(seconds)
+        each(w.nodes[:jumped]).step_clock(seconds)
         await asyncio.sleep(NOTICED)
         assert steps(heard) == [(None, -seconds)]
         assert [node.get(META) for node in w.nodes] == before
         assert states(w) == [UP] * number
         assert w.manager.statistics().steps == 0
         assert levels(caplog, "this machine's clock") == [logging.WARNING]
-        if alike == number:
+        if jumped == number:
             await cycle(w.manager.lock("a", blocking_timeout=5))

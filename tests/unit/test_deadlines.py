@@ -130,7 +130,7 @@ async def test_a_limit_costs_the_same_however_many_there_are():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_items_come_up_in_the_order_of_their_last_moments(seed: int) -> None:
-    """Pushed again, dropped, over and pushed anew in any order: each comes up once, when it was last due."""
+    """Pushed again, dropped, over and pushed in any order: each comes up once, when it was last due."""
     draw, heap, now = random.Random(seed), DeadlineHeap[Thing](), 0.0
     things, due = [Thing() for _ in range(40)], dict[Thing, float]()
     for _ in range(2000):
@@ -204,7 +204,7 @@ async def test_the_shortest_leases_are_extended_in_time(ttl):
 
 @dataclass(slots=True, eq=False)
 class Looked:
-    """What a watchdog looks at, once."""
+    """An item of a watchdog, due once."""
 
     due: float
     at: list[float] = field(default_factory=list)

@@ -188,7 +188,7 @@ async def test_a_cancelled_diagnosis_leaves_nothing():
 
 
 @pytest.mark.parametrize(
-    ("verb", "reply", "told", "asked"),
+    ("verb", "reply", "message", "asked"),
     [
         (b"UNSUBSCRIBE", b"-NOPERM no permissions to run the 'unsubscribe' command\r\n", "'unsubscribe'", 0),
         (b"UNSUBSCRIBE", b"*3\r\n$11\r\nunsubscribe\r\n$1\r\nx\r\n:0\r\n", "RESP2", 0),
@@ -196,7 +196,7 @@ async def test_a_cancelled_diagnosis_leaves_nothing():
     ],
     ids=["no way back", "RESP2", "no channel"],
 )
-async def test_nothing_is_subscribed_that_could_not_be_undone(verb, reply, told, asked, monkeypatch):
+async def test_nothing_is_subscribed_that_could_not_be_undone(verb, reply, message, asked, monkeypatch):
     """Whether the server answers as it should to taking it back is known before; no connection is lost."""
     async with world(3) as w:
         node, seen = w.nodes[0], []
@@ -210,7 +210,7 @@ async def test_nothing_is_subscribed_that_could_not_be_undone(verb, reply, told,
             for one in findings
             if one.level == "warning" and (one.node, one.check) == (node.name, "notices")
         ]
-        assert told in found.message
+        assert message in found.message
         assert seen.count(b"SUBSCRIBE") == asked
         await asyncio.sleep(0.1)  # the connections that only looked for other servers have ended
         assert node._connections == connections

@@ -50,7 +50,7 @@ def listeners(w):
 
 
 class Follower:
-    """Observes in a task of its own, and keeps what it was told, and when."""
+    """Observes in a task of its own, and keeps each report and its time."""
 
     def __init__(self, manager):
         self.told, self.at = [], []
@@ -63,7 +63,7 @@ class Follower:
 
     @property
     def terms(self):
-        """Return the terms that it was told of."""
+        """Return the terms that were reported to it."""
         return [leader.term for leader in self.told if isinstance(leader, Leader)]
 
 
@@ -121,7 +121,7 @@ async def test_a_leader_is_extended_without_a_limit():
 
 @pytest.mark.parametrize("how", ["cancel", "raise"])
 async def test_a_lost_leadership_ends_its_body(how):
-    """Before its key can be gone: the block is cancelled, or told at its end, and ends in `LockLostError`."""
+    """Before its key can be gone: the block is cancelled, or goes on, and ends in `LockLostError`."""
     async with world() as w:
         with pytest.raises(LockLostError) as caught:  # noqa: PT012
             async with w.manager.election(NAME, on_lost=how).campaign() as leadership:
@@ -194,7 +194,7 @@ async def test_a_candidate_without_a_certificate_announces_nothing():
 
 
 async def test_each_extension_announces_again():
-    """A node that was away hears of the leader then; those that know are not told once more by a notice."""
+    """A node that was away hears of the leader then; those that know get no second notice."""
     async with world() as w, w.process() as other:
         w.nodes[2].crash()
         async with following(other) as follower, w.manager.election(NAME, ttl=3).campaign() as leadership:
@@ -209,7 +209,7 @@ async def test_each_extension_announces_again():
 
 
 async def test_observers_that_are_cut_off_know_no_leader():
-    """For a ttl what was told may still be so; then nothing is known, until enough nodes answer again."""
+    """For a ttl the last report may still be true; then nothing is known, until enough nodes answer again."""
     async with world() as w, w.manager.election(NAME).campaign() as leadership:
         wires = [node.wire() for node in w.nodes]
         async with opened(wires, seed=99) as other, following(other) as follower:
@@ -395,7 +395,7 @@ async def test_a_term_that_is_over_does_not_come_back():
 
 
 async def test_nodes_without_a_vote_are_not_enough():
-    """A node that has lost its memory shows no lock, and that says nothing; nothing is told meanwhile."""
+    """A node that has lost its memory shows no lock, and that says nothing; nothing is reported meanwhile."""
     async with world(restart_quarantine=60) as w, w.process(restart_quarantine=60) as other:
         leadership = await w.manager.election(NAME).campaign()
         await asyncio.sleep(1)
@@ -414,7 +414,7 @@ async def test_nodes_without_a_vote_are_not_enough():
 
 
 async def test_news_comes_when_the_nodes_do():
-    """No majority has ever answered: nothing is told, after a ttl that nothing is known; then the leader."""
+    """Without a majority's answer: no report, after a ttl that nothing is known; then the leader."""
     async with world() as w, w.manager.election(NAME, ttl=60).campaign() as leadership, w.process() as other:
         each(w.nodes[:2]).freeze()
         async with following(other) as follower:
@@ -513,7 +513,7 @@ async def test_an_observer_that_leaves_the_loop_early_leaves_nothing_behind():
 @pytest.mark.parametrize("crash", [False, True], ids=["all up", "none left"])
 async def test_observers_end_when_the_manager_is_closed(crash):
     """At once, whether they wait or their consumer is busy, and also where no connection ends that would
-    have them look; later ones are told.
+    have them look; later ones get an error.
     """
     async with world() as w, make(w.nodes, seed=7) as manager:
         waiting, busy = Follower(manager), manager.election(NAME).observe()
@@ -581,7 +581,7 @@ def test_without_fences_there_are_no_terms():
 
 @contextlib.asynccontextmanager
 async def watched(ttl, *, node_timeout):
-    """Give a candidate and an observer over the same nodes, with their wires, and what that one is told."""
+    """Give a candidate and an observer over the same nodes, with their wires, and the observer's reports."""
     nodes = [WiredNode(latency=LATENCY) for _ in range(3)]
     ours, theirs = ([node.wire() for node in nodes] for _ in range(2))
     options = {"ttl": ttl, "node_timeout": node_timeout}

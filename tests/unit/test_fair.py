@@ -123,7 +123,7 @@ async def test_a_single_try_does_not_overtake():
         lease = await w.manager.lock(NAME, fair=True).acquire()
         (task,) = await waiting(w, a)
         for node in w.nodes:
-            node._server._channels.clear()  # it is not told
+            node._server._channels.clear()  # no notice reaches it
         await lease.release()
         assert await b.lock(NAME, fair=True).try_acquire() is None
         assert labels(w) == [["a"]] * 3
@@ -134,7 +134,7 @@ async def test_a_single_try_does_not_overtake():
 
 async def test_a_call_that_gives_up_leaves_the_line():
     """By its time, or cancelled: its seat is gone, and the next one is notified at once; what a line leaves
-    behind keeps no lock from anybody.
+    behind keeps no lock from other clients.
     """
     async with world(3) as w, processes(w, "a", "b", "c") as (a, b, c):
         lease = await w.manager.lock(NAME, fair=True).acquire()

@@ -42,7 +42,7 @@ ARGUMENTS: dict[type[Fault], dict[str, Any]] = {
     Loss: {"share": 0.5},
     Refusal: {"error": BUSY},
 }
-"""What kinds need besides the time and the node."""
+"""Arguments of kinds besides the time and the node."""
 
 
 @contextlib.asynccontextmanager
@@ -122,7 +122,7 @@ AFTERWARDS: dict[type[Fault], dict[str, Any]] = {
     Relapse: {"process": "another", "scripts": False},
     Restart: {"process": "another", "scripts": False, "data": None},
 }
-"""What differs when it is over."""
+"""The differences when it is over."""
 
 
 async def prepared() -> tuple[list[WiredNode], Look]:

@@ -375,7 +375,7 @@ async def test_a_stall_does_not_begin_a_window_anew():
         await asyncio.sleep(WINDOW - YIELD)
         report = await two.release()
         assert report.count(ReleaseOutcome.HANDED_OFF) == 0
-        assert sent(w.nodes[0])[-1].words[-2] == b"1", "it is told"
+        assert sent(w.nodes[0])[-1].words[-2] == b"1", "with a notice"
         await (await task).release()
 
 
@@ -509,16 +509,16 @@ async def test_a_manager_that_closes_releases_what_no_task_has_taken():
 # -- by a release and an acquire ---------------------------------------------------------------------------
 
 
-async def hot(w: World, tasks: int, rounds: int, *, alike: bool = False) -> list[int]:
+async def hot(w: World, tasks: int, rounds: int, *, same: bool = False) -> list[int]:
     """Let tasks have the lock again and again; return which had it, in order.
 
-    Unless they want it all `alike`, no task can have it as another leaves it.
+    Unless they want it at the `same` time, no task can have it as another leaves it.
     """
     had: list[int] = []
 
     async def work(number: int) -> None:
         for _ in range(rounds):
-            async with w.manager.lock(NAME, ttl=TTL if alike else next(TTLS)):
+            async with w.manager.lock(NAME, ttl=TTL if same else next(TTLS)):
                 had.append(number)
 
     await asyncio.gather(*(work(number) for number in range(tasks)))
@@ -704,7 +704,7 @@ async def handed_off(w: World, after: float) -> float:
 async def test_a_busy_process_lets_a_newcomer_in(tasks, hold):
     """A waiter for a lock that another process never lets go waits for one turn of it, whenever it comes."""
     draw = random.Random(5)
-    nodes = [MemoryNode(latency=lambda: draw.uniform(0.0004, 0.0006)) for _ in range(3)]  # not all alike
+    nodes = [MemoryNode(latency=lambda: draw.uniform(0.0004, 0.0006)) for _ in range(3)]  # not all equal
     async with opened(nodes, seed=1) as one, opened(nodes, seed=2) as other, at_it({one: tasks}, hold):
         for number in range(30):
             await asyncio.sleep(YIELD + number * WINDOW / 23)

@@ -235,5 +235,5 @@ async def test_a_forked_child_ends_nobodys_servers(nodes3: LocalNodes) -> None:
         nodes3.close()
         os._exit(0 if nodes3._reaper is not None else 1)
     _, status = os.waitpid(pid, 0)
-    assert os.waitstatus_to_exitcode(status) == 0, "the process that ends the servers was told to"
+    assert os.waitstatus_to_exitcode(status) == 0, "the process that ends the servers was asked to"
     assert all(map(answers, nodes3.ports))

@@ -114,29 +114,30 @@ def test_bytes_arrive_in_order_and_once(steps: list[tuple[str, Any]], seed: int)
 
 STORIES = {
     "requests that are held up are executed when the way is mended, in order": (
-        "cut requests, set 1 2 3, wait 60, executed, told 0, mend, wait 0.19, executed 1 2 3, told 0, "
+        "cut requests, set 1 2 3, wait 60, executed, heard 0, mend, wait 0.19, executed 1 2 3, heard 0, "
         "wait 0.02, "
-        "told 3"
+        "heard 3"
     ),
     "replies that are held up come late": (
-        "cut replies, set 1 2 3, wait 60, executed 1 2 3, told 0, mend, wait 0.09, told 0, wait 0.02, told 3"
+        "cut replies, set 1 2 3, wait 60, executed 1 2 3, heard 0, mend, wait 0.09, heard 0, wait 0.02, "
+        "heard 3"
     ),
     "mending one direction leaves the other alone": (
-        "set 1, wait 0.15, cut requests, mend, wait 0.04, told 0, wait 0.02, told 1, cut, set 2, "
+        "set 1, wait 0.15, cut requests, mend, wait 0.04, heard 0, wait 0.02, heard 1, cut, set 2, "
         "mend requests, "
-        "wait 1, executed 1 2, told 1"
+        "wait 1, executed 1 2, heard 1"
     ),
     "what was under way at a cut waits, too": (
         "set 1, wait 0.05, cut, wait 60, executed, mend, wait 1, executed 1"
     ),
     "each loss costs a retransmission, which takes twice as long each time; bad luck has a limit": (
-        "lose 1, set 1, wait 12.5, told 0, wait 0.2, told 1, lose 0, set 2, wait 0.19, told 1, wait 0.02, "
-        "told 2"
+        "lose 1, set 1, wait 12.5, heard 0, wait 0.2, heard 1, lose 0, set 2, wait 0.19, heard 1, wait 0.02, "
+        "heard 2"
     ),
     "what was lost before a cut is sent again when it is mended: a reset could not take it back later": (
         "lose 1, set 1, lose 0, cut, wait 0.2, mend, wait 0.15, executed 1"
     ),
-    "extra delay counts once in each direction": "delay 1, set 1, wait 2.19, told 0, wait 0.02, told 1",
+    "extra delay counts once in each direction": "delay 1, set 1, wait 2.19, heard 0, wait 0.02, heard 1",
     "a reset takes back what is held up: no ghost lock, however long the cut lasts (R5)": (
         "cut, set 1, wait 0.025, abort, wait 0.025, cut, wait 60, mend, wait 60, executed, lost, no lane"
     ),
@@ -158,29 +159,29 @@ STORIES = {
     ),
     "a reset behind a close takes it all back": "cut, set 1, close, abort, mend, wait 1, executed, no lane",
     "a client that is cut off does not hear of a reset; whatever it sends later tells it": (
-        "cut, disconnect, wait 1, mend, wait 1, alive, set 1, wait 1, lost, executed, told 0, no lane"
+        "cut, disconnect, wait 1, mend, wait 1, alive, set 1, wait 1, lost, executed, heard 0, no lane"
     ),
     "a server that resets takes back its replies": (
-        "cut replies, set 1, wait 1, disconnect, wait 1, mend, wait 1, set 2, wait 1, executed 1, told 0, "
+        "cut replies, set 1, wait 1, disconnect, wait 1, mend, wait 1, set 2, wait 1, executed 1, heard 0, "
         "lost"
     ),
-    "replies come before the reset behind them": "set 1, wait 0.15, disconnect, alive, wait 1, told 1, lost",
+    "replies come before the reset behind them": "set 1, wait 0.15, disconnect, alive, wait 1, heard 1, lost",
     "a break before a command is its end": (
-        "set 1, wait 1, break before, set 2 3, wait 1, executed 1, told 1, lost"
+        "set 1, wait 1, break before, set 2 3, wait 1, executed 1, heard 1, lost"
     ),
-    "a break after a command takes its answer": "break after, set 1 2, wait 1, executed 1, told 0, lost",
+    "a break after a command takes its answer": "break after, set 1 2, wait 1, executed 1, heard 0, lost",
     "a break before what came in the same write": (
-        "break before, write 1 2, wait 1, executed, told 0, lost, connect, set 3 4, wait 1, told 2"
+        "break before, write 1 2, wait 1, executed, heard 0, lost, connect, set 3 4, wait 1, heard 2"
     ),
     "a break after it": (
-        "break after, write 1 2, wait 1, executed 1, told 0, lost, connect, set 3 4, wait 1, told 2"
+        "break after, write 1 2, wait 1, executed 1, heard 0, lost, connect, set 3 4, wait 1, heard 2"
     ),
 }
 
 
 @pytest.mark.parametrize("story", STORIES)
 async def test_stories(story: str) -> None:
-    """What the master has executed, how much the client was told, and whether it knows of its end."""
+    """The commands that the master executed, the replies at the client, and whether it knows of its end."""
     node, wire, listener = one_way()
     for step in STORIES[story].split(", "):
         what, *how = step.split()
@@ -210,7 +211,7 @@ STEPS: dict[str, Callable[..., object]] = {
 }
 CHECKS: dict[str, Callable[..., bool]] = {
     "executed": lambda node, _, __, *numbers: executed(node) == [*map(int, numbers)],
-    "told": lambda _, __, listener, number: len(listener.told) == int(number),
+    "heard": lambda _, __, listener, number: len(listener.told) == int(number),
     "lost": lambda _, __, listener: listener.lost,
     "alive": lambda _, __, listener: not listener.lost,
     "no": lambda node, wire, _, what: wire.lanes == [] and (what == "lane" or node._connections == []),

@@ -240,7 +240,7 @@ async def test_a_lone_task_is_sent_at_once_and_overtakes_nothing(monkeypatch: py
         assert verbs(w.nodes[0])[-2:] == ["extend_many", "release_many"]
 
 
-# -- what is alike -----------------------------------------------------------------------------------
+# -- equal requests -----------------------------------------------------------------------------------
 
 
 async def test_at_most_so_many_locks_are_in_one_script():

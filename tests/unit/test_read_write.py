@@ -205,7 +205,7 @@ async def test_a_downgrade_lets_readers_in_and_no_writer():
 
 async def test_unchanged_is_true_only_if_no_writer_came_between():
     """Readers between do not matter; a writer does, and so does a mutex.  A writer without a fence is not
-    seen, as counters tell of writers: what the docs say, so that managers are made alike.
+    seen, as counters tell of writers: what the docs say, so that all managers get the same options.
     """
     async with world(5) as w, w.process() as other, w.process(fencing=False) as plain:
         lock = w.manager.rwlock("a")

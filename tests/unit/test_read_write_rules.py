@@ -25,7 +25,7 @@ FLOORS = 3.0
 QUARANTINE = 61.0
 """Seconds until one that was empty has its vote, where a quarantine is 60 s: a percent and 10 ms more."""
 NOTICED = 5.0
-"""Seconds within which a node that froze counts as not reached, and its last use is told."""
+"""Seconds within which a node that froze counts as not reached, and its last use is reported."""
 NUMBERS = pytest.mark.parametrize("number", [3, pytest.param(5, marks=pytest.mark.heavy)])
 
 

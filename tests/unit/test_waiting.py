@@ -397,10 +397,10 @@ async def test_a_wrong_type_fails_at_once_if_it_costs_the_quorum(wrong, fails):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("told", [True, False])
-async def test_waits_are_jittered_and_capped(told, monkeypatch):
+@pytest.mark.parametrize("notified", [True, False])
+async def test_waits_are_jittered_and_capped(notified, monkeypatch):
     """Waits grow from nothing to the cap; where releases are notified, each is half of the cap or more."""
-    if not told:
+    if not notified:
         monkeypatch.setattr(MAX_CHANNELS, 0)
     both = [Refusals(), Refusals()]
     async with world() as w, w.process(hooks=both[:1]) as one, w.process(hooks=both[1:]) as other:
@@ -411,7 +411,7 @@ async def test_waits_are_jittered_and_capped(told, monkeypatch):
     for waits in (refusals.waits for refusals in both):
         assert max(waits) <= 0.5 + 2 * ROUND_TRIP + EPSILON
         assert len({round(wait, 4) for wait in waits}) > len(waits) * 0.7
-        if told:
+        if notified:
             assert min(waits) >= 0.25
             assert sum(waits) / len(waits) == pytest.approx(0.375, abs=0.05)
         else:

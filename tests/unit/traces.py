@@ -19,10 +19,10 @@ PREFIX = b"redlock:"
 
 SCRIPTS = {script.digest: script.name.replace("_", "-") for script in _scripts.ALL}
 SCRIPTS[_scripts.SET_ALL.digest] = "acquire"
-"""What the scripts are for: for the digests that are sent."""
+"""Purposes of the scripts, by the digests that are sent."""
 
 MARKS = (b"fence:{", b"slots:{", b"leader:{", b"{meta}", b"{members}")
-"""What the keys that outlive a lease have behind the prefix: counters, leaders, the record (R16)."""
+"""Beginnings, behind the prefix, of the keys that outlive a lease: counters, leaders, the record (R16)."""
 
 SOURCES = {script.source: SCRIPTS[script.digest] for script in _scripts.ALL}
 

@@ -23,10 +23,10 @@ ROUND_TRIP = 2 * LATENCY
 GRACE = ExtensionPolicy().grace
 
 STRANGER = b"a stranger"
-"""What another program writes under a lock."""
+"""A value that another program writes under a lock."""
 
 ANOTHER = b"%b:%013d:another" % (b"5eed" * 10, 1_700_000_000_000)
-"""What another process of this package does."""
+"""A value of another process of this package."""
 
 
 class each:  # noqa: N801 (a word in a sentence: ``each(w.nodes).freeze()``)

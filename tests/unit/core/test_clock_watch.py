@@ -78,11 +78,11 @@ def test_what_samples_tell_of_an_offset(
 
 
 @pytest.mark.parametrize(
-    ("stepped", "suspected", "told"),
+    ("stepped", "suspected", "reported"),
     [(0.0, False, 0), (0.09, False, 0), (0.12, True, 1), (3600.0, True, 1), (-0.09, False, 0),
      (-0.12, False, 1), (-3600.0, False, 1)],
 )  # fmt: skip
-def test_a_step_ahead_above_the_limit_is_suspected(stepped: float, suspected: bool, told: int) -> None:
+def test_a_step_ahead_above_the_limit_is_suspected(stepped: float, suspected: bool, reported: int) -> None:
     """A node is distrusted at once for a step ahead of more than the limit, and for nothing else; what the
     drift pays for is not worth a word in either direction.
     """
@@ -92,7 +92,7 @@ def test_a_step_ahead_above_the_limit_is_suspected(stepped: float, suspected: bo
     assert [watch.trusted(node) for node in (0, 1)] == [not suspected, True]
     answer(watch, 1, 0.2)
     conclusion = answer(watch, 2, 0.2)
-    assert len(conclusion.steps + conclusion.back) == told
+    assert len(conclusion.steps + conclusion.back) == reported
 
 
 @pytest.mark.parametrize(

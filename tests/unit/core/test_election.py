@@ -1,4 +1,4 @@
-"""What an observer makes of its looks (R32): tables, a dumb twin, and every small case against the truth."""
+"""An observer's conclusions (R32): tables, a dumb twin, and every small case against the truth."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def dumb(before: Seen, looks: Sequence[Look], quorum: int) -> Seen | None:
 
 
 def test_the_rule_and_its_dumb_twin_agree() -> None:
-    """Over random answers of up to five nodes, look after look: terms, ends, and what is told of at all,
+    """Over random answers of up to five nodes, look after look: terms, ends, and all reports
     never go back.
     """
     random = Random(1)
@@ -112,7 +112,7 @@ def test_the_rule_and_its_dumb_twin_agree() -> None:
     ],
 )  # fmt: skip
 def test_an_announcement_is_read_or_is_none(value: bytes, leader: Leader | None) -> None:
-    """What another program may have written is no term; a label that is too long is cut."""
+    """A value of another program is no term; a label that is too long is cut."""
     assert read_announcement(value) == leader
     found = read_announcement(b"1:" + "€".encode() * 900)
     assert found is not None

@@ -72,7 +72,7 @@ STORIES = {
     "the last word counts, in and out again while answers are on their way": (
         "add A, remove A, add A, remove A, add A, answer 4, hears, answer 1, hears A"
     ),
-    "a new connection is told what is wanted, and nothing stands before it has confirmed that": (
+    "a new connection gets what is wanted, and nothing stands before it has confirmed that": (
         "add A, add B, answer 2, remove A, break, hears, knows 1, sent, look, sent SUBSCRIBE B, answer 1, "
         "hears B, look, sent"
     ),

@@ -244,7 +244,7 @@ async def test_an_acquire_that_cannot_be_sent_is_silence_at_once(state: str) -> 
 
 
 STORIES = {
-    "a release that cannot be sent is owed: the node is told when it is back, its caller what it said": (
+    "a release that cannot be sent is owed: it goes when the node is back, its answer to the caller": (
         "acquire 1 60, disconnect, reach down, release 1 60, owed 1, reach up, wait 0.01, free, owed 0, "
         "heard release 1 unsent 1:0:0"
     ),
