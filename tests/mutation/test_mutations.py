@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.mutation.check import Copy, Outcome, check
-from tests.mutation.mutation import PACKAGE, ROOT, Edit, Mutation, TextEdit
+from tests.mutation.mutation import PACKAGE, ROOT, Edit, Mutation, TextEdit, UnfitError
 from tests.mutation.mutations import MUTATIONS
 from tests.mutation.package import Package
 from tests.references import is_defined, rules
@@ -18,20 +18,12 @@ from tests.references import is_defined, rules
 QUICK = "unit/core/test_quorum.py::test_no_nodes_are_no_quorum"
 """A test that takes no time."""
 
-each_mutation = pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
-
 
 @pytest.fixture(scope="session")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
     """Give a private copy of the project; one per worker process, one mutation at a time."""
     with contextlib.closing(Copy(tmp_path_factory.mktemp("mutation"))) as copy:
         yield copy
-
-
-@pytest.fixture(scope="module")
-def package() -> Package:
-    """Give the package of today, in which definitions are looked up once."""
-    return Package(ROOT)
 
 
 def harmful(edit: Edit | TextEdit, test: str = QUICK) -> Mutation:
@@ -42,16 +34,24 @@ def harmful(edit: Edit | TextEdit, test: str = QUICK) -> Mutation:
 # -- the list ----------------------------------------------------------------------------------------
 
 
-@each_mutation
-def test_a_mutation_fits_the_code_of_today(package, mutation):
-    """The code that it replaces stands there once, the result is Python, and the test it names exists."""
-    for file, text in package.broken(mutation.edits).items():
-        assert text != package.path(file).read_text()
-        if file.endswith(".py"):
-            compile(text, file, "exec")
+def misfit(package: Package, mutation: Mutation) -> str:
+    """Return why a mutation does not fit the code or the tests of today."""
     file, _, test = mutation.test.partition("::")
-    name = test.partition("[")[0]
-    assert is_defined(file, name)
+    try:
+        assert is_defined(file, test.partition("[")[0]), mutation.test
+        for file, text in package.broken(mutation.edits).items():
+            assert text != package.path(file).read_text(), file
+            if file.endswith(".py"):
+                compile(text, file, "exec")
+    except (AssertionError, SyntaxError, UnfitError) as error:
+        return f"{mutation}: {error}"
+    return ""
+
+
+def test_every_mutation_fits_the_code_of_today():
+    """The code that it replaces stands there once, the result is Python, and the test it names exists."""
+    package = Package(ROOT)
+    assert [why for mutation in MUTATIONS if (why := misfit(package, mutation))] == []
 
 
 @pytest.mark.heavy
@@ -95,7 +95,7 @@ def test_without_a_mutation_all_tests_pass(copy):
 
 @pytest.mark.mutation
 @pytest.mark.timeout(180)
-@each_mutation
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
 def test_a_broken_rule_is_noticed(copy, mutation):
     """The test that is named fails by what it finds when the rule is broken."""
     result = check(copy, mutation)

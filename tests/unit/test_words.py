@@ -38,7 +38,7 @@ def _lines(suffix: str) -> Iterator[tuple[str, str]]:
 
 @cache
 def _texts() -> list[tuple[str, str]]:
-    """Scripts, pages, titles of mutations; comments, docstrings and messages of the modules: all but names."""
+    """Scripts, pages, titles of mutations; comments, docstrings and messages of modules: all but names."""
     texts = [*_lines(".lua"), *_lines(".md")]
     texts += [(place, line) for place, line in _lines(".txt") if re.match(r"\w+: ", line)]
     for file in CHECKED:
