@@ -9,7 +9,7 @@ import pytest
 from aioredlock_ng import LockManager
 from aioredlock_ng.testing.local_nodes import initialise
 from tests.conformance.masters import MemoryMaster, RealMaster
-from tests.conformance.stage import EXPECTED, SENTINEL, Stage
+from tests.conformance.stage import Stage
 from tests.conformance.tools import connected
 from tests.servers import EACH_ARM
 
@@ -34,10 +34,10 @@ def master(masters):
 @pytest.fixture
 async def stage(request, master):
     """Give an empty node with the record that all requests expect; STAGE names the module's own class."""
-    master.flush()
-    master.put([(SENTINEL, EXPECTED, None)])
     async with connected(master.spec) as node:
-        yield getattr(request.module, "STAGE", Stage)(master, node)
+        stage = getattr(request.module, "STAGE", Stage)(master, node)
+        stage.clear()
+        yield stage
 
 
 @pytest.fixture

@@ -86,6 +86,11 @@ class Stage:
         self.node = node
         self.run = node.run
 
+    def clear(self) -> None:
+        """Leave nothing but the expected record."""
+        self.master.flush()
+        self.put(SENTINEL, EXPECTED)
+
     async def voted(
         self,
         script: Script,

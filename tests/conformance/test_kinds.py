@@ -101,36 +101,38 @@ async def test_a_lock_from_its_acquire_to_its_release(lock):
     assert lives(lock.stage.look(lock.counter)[1], KEEP)
 
 
-@pytest.mark.parametrize("why", each_reason)
-async def test_nothing_is_granted_without_a_vote(lock, why):
+async def test_nothing_is_granted_without_a_vote(lock):
     """A record that is not the expected one: nothing changes, and the answers say so (R12)."""
-    fence, stamp = await lock.stage.fence(0), without_a_vote(lock.stage, why)
-    assert (await lock.acquire(stamp=stamp))[:2] == [-1, 0]
-    assert lock.state() == [None, None]
-    lock.stage.put(SENTINEL, EXPECTED)
-    assert (await lock.acquire())[0] == 1
-    before, stamp = lock.state(), without_a_vote(lock.stage, why)
-    assert (await lock.acquire(stamp=stamp))[0] == -1, "not even what is ours already"
-    assert await lock.raise_(fence, stamp=stamp) == -1
-    assert lock.state() == before
-    assert await lock.extend(fence, stamp=stamp) == 11
-    lock.stage.put(LOCK, None)
-    assert await lock.extend(fence, stamp=stamp) == 10
+    for why in each_reason:
+        lock.stage.clear()
+        fence, stamp = await lock.stage.fence(0), without_a_vote(lock.stage, why)
+        assert (await lock.acquire(stamp=stamp))[:2] == [-1, 0]
+        assert lock.state() == [None, None]
+        lock.stage.put(SENTINEL, EXPECTED)
+        assert (await lock.acquire())[0] == 1
+        before, stamp = lock.state(), without_a_vote(lock.stage, why)
+        assert (await lock.acquire(stamp=stamp))[0] == -1, "not even what is ours already"
+        assert await lock.raise_(fence, stamp=stamp) == -1
+        assert lock.state() == before
+        assert await lock.extend(fence, stamp=stamp) == 11
+        lock.stage.put(LOCK, None)
+        assert await lock.extend(fence, stamp=stamp) == 10
 
 
-@pytest.mark.parametrize("what", ["lock", "counter", "incarnation"])
-async def test_another_type_is_an_error_and_stays(lock, what):
+async def test_another_type_is_an_error_and_stays(lock):
     """Nothing is granted; what a failing counter lets happen before the error, a release undoes."""
-    key = {"lock": LOCK, "counter": lock.counter, "incarnation": SENTINEL}[what]
-    lock.stage.put(key, WRONG)
-    assert await lock.acquire() == "WRONGTYPE"
-    if what == "lock":
-        fence = await lock.stage.fence(0)
-        if lock.name.kind.permits:
-            lock.name = lock.name.at(0)
-        answers = [await ask(fence) for ask in (lock.raise_, lock.extend, lock.repair, lock.release)]
-        assert answers == ["WRONGTYPE"] * 4
-    elif what == "counter":
-        assert (await lock.release(0))[1] == 0
-        assert lock.stage.look(LOCK)[0] is None
-    assert lock.stage.look(key) == (WRONG, None)
+    for key in (LOCK, lock.counter, SENTINEL):
+        lock.stage.clear()
+        lock.stage.put(key, WRONG)
+        assert await lock.acquire() == "WRONGTYPE", key
+        if key == LOCK:
+            fence, name = await lock.stage.fence(0), lock.name
+            if name.kind.permits:
+                lock.name = name.at(0)
+            answers = [await ask(fence) for ask in (lock.raise_, lock.extend, lock.repair, lock.release)]
+            assert answers == ["WRONGTYPE"] * 4
+            lock.name = name
+        elif key == lock.counter:
+            assert (await lock.release(0))[1] == 0
+            assert lock.stage.look(LOCK)[0] is None
+        assert lock.stage.look(key) == (WRONG, None)

@@ -170,19 +170,19 @@ async def test_a_counter_is_even_after_each_who_was_alone(stage):
 
 @each_mode
 @with_and_without_fences
-@pytest.mark.parametrize(("value", "ttl"), [(OTHERS, 30.0), (FOREIGN, None)])
-async def test_a_string_is_in_the_way_of_both(stage, mode, fenced, value, ttl):
+async def test_a_string_is_in_the_way_of_both(stage, mode, fenced):
     """Whatever program wrote it: it stays as it is, for as long as its time to live."""
-    stage.hold("b", value, ttl)
-    before = stage.stored("ab")
     fence = 5 if fenced else 0
-    for names in ("b", "ab"):
-        assert refused(await stage.ask(mode, names, ballot=fence), ttl)
-        assert await stage.rw_extend(mode, fence, names) == -1
-        assert await stage.rw_repair(mode, fence, names) == -1
-        given, wait, *told = await stage.rw_release(mode, fence, names)
-        assert (given, waits(wait, ttl), told) == (0, True, [0, int(value == FOREIGN)])
-    assert stage.stored("ab") == before
+    for value, ttl in ((OTHERS, 30.0), (FOREIGN, None)):
+        stage.hold("b", value, ttl)
+        before = stage.stored("ab")
+        for names in ("b", "ab"):
+            assert refused(await stage.ask(mode, names, ballot=fence), ttl)
+            assert await stage.rw_extend(mode, fence, names) == -1
+            assert await stage.rw_repair(mode, fence, names) == -1
+            given, wait, *rest = await stage.rw_release(mode, fence, names)
+            assert (given, waits(wait, ttl), rest) == (0, True, [0, int(value == FOREIGN)])
+        assert stage.stored("ab") == before
 
 
 @each_mode
@@ -250,25 +250,26 @@ async def test_others_are_in_a_writers_way(stage, mode, fenced):
     assert stage.stored("abc") == before
 
 
+LEAVING: list[tuple[dict[str, float], dict[str, float], float | None]] = [
+    ({"ours": 40, "others": 20}, {"others": 20}, 20.0),
+    ({"ours": 20, "others": 40}, {"others": 40}, 40.0),
+    ({"ours": 20, "others": 20, "a": 20}, {"others": 20, "a": 20}, 20.0),
+    ({"ours": 40, "others": 20, "ended": -1}, {"others": 20, "ended": -1}, 20.0),
+    ({"ours": 40, "ended": -1}, {}, None),
+    ({"ours": 40}, {}, None),
+    ({"ours": -1, "others": 20}, {"others": 20}, 20.0),
+]
+"""Readers before a release of ours and after it, and the seconds for which their key lives then."""
+
+
 @each_mode
-@pytest.mark.parametrize(
-    ("before", "after", "key"),
-    [
-        ({"ours": 40, "others": 20}, {"others": 20}, 20.0),
-        ({"ours": 20, "others": 40}, {"others": 40}, 40.0),
-        ({"ours": 20, "others": 20, "a": 20}, {"others": 20, "a": 20}, 20.0),
-        ({"ours": 40, "others": 20, "ended": -1}, {"others": 20, "ended": -1}, 20.0),
-        ({"ours": 40, "ended": -1}, {}, None),
-        ({"ours": 40}, {}, None),
-        ({"ours": -1, "others": 20}, {"others": 20}, 20.0),
-    ],
-)
-async def test_the_key_ends_with_the_last_reader(stage, mode, before, after, key):
-    """Whichever of them leaves, and in whatever mode: where there is a set, one reads."""
-    await stage.put_readers(**before)
-    assert await stage.rw_release(mode) == [1, 0, 0]
-    assert lives(stage.lives()[0], key)
-    assert await stage.reads(**after) if after else stage.stored() == [None, None]
+async def test_the_key_ends_with_the_last_reader(stage, mode):
+    """Any of them may leave, in either mode: where there is a set, one reads."""
+    for before, after, key in LEAVING:
+        await stage.put_readers(**before)
+        assert await stage.rw_release(mode) == [1, 0, 0]
+        assert lives(stage.lives()[0], key), before
+        assert await stage.reads(**after) if after else stage.stored() == [None, None]
 
 
 async def test_a_reader_that_is_not_in_leaves_the_others_alone(stage):

@@ -48,6 +48,8 @@ def misfit(package: Package, mutation: Mutation) -> str:
     return ""
 
 
+@pytest.mark.heavy
+@pytest.mark.timeout(300)
 def test_every_mutation_fits_the_code_of_today():
     """The code that it replaces stands there once, the result is Python, and the test it names exists."""
     package = Package(ROOT)

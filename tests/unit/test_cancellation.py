@@ -294,12 +294,14 @@ async def cancel_at(
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("waking", [False, True], ids=["asleep", "waking"])
 @pytest.mark.parametrize("condition", CONDITIONS)
 @pytest.mark.parametrize("operation", OPERATIONS)
-async def test_cancelled_at_every_pause(operation, condition, waking):
-    """Cancelled at its first pause, at its second, … : whatever it had under way is undone on every node."""
-    await each_pause(lambda at: cancel_at(OPERATIONS[operation], condition, at, waking=waking))
+async def test_cancelled_at_every_pause(operation, condition):
+    """Cancelled at its first pause, at its second, … , asleep or as it wakes: whatever it had under way is
+    undone on every node.
+    """
+    await each_pause(lambda at: cancel_at(OPERATIONS[operation], condition, at, waking=False))
+    await each_pause(lambda at: cancel_at(OPERATIONS[operation], condition, at, waking=True))
 
 
 @pytest.mark.parametrize("waking", [False, True], ids=["asleep", "waking"])
@@ -309,21 +311,19 @@ async def test_cancelled_at_every_pause_of_a_first_use(condition, waking):
     assert await each_pause(lambda at: cancel_at(first_use, condition, at, waking=waking)) > 3
 
 
-@pytest.mark.parametrize("turn", range(1, 40))
-async def test_cancelled_after_so_many_turns_of_the_loop(turn):
+@pytest.mark.parametrize("operation", ["acquire", "nested_blocks", "queue"])
+async def test_cancelled_in_any_turn_of_the_loop(operation):
     """Not only at the task's own pauses: cancelled in any turn of the loop around a win and a release."""
-    async with world(latency=0.0) as w:
-        case = Case(w)
-        async with clean(case):
-            for operation in (OPERATIONS["acquire"], nested_blocks, queue):
-                if operation in WITH_A_LEASE:
-                    case.leases.insert(0, await w.manager.lock("a").acquire())
-                task = in_task(lambda operation=operation: operation(case))
+    for turn in range(1, 40):
+        async with world(latency=0.0) as w:
+            case = Case(w)
+            async with clean(case):
+                if OPERATIONS[operation] in WITH_A_LEASE:
+                    case.leases.append(await w.manager.lock("a").acquire())
+                task = in_task(lambda: OPERATIONS[operation](case))  # noqa: B023
                 await turns(turn)
                 task.cancel()
                 await task
-                for lease in case.leases:
-                    await lease.release()
 
 
 async def test_a_cancelled_release_has_still_released():

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
@@ -42,10 +43,13 @@ def manager(**options: Any) -> LockManager:
 
 def fails(call: Callable[[], object], error: type[Exception], *words: str) -> str:
     """Make the call, which must fail with exactly `error` and all `words` in its message."""
-    with pytest.raises(error) as caught:
+    raised = None
+    try:
         call()
-    message = str(caught.value)
-    assert type(caught.value) is error, repr(caught.value)
+    except error as caught:
+        raised = caught
+    message = str(raised)
+    assert type(raised) is error, (raised, words)
     assert not [word for word in words if word not in message], message
     return message
 
@@ -53,25 +57,33 @@ def fails(call: Callable[[], object], error: type[Exception], *words: str) -> st
 # -- the manager's settings --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "error"),
-    [("ttl", value, error) for value, error in [*NO_TTLS, (None, TypeError)]]
-    + [("node_timeout", value, error) for value, error in [*NO_NUMBERS, *NOT_POSITIVE, (None, TypeError)]]
-    + [("connect_timeout", value, error) for value, error in [*NO_NUMBERS, *NOT_POSITIVE, (None, TypeError)]]
-    + [("prefix", value, TypeError) for value in (b"p:", None, 5)]
-    + [("retry", value, TypeError) for value in (None, 3, {"base": 1}, ExtensionPolicy())]
-    + [("extension", value, TypeError) for value in (None, False, 0.3, RetryPolicy())]
-    + [("on_lost", value, ValueError) for value in ("", "ignore", "Cancel", None, 1)]
-    + [("holder", value, TypeError) for value in (5, b"me")]
-    + [("holder", value, ValueError) for value in ("a\nb", "a\x00b", "x" * 201, "\ud800")]
-    + [("restart_quarantine", value, error) for value, error in [*NO_NUMBERS, *NEGATIVE, *TOO_LONG]]
-    + [("fencing", value, TypeError) for value in (None, 1, "yes")]
-    + [("fence_ttl", value, error) for value, error in [*NO_NUMBERS, *NEGATIVE, (None, TypeError)]]
-    + [("fence_ttl", value, ValueError) for value in (0, 299.9, timedelta(minutes=4), 30 * DAY + 1)],
-)
-def test_a_wrong_setting_is_named_at_once(option: str, value: object, error: type[Exception]) -> None:
+NONE: Row = (None, TypeError)
+WRONG_SETTINGS: dict[str, list[Row]] = {
+    "ttl": [*NO_TTLS, NONE],
+    "node_timeout": [*NO_NUMBERS, *NOT_POSITIVE, NONE],
+    "connect_timeout": [*NO_NUMBERS, *NOT_POSITIVE, NONE],
+    "prefix": [(value, TypeError) for value in (b"p:", None, 5)],
+    "retry": [(value, TypeError) for value in (None, 3, {"base": 1}, ExtensionPolicy())],
+    "extension": [(value, TypeError) for value in (None, False, 0.3, RetryPolicy())],
+    "on_lost": [(value, ValueError) for value in ("", "ignore", "Cancel", None, 1)],
+    "holder": [
+        *((value, TypeError) for value in (5, b"me")),
+        *((value, ValueError) for value in ("a\nb", "a\x00b", "x" * 201, "\ud800")),
+    ],
+    "restart_quarantine": [*NO_NUMBERS, *NEGATIVE, *TOO_LONG],
+    "fencing": [(value, TypeError) for value in (None, 1, "yes")],
+    "fence_ttl": [
+        *NO_NUMBERS, *NEGATIVE, NONE,
+        *((value, ValueError) for value in (0, 299.9, timedelta(minutes=4), 30 * DAY + 1)),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("option", WRONG_SETTINGS)
+def test_a_wrong_setting_is_named_at_once(option: str) -> None:
     """The manager is not made; the message has the setting's name and the value."""
-    fails(lambda: manager(**{option: value}), error, option, repr(value))
+    for value, error in WRONG_SETTINGS[option]:
+        fails(partial(manager, **{option: value}), error, option, repr(value))
 
 
 @pytest.mark.parametrize(
@@ -130,16 +142,19 @@ def test_a_quarantine_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
 # -- the lock ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "error"),
-    [("ttl", value, error) for value, error in NO_TTLS]
-    + [("blocking_timeout", value, error) for value, error in [*NO_NUMBERS, *NEGATIVE]]
-    + [("extension", value, TypeError) for value in (5, 0.3, True, {"every": 0.5}, RetryPolicy())]
-    + [("on_lost", value, ValueError) for value in ("", "ignore", "RAISE", 1)],
-)
-def test_a_wrong_option_is_named_at_the_call(option: str, value: Any, error: type[Exception]) -> None:
+WRONG_OPTIONS: dict[str, list[Row]] = {
+    "ttl": NO_TTLS,
+    "blocking_timeout": [*NO_NUMBERS, *NEGATIVE],
+    "extension": [(value, TypeError) for value in (5, 0.3, True, {"every": 0.5}, RetryPolicy())],
+    "on_lost": [(value, ValueError) for value in ("", "ignore", "RAISE", 1)],
+}
+
+
+@pytest.mark.parametrize("option", WRONG_OPTIONS)
+def test_a_wrong_option_is_named_at_the_call(option: str) -> None:
     """``manager.lock(…)`` fails itself, and not when the lock is entered."""
-    fails(lambda: manager().lock("a", **{option: value}), error, option, repr(value))
+    for value, error in WRONG_OPTIONS[option]:
+        fails(partial(manager().lock, "a", **{option: value}), error, option, repr(value))
 
 
 @pytest.mark.parametrize(
@@ -213,27 +228,27 @@ async def test_a_wrong_name_to_look_at_is_named() -> None:
 # -- the policies ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("make", "options", "error", "word"),
-    [
-        *((RetryPolicy, {name: value}, error, f"RetryPolicy.{name}")
-          for name in ("base", "cap") for value, error in [*NO_NUMBERS, (0, ValueError), (-1, ValueError)]),
-        (RetryPolicy, {"base": 0.2, "cap": 0.1}, ValueError, "RetryPolicy.cap"),
-        (RetryPolicy, {"base": 1}, ValueError, "RetryPolicy.cap"),
-        *((ExtensionPolicy, {name: value}, error, name)
-          for name in ("every", "grace") for value, error in NO_NUMBERS),
-        *((ExtensionPolicy, {"every": value}, ValueError, "every")
-          for value in (0, 1e-9, 0.0099, -0.1, 1, 1.5, 0.95)),
-        *((ExtensionPolicy, {"grace": value}, ValueError, "grace") for value in (-0.1, 0.46, 1)),
-        (ExtensionPolicy, {"every": 0.6, "grace": 0.4}, ValueError, "every"),
-        *((ExtensionPolicy, {"max_extensions": value}, TypeError, "max_extensions")
-          for value in (1.5, "3", True, NAN)),
-        (ExtensionPolicy, {"max_extensions": -1}, ValueError, "max_extensions"),
-    ],
-)  # fmt: skip
-def test_a_wrong_policy_is_named(make: Any, options: Any, error: type[Exception], word: str) -> None:
+WRONG_POLICIES: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
+    *((RetryPolicy, {name: value}, error, f"RetryPolicy.{name}")
+      for name in ("base", "cap") for value, error in [*NO_NUMBERS, (0, ValueError), (-1, ValueError)]),
+    (RetryPolicy, {"base": 0.2, "cap": 0.1}, ValueError, "RetryPolicy.cap"),
+    (RetryPolicy, {"base": 1}, ValueError, "RetryPolicy.cap"),
+    *((ExtensionPolicy, {name: value}, error, name)
+      for name in ("every", "grace") for value, error in NO_NUMBERS),
+    *((ExtensionPolicy, {"every": value}, ValueError, "every")
+      for value in (0, 1e-9, 0.0099, -0.1, 1, 1.5, 0.95)),
+    *((ExtensionPolicy, {"grace": value}, ValueError, "grace") for value in (-0.1, 0.46, 1)),
+    (ExtensionPolicy, {"every": 0.6, "grace": 0.4}, ValueError, "every"),
+    *((ExtensionPolicy, {"max_extensions": value}, TypeError, "max_extensions")
+      for value in (1.5, "3", True, NAN)),
+    (ExtensionPolicy, {"max_extensions": -1}, ValueError, "max_extensions"),
+]  # fmt: skip
+
+
+def test_a_wrong_policy_is_named() -> None:
     """Not a number, not positive, a cap below the base; no share of the ttl, no room for a round."""
-    fails(lambda: make(**options), error, f"{make.__name__}.", word, *map(repr, options.values()))
+    for make, options, error, word in WRONG_POLICIES:
+        fails(partial(make, **options), error, f"{make.__name__}.", word, *map(repr, options.values()))
 
 
 # -- the node list -----------------------------------------------------------------------------------
