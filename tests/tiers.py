@@ -55,7 +55,6 @@ TIERS: Final[Mapping[str, tuple[str, ...]]] = {
         "behaviour/test_endings.py",
         "behaviour/test_fresh_prefix.py",
         "behaviour/test_loops.py",
-        "behaviour/test_release.py",
         "behaviour/test_sync.py",
         "behaviour/test_sync_blocks.py",
         "behaviour/test_sync_election.py",

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from aioredlock_ng import LockManager, LockTakenError
+from aioredlock_ng import LockManager
 from tests.behaviour.tools import PATIENCE, all_up, keys, no_key_left, quiet
 from tests.servers import Nodes, ask, eventually
 
@@ -37,9 +37,6 @@ async def test_every_turn_of_one_cycle_is_cancelled(shared_nodes: Nodes) -> None
         assert manager.statistics().held == 0
 
 
-TURNS: Final = 24  # turns of the loop before a cancellation: more than an uncontended cycle takes
-
-
 async def _answered(manager: LockManager) -> None:
     """Wait until every node has answered everything it was ever asked, recorded releases included."""
     await all_up(manager)
@@ -48,32 +45,6 @@ async def _answered(manager: LockManager) -> None:
         within=PATIENCE,
         what=f"all answered: {manager.statistics()!r}",
     )
-
-
-async def test_a_cancelled_waiter_does_not_stop_the_queue(shared_nodes: Nodes) -> None:
-    """Tasks that leave the local queue, also in the very turn they are let in, block no other task."""
-    async with quiet(), LockManager(shared_nodes.urls) as manager:
-        lock = manager.lock("queue", ttl=TTL)
-        for turns in range(TURNS):
-            lease = await lock.acquire()
-            waiters = [asyncio.create_task(lock.acquire()) for _ in range(4)]
-            await eventually(lambda: manager.statistics().waiting == 4, what="all wait")
-            release = asyncio.create_task(lease.release())
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            for waiter in waiters[:3]:
-                waiter.cancel()
-            for waiter in waiters:
-                try:
-                    await (await asyncio.wait_for(waiter, PATIENCE)).release()
-                except asyncio.CancelledError:
-                    assert waiter is not waiters[-1], "the last one was not cancelled"
-            await release
-        assert manager.statistics().waiting == 0
-        with pytest.raises(LockTakenError):
-            async with lock:
-                await manager.lock("queue", blocking_timeout=0).acquire()
-    assert keys(shared_nodes.urls) == {}
 
 
 @pytest.mark.heavy

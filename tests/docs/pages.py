@@ -84,9 +84,3 @@ def command_lines() -> list[str]:
     """Return every line of every block of commands, without its comment and without empty ones."""
     lines = (line for block in BLOCKS if block.language == "sh" for line in block.source.splitlines())
     return [line for line in lines if line.strip()]
-
-
-def cell_texts(page: Path) -> list[list[str]]:
-    """Return the rows of a page's tables."""
-    rows = (line for line in page.read_text().splitlines() if line.startswith("|"))
-    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows]

@@ -151,8 +151,7 @@ def test_no_manager_ends(chunk):
 @pytest.mark.campaign
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-@pytest.mark.parametrize("by", ["url", "client"])
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize(("loop", "by"), [("asyncio", "client"), ("uvloop", "url")])
 def test_no_manager_over_servers_ends(loop, by, chunk, shared_nodes):
     """The same over real servers, on both event loops."""
     program = functools.partial(over_servers, urls=shared_nodes.urls, loop=loop, by=by)

@@ -68,31 +68,6 @@ def machines() -> Iterator[Machines]:
 
 # -- stop, suspend, kill ---------------------------------------------------------------------------
 
-STOPPED = {
-    "a shorter stop within a longer one is none": ("0.5 stop 5, 0.6 stop 2", (1, 1.0), "tick 5", 0.0),
-    "a stopped process may go on sooner": ("0.5 stop 100, 1.5 go_on", (2, 1.0), "tick 1.5, tick 2.5", 0.0),
-    "messages to a suspended machine wait": ("1 suspend 5, 2 tell", (0, 1.0), "message 5", 4.0),
-    "a suspension counts from a stop's end": ("0 stop 4, 1 suspend 3, 2 suspend 6", (1, 5.0), "tick 7", 2.0),
-    "a signal wakes no machine": ("1 suspend 5, 2 go_on, 3 tell", (1, 2.0), "message 5, tick 6", 4.0),
-}
-"""The things that happen to a process, its ticks and the time between them; what is seen, and its sleep."""
-
-
-@pytest.mark.parametrize("case", STOPPED)
-def test_what_stops_a_process(machines: Machines, case: str) -> None:
-    """It goes on when the last of what stops it is over; SIGCONT ends a stop only."""
-    events, (count, every), seen, suspended = STOPPED[case]
-    process = machines.process()
-    for at, what, *until in map(str.split, events.split(", ")):
-        if what == "tell":
-            machines.at(float(at), machines.timeline.hand, process.loop, machines.note, "message")
-        else:
-            machines.at(float(at), getattr(process, what), *(START + float(end) for end in until))
-    process.spawn(machines.ticks("tick", count, every=every))
-    machines.run(20)
-    assert ", ".join(f"{what} {at:g}" for what, at in machines.seen) == seen
-    assert process.loop.suspended == suspended
-
 
 def test_timers_stand_still_while_a_machine_is_suspended(machines: Machines) -> None:
     """But not the suspend-safe clock (R2): three seconds of sleep take that much longer in true time."""

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pytest
 
 from tests.simulation import (
-    election_variants,
     election_world,
-    fences_variants,
     fences_world,
-    first_use_variants,
     first_use_world,
-    lists_variants,
     lists_world,
-    stray_variants,
     stray_world,
+    variants,
 )
 from tests.simulation.campaign import silence
 from tests.simulation.searching import World, first, search
+from tests.simulation.variants import Variants
 
 FEW: Final = 2
 """Seeds that are run with every change."""
@@ -33,7 +30,7 @@ class Search(NamedTuple):
     """One search: its world and wrong variants, and the events that must happen in it."""
 
     world: Callable[[int], World]
-    variants: dict[str, Any]
+    variants: Variants
     usual: str
     """Happens more than once in each of the first seeds."""
     decided: str
@@ -45,22 +42,22 @@ class Search(NamedTuple):
 
 
 SEARCHES: Final = {
-    "election": Search(election_world.World, election_variants.VARIANTS, "heard", "heard"),
+    "election": Search(election_world.World, variants.ELECTION, "heard", "heard"),
     "fences": Search(
-        fences_world.World, fences_variants.VARIANTS, "won", "claims", 40,
+        fences_world.World, variants.FENCES, "won", "claims", 40,
         "lock won, fair won, read won, write won, permit won, long pause, delete, cut, relapse, flush",
     ),
     "stray": Search(
-        stray_world.World, stray_variants.VARIANTS, "ours held", "holds", 14,
+        stray_world.World, variants.STRAY, "ours held", "holds", 14,
         "ours held, stray held, ours ConfigurationError, stray ConfigurationError, beside another holder, "
         "taken back, stated, flush, restart, freeze, disconnect",
     ),
     "first use": Search(
-        first_use_world.World, first_use_variants.VARIANTS, "client held", "holds", 28,
+        first_use_world.World, variants.FIRST_USE, "client held", "holds", 28,
         "used at once, client held, refused, cut, restart, flush, delete, jump, replace",
     ),
     "lists": Search(
-        lists_world.World, lists_variants.VARIANTS, "first held", "holds", 28,
+        lists_world.World, variants.LISTS, "first held", "holds", 28,
         "first held, second held, second refused, not acquired, leaves, freeze, flush, restart, disconnect",
     ),
 }  # fmt: skip

@@ -24,7 +24,6 @@ from aioredlock_ng import (
     LossReason,
     ManagerClosedError,
     ReleaseOutcome,
-    RetryPolicy,
     Vote,
 )
 from aioredlock_ng._core.fencing import MAX_BLOCK
@@ -537,31 +536,6 @@ async def test_a_hot_name_takes_a_round_trip_and_two_commands_each():
             kinds = [one.kind for one in sent(node)[number:]]
             assert kinds == ["acquire"] + ["release", "acquire"] * 299 + ["release"]
         assert w.manager.statistics().certified == 300
-
-
-@pytest.mark.parametrize("others", [0, 1])
-@pytest.mark.parametrize("turn", range(8))
-async def test_a_taker_that_is_cancelled_leaves_nothing(turn, others):
-    """Cancelled around the hand-off, it leaves no key, and waiters elsewhere are notified if no task asks."""
-    async with world() as w, w.process() as elsewhere:
-        lease = await w.manager.lock(NAME).acquire()
-        taker = in_task(w.manager.lock(NAME).acquire)
-        behind = [in_task(w.manager.lock(NAME).acquire) for _ in range(others)]
-        waiter = in_task(elsewhere.lock(NAME).acquire)
-        await asyncio.sleep(WINDOW / 2)
-        released = sim().time()
-        release = asyncio.create_task(lease.release())
-        await turns(turn)
-        taker.cancel()
-        assert isinstance((await taker).error, asyncio.CancelledError)
-        async with asyncio.timeout(5):
-            ends = await asyncio.gather(*behind, waiter)
-        for end in ends:
-            assert end.error is None
-            assert end.at - released <= (RetryPolicy().cap if others else 0) + 4 * ROUND_TRIP
-        await release
-        await asyncio.sleep(ROUND_TRIP)
-        assert w.keys == [()] * 3
 
 
 # -- anything at all -------------------------------------------------------------------------------------

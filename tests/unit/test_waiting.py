@@ -17,7 +17,6 @@ from aioredlock_ng.events import Refused
 from tests.unit.tasks import End, cycle, ending, in_task, sim, turns
 from tests.unit.traces import Heard, count, drawn_backoffs, sent
 from tests.unit.worlds import (
-    ANOTHER,
     LATENCY,
     PLAIN,
     ROUND_TRIP,
@@ -394,30 +393,6 @@ async def test_a_wrong_type_fails_at_once_if_it_costs_the_quorum(wrong, fails):
 
 
 # -- when it is tried again --------------------------------------------------------------------------
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("notified", [True, False])
-async def test_waits_are_jittered_and_capped(notified, monkeypatch):
-    """Waits grow from nothing to the cap; where releases are notified, each is half of the cap or more."""
-    if not notified:
-        monkeypatch.setattr(MAX_CHANNELS, 0)
-    both = [Refusals(), Refusals()]
-    async with world() as w, w.process(hooks=both[:1]) as one, w.process(hooks=both[1:]) as other:
-        w.occupy("a", 1000.0, value=ANOTHER)
-        await asyncio.gather(*(in_task(m.lock("a", blocking_timeout=60).acquire) for m in (one, other)))
-    common = set.intersection(*({round(time, 3) for time in refusals.times} for refusals in both))
-    assert len(common) < len(both[0].times) / 10, "they march in step"
-    for waits in (refusals.waits for refusals in both):
-        assert max(waits) <= 0.5 + 2 * ROUND_TRIP + EPSILON
-        assert len({round(wait, 4) for wait in waits}) > len(waits) * 0.7
-        if notified:
-            assert min(waits) >= 0.25
-            assert sum(waits) / len(waits) == pytest.approx(0.375, abs=0.05)
-        else:
-            assert min(waits) < 0.1
-            assert max(waits) > 0.4
-            assert sum(waits[-50:]) / 50 == pytest.approx(0.25, abs=0.1)
 
 
 @pytest.mark.parametrize("seed", range(10))
