@@ -79,22 +79,6 @@ async def test_a_master_that_was_a_replica_is_quarantined(url):
         await lease.release()
 
 
-async def test_a_loading_server_has_no_vote(make_nodes):
-    """It says so itself; afterwards it votes as before, for it is the same server with the same data."""
-    (url,) = make_nodes(1, options={"enable-debug-command": "yes"}).urls
-    ask(url, "CONFIG SET", "loading-process-events-interval-bytes", "1024")
-    ask(url, "DEBUG", "POPULATE", "400", "key", "100")
-    ask(url, "CONFIG SET", "key-load-delay", "2000")  # microseconds per key
-    async with over([url]) as manager:
-        await all_up(manager)
-        loading = asyncio.create_task(asyncio.to_thread(ask, url, "DEBUG", "RELOAD"))
-        await eventually(lambda: ask(url, "INFO", "persistence")["loading"] == 1)
-        assert "loading" in (await denied_because(manager)).lower()
-        await loading
-        await becomes(manager, NodeState.UP)
-        await granted(manager)
-
-
 async def test_a_server_without_memory_still_releases(url):
     """With noeviction an acquire is an error; a release deletes first, and raises what it can."""
     async with over([url], ttl=30, restart_quarantine=60) as manager:

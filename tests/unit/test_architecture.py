@@ -68,7 +68,7 @@ worlds, and the parts of the command and of the page."""
 TESTS_INTO_THE_INSIDE = 60
 """The greatest number of other test files that import private modules; each change may lower it."""
 
-CODE_LINES = {ROOT: 20_410, TESTS: 44_018}
+CODE_LINES = {ROOT: 20_410, TESTS: 43_356}
 """Lines of code of the package and of its tests, reached and to be kept within one percent.  A change that
 raises a figure says here why."""
 
