@@ -1,7 +1,8 @@
 """The command ``aioredlock-ng``, which is ``python -m aioredlock_ng``, too.
 
-Every command is a module of `_cli` of the same name.  `HELP` and `DESCRIPTION` say what it does,
-`add_options` adds its options to a parser, and `run` takes the parsed arguments and returns the exit code.
+Every command is a module of `_cli` of the same name, which is imported when the command is chosen.  Its
+`DESCRIPTION` says what it does, `add_options` adds its options to a parser, and `run` takes the parsed
+arguments and returns the exit code.
 """
 
 from __future__ import annotations
@@ -10,20 +11,31 @@ import argparse
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from importlib import import_module
 from typing import Final, NoReturn, final
 
 from . import __version__
-from ._cli import dashboard, demo, doctor, init, release, run, status, trace, watch
 from ._cli.common import FAILED, SIGNALLED, USAGE, OutputError, UsageError, document
 
-COMMANDS: Final = (demo, run, status, watch, trace, dashboard, doctor, init, release)
+COMMANDS: Final = {
+    "demo": "show how a lock survives failures of five real local nodes",
+    "run": "run a command while holding a lock",
+    "status": "show the nodes and the locks, each with its holder and since when",
+    "watch": "show the status repeatedly",
+    "trace": "follow one lock and print what happens to it",
+    "dashboard": "serve a web page that shows nodes and locks live",
+    "doctor": "check for settings that make the quorum unsafe, and say what to do about them",
+    "init": "state that no lock can be alive: fresh nodes may vote at once",
+    "release": "delete a lock, even if it is held: shows its holders and asks first",
+}
+"""The commands, and what each of them does."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code; argparse itself exits with 2 on wrong usage."""
     own, child = _split(sys.argv[1:] if argv is None else argv)
-    parser = _parser()
+    parser = make_parser(own[:1])
     arguments = parser.parse_args(own)
     if arguments.run is None:
         parser.print_help(sys.stderr)
@@ -60,7 +72,8 @@ class _Parser(argparse.ArgumentParser):
         super().error(re.sub(r"(://).*|\S*@.*", r"\1…", message, flags=re.DOTALL))
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser(chosen: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
+    """Return the parser of the command line; only the commands `chosen` are imported for their options."""
     parser = _Parser(
         prog="aioredlock-ng",
         description="Distributed locks over independent Redis or Valkey masters.",
@@ -69,16 +82,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-V", "--version", action="version", version=f"%(prog)s {__version__}")
     parser.set_defaults(run=None)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
-    for command in COMMANDS:
-        name = command.__name__.rpartition(".")[2]
-        own = commands.add_parser(
-            name,
-            help=command.HELP,
-            description=command.DESCRIPTION,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        command.add_options(own)
-        own.set_defaults(run=command.run)
+    for name, does in COMMANDS.items():
+        own = commands.add_parser(name, help=does, formatter_class=argparse.RawDescriptionHelpFormatter)
+        if name in chosen:
+            command = import_module(f"._cli.{name}", __package__)
+            own.description = command.DESCRIPTION
+            command.add_options(own)
+            own.set_defaults(run=command.run)
     return parser
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import importlib.util
 import io
@@ -106,6 +105,8 @@ def ask(manager: LockManager, work: Coroutine[Any, Any, T]) -> T:
     Raises:
         UsageError: the names, the nodes or the options cannot be used.
     """
+    import asyncio
+
     with quiet():
         try:
             return asyncio.run(closing(manager, work))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
 import os
 import signal
 from collections.abc import Awaitable, Coroutine, Mapping
@@ -81,6 +79,8 @@ def duration(text: str) -> float:
 
 def document(command: str, fields: Mapping[str, Any], error: str | None = None) -> str:
     """Return the JSON object that a command prints for programs: a head that all have, and its own fields."""
+    import json  # here, as what else `--help` does not need
+
     head = {"version": FORMAT, "command": command, "error": error}
     return json.dumps(head | dict(fields), indent=2, allow_nan=False)
 
@@ -154,6 +154,8 @@ async def until_signal(work: Coroutine[None, None, None], seconds: float | None 
 
     Its errors are raised.
     """
+    import asyncio
+
     loop = asyncio.get_running_loop()
     task = loop.create_task(work)
     ended_by: list[int] = []

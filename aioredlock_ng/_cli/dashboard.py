@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from .._dashboard.site import Site
 
-HELP: Final = "serve a web page that shows nodes and locks live"
 DESCRIPTION: Final = """\
 Serves a live web page, until it is interrupted.  The page shows the nodes and all locks: holders, since
 when they hold, the time left, queues, and what happens to one lock.

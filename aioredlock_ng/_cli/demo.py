@@ -9,7 +9,6 @@ from typing import Final
 from ._terminal import quiet
 from .common import FAILED, UNAVAILABLE
 
-HELP: Final = "show how a lock survives failures of five real local nodes"
 DESCRIPTION: Final = """\
 Starts five local nodes and several processes that increment one counter in a plain file under one lock.
 Meanwhile kills, freezes and restarts nodes, and freezes a holder; then checks the counter.  Takes about 12

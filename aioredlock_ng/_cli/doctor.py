@@ -26,7 +26,6 @@ from .common import (
 if TYPE_CHECKING:
     from .. import Finding, LockManager
 
-HELP: Final = "check for settings that make the quorum unsafe, and say what to do about them"
 DESCRIPTION: Final = """\
 Checks the state and the configuration of all nodes, and acquires, extends and releases locks with random
 names on each of them, as clients with the same nodes do.  Each check is ok, a warning or an error; for

@@ -24,7 +24,6 @@ from .common import (
 if TYPE_CHECKING:
     from .. import NodeInitialisation
 
-HELP: Final = "state that no lock can be alive: fresh nodes may vote at once"
 DESCRIPTION: Final = """\
 States that no lock can be alive under the prefix, so that all nodes may vote at once.
 

@@ -13,7 +13,6 @@ from ._overview import described_holders, lock_lines
 from ._terminal import Line, ask, printable, show, write
 from .common import FAILED, UNAVAILABLE, UsageError, add_node_options, make_manager
 
-HELP: Final = "delete a lock, even if it is held: shows its holders and asks first"
 DESCRIPTION: Final = """\
 Shows the holder of the lock NAME, or all its readers, asks for confirmation, and deletes the lock on all
 nodes.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import functools
 import logging
@@ -19,7 +18,6 @@ from .common import FAILED, OS_ERROR, TIMES, UsageError, add_node_options, add_t
 if TYPE_CHECKING:
     from .run_job import Plan
 
-HELP: Final = "run a command while holding a lock"
 DESCRIPTION: Final = "Wait for the lock NAME, run COMMAND while holding it, and release it."
 
 TTL: Final = 10.0
@@ -168,8 +166,6 @@ def _number(least: int, most: int, kind: str) -> Callable[[str], int]:
 
 
 def _plan(arguments: argparse.Namespace) -> Plan:
-    from .run_job import Plan
-
     ttl = max(arguments.ttl, arguments.at_least) if arguments.ttl > 0 else arguments.ttl
     kill_after = arguments.ttl * KILL_AFTER_SHARE if arguments.kill_after is None else arguments.kill_after
     if not arguments.child or not arguments.child[0]:
@@ -186,6 +182,8 @@ def _plan(arguments: argparse.Namespace) -> Plan:
             "run: --fair is for a lock with one holder: it cannot be combined with --shared, "
             "--exclusive, --permits or --at-least"
         )
+    from .run_job import Plan  # and clients: wrong usage needs none
+
     return Plan(
         name=arguments.name,
         mode=arguments.mode,
@@ -202,11 +200,13 @@ def _plan(arguments: argparse.Namespace) -> Plan:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
+    plan = _plan(arguments)
+    import asyncio
+
     from .. import ConfigurationError
     from ._guard.child import fill_standard_descriptors
     from .run_job import Job, say
 
-    plan = _plan(arguments)
     make = functools.partial(make_manager, arguments)
     try:
         plan.lock(make(ttl=plan.ttl))  # it says what is wrong with the name, or the times

@@ -11,7 +11,6 @@ from ._overview import as_lines
 from ._terminal import ask, show
 from .common import UNAVAILABLE, UsageError, add_node_options, clients_quarantine, make_manager
 
-HELP: Final = "show the nodes and the locks, each with its holder and since when"
 DESCRIPTION: Final = """\
 Shows the nodes, and every lock under the prefix: its kind, its holder, since when it is held (by the holder's
 clock), how long it lives unless it is extended, and on how many nodes.  Readers that share a lock have a line

@@ -17,7 +17,6 @@ from .common import FORMAT, SIGNALLED, UsageError, add_node_options, add_time, m
 if TYPE_CHECKING:
     from .. import LockManager
 
-HELP: Final = "follow one lock and print what happens to it"
 DESCRIPTION: Final = """\
 Follows one lock and prints a line for each thing that happens: granted, extended, handed over, released (a
 forced release looks the same), expired; processes that join or leave the queue; nodes that are silent, or

@@ -24,7 +24,6 @@ from .common import (
 if TYPE_CHECKING:
     from .. import LockManager
 
-HELP: Final = "show the status repeatedly"
 DESCRIPTION: Final = """\
 Shows what `status` shows, repeatedly, until it is interrupted.  On a terminal a lock that readers share has
 one line for all of them.  A fair lock has one line with the number of its waiters (for the first 16 fair

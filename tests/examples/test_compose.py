@@ -18,7 +18,7 @@ import yaml
 from fastapi.routing import APIRoute
 
 from aioredlock_ng import LockManager
-from aioredlock_ng.__main__ import _parser
+from aioredlock_ng.__main__ import make_parser
 from aioredlock_ng._manager import URLS_VARIABLE
 from aioredlock_ng._settings.options import QUARANTINE_VARIABLE
 from aioredlock_ng.testing import LocalNodes
@@ -102,7 +102,7 @@ def test_init_runs_once(
     (volume,) = services["init"]["volumes"]
     directory = volume.partition(":")[2]
     commands = re.findall(r"aioredlock-ng [^&|;}]*", script)
-    assert [_parser().parse_args(shlex.split(command)[1:]).run.__module__ for command in commands] == [
+    assert [make_parser().parse_args(shlex.split(command)[1:]).run.__module__ for command in commands] == [
         "aioredlock_ng._cli.init"
     ]
     nodes = make_nodes(3)
