@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "trace": "follow one lock and print what happens to it",
     "dashboard": "serve a web page that shows nodes and locks live",
     "doctor": "check for settings that make the quorum unsafe, and say what to do about them",
+    "acl": "print the command that gives a user of the nodes the rights for locks",
     "init": "state that no lock can be alive: fresh nodes may vote at once",
     "release": "delete a lock, even if it is held: shows its holders and asks first",
 }

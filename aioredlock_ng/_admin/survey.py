@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, final
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, final
 from .. import _scripts
 from .._core.command import Command, Purpose
 from .._core.fencing import SHIFT, at, certified
-from .._core.keyspace import SEATS, TICKETS, mark_key, marks_begin
+from .._core.keyspace import QUEUE, SEATS, TICKETS, mark_key, marks_begin
 from .._core.quorum import Vote, majority
 from .._kinds.answers import seconds
 from .._kinds.read_write import READ
@@ -160,13 +160,18 @@ async def survey(session: Session, prefix: bytes, keys: Sequence[bytes], limit: 
     if not keys:
         await search.run_on_all(session)
     at = session.wall()
-    locks = await _inspect(session, prefix, keys, sorted(search.found))
+    locks = await _inspect(session, prefix, keys, sorted(search.found, key=_natural))
     return Survey(
         locks=tuple(lock for lock in locks if keys or lock.state != "free"),  # some have ended meanwhile
         truncated=search.truncated,
         silent=_all_silent(session.nodes, search.failed, locks),
         at=at,
     )
+
+
+def _natural(key: bytes) -> tuple[bytes, bytes]:
+    """Return what sorts a key by the numbers in it, up to 20 digits: ``report:2`` before ``report:10``."""
+    return _NUMBER.sub(lambda found: found[0].zfill(20), key), key
 
 
 async def _inspect(
@@ -330,6 +335,8 @@ def votes_of(session: Session, found: Survey) -> tuple[NodeVote, ...]:
     )
 
 
+_NUMBER: Final = re.compile(rb"\d+")
+
 MAX_WAITING: Final = 100
 """Waiters of one line that a node is asked for, the first ones; of more it only says that there are
 more."""
@@ -339,9 +346,9 @@ _LAST: Final = at(2**43)
 
 _SHOWN_BYTES: Final = 1024  # of a seat's name
 
-_SEAT: Final = re.compile(rb"[0-9a-f]{40}:(?P<label>.*?)\}?", re.DOTALL)
-"""A seat's name behind its mark; of a long one the end is missing.  The digits are a secret: on the channel
-of that name a process is notified of releases."""
+_WAITER: Final = re.compile(rb"[0-9a-f]{40}:(?P<label>.*?)\}?", re.DOTALL)
+"""The name of one that waits, in a flag or behind the mark of a seat; of a long one the end is missing.  The
+digits are a secret: on the channel of a seat a process is notified of releases."""
 
 
 @final
@@ -364,7 +371,7 @@ class WaiterInspection:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueInspection:
-    """The line for one fair lock, as the nodes that answered have it."""
+    """The waiters for one lock, as the nodes that answered have them: in line for a fair lock, or writers."""
 
     name: str
     waiters: tuple[WaiterInspection, ...]
@@ -373,6 +380,9 @@ class QueueInspection:
     """Whether there are more than the 100 in `waiters`."""
     silent: tuple[SilentNode, ...]
     """The nodes that did not answer, and why; what only they know of is missing."""
+    writers: tuple[str | None, ...] = ()
+    """The holder labels of the writers that wait for a read-write lock, 100 at most, in no order; None: it is
+    another program's."""
 
     def __len__(self) -> int:
         """Return the number of `waiters`."""
@@ -388,13 +398,15 @@ async def look_at_line(session: Session, key: bytes, name: str) -> QueueInspecti
     prefix = session.options.prefix
     answers = await ask_all(session, look_for_line(prefix, key))
     lines: list[dict[bytes, int]] = []
+    writers: Counter[bytes] = Counter()
     more, silent = False, []
     for node, answer in zip(session.nodes, answers, strict=True):
         found: Any = answer.found
         if not isinstance(found, list):
             silent.append(SilentNode(node=node.name, reason=answer.reason))
             continue
-        longer, line = found
+        longer, line, waiting = found
+        writers.update(waiting)
         lines.append(dict(zip(line[::2], line[1::2], strict=True)))
         more = more or longer > 0
     waiters = _in_order(lines, prefix, session.seat.name[:_SHOWN_BYTES])
@@ -403,6 +415,7 @@ async def look_at_line(session: Session, key: bytes, name: str) -> QueueInspecti
         waiters=waiters[:MAX_WAITING],
         more_waiters=more or len(waiters) > MAX_WAITING,
         silent=tuple(silent),
+        writers=tuple(_label(name) for name, known in writers.items() if 2 * known > len(lines)),
     )
 
 
@@ -416,7 +429,7 @@ def _in_order(lines: Sequence[dict[bytes, int]], prefix: bytes, ours: bytes) -> 
     return tuple(
         WaiterInspection(
             place=place,
-            holder=_label(seat, prefix),
+            holder=_label(seat.removeprefix(marks_begin(prefix, SEATS))),
             since=(max(0, min(ticket, _LAST)) >> SHIFT) / 1000,
             ours=seat == ours,
             known_to=len(tickets[seat]),
@@ -425,29 +438,26 @@ def _in_order(lines: Sequence[dict[bytes, int]], prefix: bytes, ours: bytes) -> 
     )
 
 
-def _label(seat: bytes, prefix: bytes) -> str | None:
-    found = _SEAT.fullmatch(seat.removeprefix(marks_begin(prefix, SEATS)))
+def _label(name: bytes) -> str | None:
+    found = _WAITER.fullmatch(name)
     return None if found is None else found["label"].decode(errors="replace")
 
 
 def look_for_line(prefix: bytes, key: bytes) -> Command:
-    """Build the question which processes stand in line for the lock under `key`."""
+    """Build the question which processes stand in line for the lock under `key`, or wait to write."""
     return Command(
         Purpose.OTHER,
         owner=b"",
         fits=_fits_line,
-        keys=(mark_key(prefix, TICKETS, key), mark_key(prefix, SEATS, key)),
+        keys=tuple(mark_key(prefix, mark, key) for mark in (TICKETS, SEATS, QUEUE)),
         args=(b"%d" % MAX_WAITING,),
         script=_scripts.QUEUE,
     )
 
 
 def _fits_line(reply: object) -> bool:
-    if not isinstance(reply, list) or len(reply) != 2:  # noqa: PLR2004 (a pair)
-        return False
-    more, line = reply
-    if not isinstance(more, int) or not isinstance(line, list) or len(line) % 2:
-        return False
-    return all(isinstance(seat, bytes) for seat in line[::2]) and all(
-        isinstance(ticket, int) for ticket in line[1::2]
-    )
+    match reply:
+        case [int(), [*line], [*writers]] if len(line) % 2 == 0:
+            names = all(isinstance(each, bytes) for each in (*line[::2], *writers))
+            return names and all(isinstance(ticket, int) for ticket in line[1::2])
+    return False

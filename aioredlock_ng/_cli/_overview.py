@@ -51,8 +51,8 @@ def _lock_row(lock: LockInspection, at: float, queue: QueueInspection | None, *,
         shared = lock.permits or lock.readers
         holder += f": {', '.join(label(each.holder) for each in shared)}" if limited else ""
     waiting = ""
-    if limited and queue is not None and queue.waiters:
-        waiting = f" ({len(queue.waiters)}{'+' if queue.more_waiters else ''} wait)"
+    if limited and queue is not None and (number := len(queue.waiters) + len(queue.writers)):
+        waiting = f" ({number}{'+' if queue.more_waiters else ''} wait)"
     ttl = _left(lock.ttl) if lock.agreed else "-"
     state = "" if lock.state == "held" else f" {lock.state}"
     # What a node has under the name instead of a lock.
@@ -80,12 +80,13 @@ def _shared_rows(lock: LockInspection, at: float) -> Iterator[Line]:
 
 
 def _queue_rows(queue: QueueInspection, at: float, size: int) -> Iterator[Line]:
-    """Yield a row for each that waits in line, and one that says that there are more."""
+    """Yield a row for each that waits, in line or to write, and one that says that there are more."""
     for each in queue.waiters:
         since = moment(each.since, at)
         yield _row("", f"place {each.place}", label(each.holder), since, "-", f"{each.known_to}/{size}")
     if queue.more_waiters:
         yield _MORE
+    yield from (_row("", "waits", label(writer), "-", "-", "") for writer in queue.writers)
 
 
 def described_holders(lock: LockInspection) -> str:

@@ -52,9 +52,14 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
         help="node URLs (redis://..., redis+sentinel://host,host/service), separated by commas; default: "
         "the environment variable REDLOCK_URLS, which is safer for passwords",
     )
-    group.add_argument("--prefix", default="redlock:", help="prefix of every key (default: %(default)s)")
+    add_prefix_option(group)
     wait = "how long to wait for the answer of one node (default: %(default)s s)"
     add_time(group, "--node-timeout", help=wait, default=0.1)
+
+
+def add_prefix_option(group: argparse._ActionsContainer) -> None:
+    """Add the option that says under which prefix the locks are."""
+    group.add_argument("--prefix", default="redlock:", help="prefix of every key (default: %(default)s)")
 
 
 def add_quarantine_option(parser: argparse.ArgumentParser, default: str) -> None:

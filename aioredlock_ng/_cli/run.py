@@ -29,7 +29,7 @@ KILL_AFTER_SHARE: Final = 0.25
 MAX_PERMITS: Final = 256
 MAX_CODE: Final = 255
 USAGE_LINE: Final = (
-    "%(prog)s [-n | -w TIME] [-s | -x | --permits N | --fair] [-E CODE] [--at-least TIME] [--ttl TIME] "
+    "%(prog)s [-q] [-n | -w TIME] [-s | -x | --permits N | --fair] [-E CODE] [--at-least TIME] [--ttl TIME] "
     "[--kill-after TIME] [nodes ...] NAME -- COMMAND ..."
 )
 
@@ -64,7 +64,7 @@ A deleted lock (release, DEL, FLUSHALL) can have another holder before the comma
 Where that matters, let the resource to which the command writes check a fence.
 
 examples:
-  aioredlock-ng run -n -E 0 --at-least 60 nightly -- /usr/local/bin/report
+  aioredlock-ng run -q -n -E 0 --at-least 60 nightly -- /usr/local/bin/report
                                       in the crontab of many hosts: one runs it, the others exit
   aioredlock-ng run -w 60 deploy -- sh -c './migrate && ./restart'
   aioredlock-ng run --shared catalogue -- ./serve-copy
@@ -86,6 +86,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_time(waiting, "-w", "--wait", help="wait at most this long (default: for ever)")
     _add_modes(parser)
+    quiet = "for cron: report only errors, and not that the lock is taken"
+    parser.add_argument("-q", "--quiet", action="store_true", help=quiet)
     parser.add_argument(
         "-E",
         "--conflict-exit-code",
@@ -195,6 +197,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
         patience=0.0 if arguments.nonblock else arguments.wait,
         taken_code=arguments.conflict_exit_code,
         at_least=arguments.at_least,
+        quiet=arguments.quiet,
     )
 
 
@@ -215,7 +218,7 @@ def run(arguments: argparse.Namespace) -> int:
     fill_standard_descriptors()
     job = Job(plan)
     try:
-        with logged_by(lines := _Lines(say), level=lines.level):
+        with logged_by(lines := _Lines(say, quiet=plan.quiet), level=lines.level):
             code = asyncio.run(job.run(make))
     except ConfigurationError as error:
         raise UsageError(f"run: {error}") from None
@@ -243,9 +246,9 @@ class _Lines(logging.Handler):
     On a terminal also for what it waits, where that takes long, lest it seem to hang.
     """
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, say: Callable[[str], None], *, quiet: bool) -> None:
         watched = sys.stderr is not None and sys.stderr.isatty()
-        super().__init__(logging.INFO if watched else logging.WARNING)
+        super().__init__(logging.ERROR if quiet else logging.INFO if watched else logging.WARNING)
         self._say = say
 
     def filter(self, record: logging.LogRecord) -> bool:

@@ -75,6 +75,8 @@ class Plan:
     permits: int | None = None
     """The number that may run at once; None for a mutex."""
     fair: bool = False
+    quiet: bool = False
+    """Whether nothing is said that the exit code says, nor what does no harm."""
 
     def lock(self, manager: LockManager, patience: float | None = None) -> Lock:
         """Describe the lock."""
@@ -257,7 +259,7 @@ class Job:
 
     def on_refused(self, event: Refused) -> None:
         """Say once why it takes long when no other holder is the reason."""
-        if not event.taken and self._plan.patience is None and not self._complained:
+        if not (event.taken or self._plan.quiet or self._complained) and self._plan.patience is None:
             self._complained = True
             say(f"lock {self._shown}: too few nodes answer; still trying")
 
@@ -338,7 +340,8 @@ class Job:
         try:
             return await self._plan.lock(manager, self._plan.patience).acquire()
         except LockTakenError as error:
-            if self._plan.taken_code != 0:  # a zero says that this is as good as any end
+            # A zero says that this is as good as any end.
+            if self._plan.taken_code != 0 and not self._plan.quiet:
                 say(await self._describe_holder(manager, error.retry_after))
             raise
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 COUNT_RIGHT: Final = "+pubsub|numsub"
@@ -16,13 +17,25 @@ READER_RIGHTS: Final = "+zadd +zrem +zscore +zrevrange +zremrangebyscore"
 
 SLOT_RIGHTS: Final = "+hget +hgetall +hset +hdel"  # of semaphores
 
-LINE_RIGHTS: Final = "+zrange +zrank"  # of fair locks, beside those of read-write locks
+LINE_RIGHTS: Final = "+zadd +zrem +zscore +zrevrange +zrange +zrank"  # of fair locks
 
-ACL_RIGHTS: Final = (
+KIND_RIGHTS: Final = {"mutex": "", "read-write": READER_RIGHTS, "semaphore": SLOT_RIGHTS, "fair": LINE_RIGHTS}
+"""Of each kind of locks, beside those that all need; an election is a mutex."""
+
+_ALL_NEED: Final = (
     "-@all +evalsha +eval +script|exists +script|load +get +set +del +pttl +pexpire +type +time +info +ping"
-    f" +hello +auth +client|setname {NOTICE_RIGHTS} {READER_RIGHTS} {SLOT_RIGHTS} {LINE_RIGHTS}"
+    f" +hello +auth +client|setname {NOTICE_RIGHTS}"
 )
-"""The rights for locking, found by leaving out one command after the other."""
+
+
+def rights_for(kinds: Iterable[str] = KIND_RIGHTS, further: str = "") -> str:
+    """Return the rights for these kinds of locks, found by leaving out one command after the other."""
+    rights = " ".join((_ALL_NEED, *(KIND_RIGHTS[kind] for kind in kinds), further))
+    return " ".join(dict.fromkeys(rights.split()))
+
+
+ACL_RIGHTS: Final = rights_for()
+"""The rights for locking."""
 
 ADMIN_RIGHTS: Final = "+scan +config|get +acl|getuser"
 """Further rights for listing all locks (``+scan``) and for the diagnosis (the others)."""

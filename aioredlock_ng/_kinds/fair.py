@@ -15,7 +15,7 @@ from typing import Any, Final, final
 from .. import _scripts
 from .._core.command import Answer, Reply
 from .._core.keyspace import SEATS, TICKETS
-from .._core.rights import LINE_RIGHTS, READER_RIGHTS
+from .._core.rights import LINE_RIGHTS
 from .._core.seats import Seat
 from . import answers
 from .kind import Kind, Operation
@@ -77,6 +77,6 @@ FAIR: Final = _Fair(
     repair=replace(MUTEX.repair, marks=False),
     release=replace(MUTEX.release, script=_scripts.FAIR_RELEASE),
     beside=(TICKETS, SEATS),
-    rights=f"{READER_RIGHTS} {LINE_RIGHTS}",
+    rights=LINE_RIGHTS,
     read_key=MUTEX.read_key,
 )

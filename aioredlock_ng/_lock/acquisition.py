@@ -75,7 +75,7 @@ class Acquisition:
         # What marks the call at the nodes while it waits, if its kind uses marks (R22).  A non-blocking call
         # does not wait, and leaves none.
         if (seat_of := primitive.kind.seat) is not None and given != 0:
-            self._seat = seat = seat_of(lambda: session.seat, session.owners.__next__)
+            self._seat = seat = seat_of(lambda: session.seat, session.new_name)
             # `SHARED_SEAT` only says that the call may wait: there is no mark of its own to take away.
             if seat is not SHARED_SEAT:
                 contender.seat = seat

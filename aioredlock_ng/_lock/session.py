@@ -143,8 +143,11 @@ class Session:
 
     def new_seat(self) -> Seat:
         """Make a new id; it is also the channel on which the process is notified (R30)."""
-        name = b"%b:%b" % (next(self.owners), self.holder.encode())
-        return Seat(mark_key(self.options.prefix, SEATS, name), life=seat_life(self.retry.cap))
+        return Seat(mark_key(self.options.prefix, SEATS, self.new_name()), life=seat_life(self.retry.cap))
+
+    def new_name(self) -> bytes:
+        """Make a name for one that waits: a secret, and the holder's label for people."""
+        return b"%b:%b" % (next(self.owners), self.holder.encode())
 
     def read_clocks(self) -> TickContext:
         """Read the values shared by the attempts of one turn of the event loop, before any byte (R3)."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
-    from .. import LockManager, NodeStatistics, QueueInspection, Survey
+    from .. import LockInspection, LockManager, NodeStatistics, QueueInspection, Survey
 
 _MAX_LINES: Final = 16
-"""Fair locks, the first by their names, of which it is asked who waits: a round each, one after the other."""
+"""Locks, the first by their names, of which it is asked who waits: a round each, one after the other."""
+
+_HAVE_WAITERS: Final = ("fair", "read", "write")
+"""Kinds of locks whose waiters the nodes know."""
 
 _QUARANTINE_FROM: Final = 3
 """Nodes from which on clients have a restart quarantine by default."""
@@ -37,7 +40,7 @@ class Overview:
     disagreement: tuple[str, ...] = ()
     """Sentences about them."""
     queues: Mapping[str, QueueInspection] = dataclasses.field(default_factory=dict)
-    """The lines for the locks that were named, where they were looked at."""
+    """The waiters for locks, where they were looked at."""
 
     @property
     def answered(self) -> int:
@@ -67,17 +70,21 @@ async def look(
     quarantine: float | None = None,
     queues: bool = False,
     limit: int = 1000,
+    wanted: Callable[[LockInspection, float], bool] = lambda _lock, _at: True,
 ) -> Overview:
-    """Look at the nodes, and at the locks `names`, or at `limit` of all; with `queues`, also at their lines.
+    """Look at the nodes, and at the locks `names`, or at `limit` of all; with `queues`, also at who waits.
 
-    Of all locks it is the lines of the first fair ones.  See `unavailable_for` for `quarantine`.
+    Of all locks it is asked for the first that can have waiters.  `wanted` says which locks to keep, at the
+    moment of the look.  See `unavailable_for` for `quarantine`.
     """
     from .. import ConfigurationError
 
     try:
         survey = await manager.survey(*names, limit=limit)
-        fair = [lock.name for lock in survey.locks if lock.kind == "fair"][:_MAX_LINES]
-        lines = {name: await manager.queue(name) for name in names or fair} if queues else {}
+        locks = tuple(lock for lock in survey.locks if wanted(lock, survey.at))
+        survey = dataclasses.replace(survey, locks=locks)
+        most = [lock.name for lock in locks if lock.kind in _HAVE_WAITERS][:_MAX_LINES]
+        lines = {name: await manager.queue(name) for name in names or most} if queues else {}
     except ConfigurationError as error:
         return Overview(
             nodes=manager.statistics().nodes, survey=None, problem=str(error), unavailable_for=math.inf

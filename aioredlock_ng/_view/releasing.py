@@ -85,7 +85,7 @@ class Outcome:
     """As it was found."""
     at: float = 0.0
     """When that was, in Unix seconds by the manager's clock."""
-    refused: Literal["", "too few", "free", "changed", "called off"] = ""
+    refused: Literal["", "too few", "free", "changed"] = ""
     """Why it was left alone, in a word; empty when the nodes were asked to delete it."""
     detail: str = ""
     """The same as a sentence."""
@@ -115,8 +115,8 @@ async def release(manager: LockManager, name: str, shown: Agreed | None = None) 
     if seen.survey is None:
         raise ConfigurationError(seen.problem)
     ((lock,), at) = seen.survey.locks, seen.survey.at
-    if (few := too_few(seen)) is not None:
-        return few
+    if few := too_few(seen):
+        return Outcome(lock=lock, at=at, refused="too few", detail=few)
     if lock.state == "free":
         return Outcome(lock=lock, at=at, refused="free", detail="the lock is free: nothing was changed")
     if shown is not None and not shown.covers(lock):
@@ -125,13 +125,10 @@ async def release(manager: LockManager, name: str, shown: Agreed | None = None) 
     return Outcome(lock=lock, at=at, nodes=await manager.force_release(name))
 
 
-def too_few(seen: Overview) -> Outcome | None:
-    """Return the refusal to release the lock that was looked at; None: a majority has answered."""
-    if seen.answered >= seen.quorum or seen.survey is None:
-        return None
+def too_few(seen: Overview) -> str:
+    """Return why the locks that were looked at are not released; empty: a majority has answered."""
     few = f"{seen.answered} of {len(seen.nodes)} nodes answered, {seen.quorum} are needed"
-    (lock,) = seen.survey.locks
-    return Outcome(lock=lock, at=seen.survey.at, refused="too few", detail=f"{few}: nothing was changed")
+    return f"{few}: nothing was changed" if seen.answered < seen.quorum else ""
 
 
 def gone(node: NodeInspection) -> bool:

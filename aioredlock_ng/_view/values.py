@@ -74,6 +74,7 @@ def lock_as_json(lock: LockInspection, queue: QueueInspection | None = None) -> 
         if queue is None
         else {
             "waiters": _all(queue.waiters, "place holder since known_to"),
+            "writers": queue.writers,
             "more_waiters": queue.more_waiters,
             "silent": _all(queue.silent, "node reason"),
         },
@@ -110,7 +111,7 @@ def row(lock: LockInspection, at: float, queue: QueueInspection | None) -> Value
         "size": len(lock.nodes),
         "readers": len(lock.readers),
         "permits": len({permit.slot for permit in lock.permits}),
-        "waiting": None if line is None else len(line.waiters),
+        "waiting": None if line is None else len(line.waiters) + len(line.writers),
         "more_waiting": line is not None and line.more_waiters,
     }
 
@@ -121,5 +122,6 @@ def in_full(lock: LockInspection, at: float, queue: QueueInspection | None) -> V
 
 
 def _line_of(lock: LockInspection, queue: QueueInspection | None) -> QueueInspection | None:
-    """Return the queue of a lock that has one: a fair one, or one that was fair to its waiters."""
-    return queue if queue is not None and (queue.waiters or lock.kind == "fair") else None
+    """Return the queue of a lock that has one: a fair one, or one that others wait for."""
+    waits = queue is not None and (queue.waiters or queue.writers or lock.kind == "fair")
+    return queue if waits else None

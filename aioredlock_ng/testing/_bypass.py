@@ -43,7 +43,7 @@ _REPLIES: Final[dict[object, Reply]] = {
     _scripts.ANNOUNCE: 1,
     _scripts.OBSERVE: [1, 0, b""],
     _scripts.INIT: b"1:-:0:0:0:0:0:init:",
-    _scripts.QUEUE: [0, []],
+    _scripts.QUEUE: [0, [], []],
     **{kind.release.script: [0, 0, 0] for kind in KINDS},
 }
 

@@ -136,6 +136,7 @@ LINE = QueueInspection(
     more_waiters=True,
     silent=(SilentNode(node="a", reason="NOPERM"), SilentNode(node="b", reason="down")),
 )
+WRITERS = QueueInspection(name="it", waiters=(), more_waiters=False, silent=(), writers=("web-9", None))
 
 
 def with_line(seen: LockInspection, queue: QueueInspection | None, **options: Any) -> Overview:
@@ -155,8 +156,9 @@ def with_line(seen: LockInspection, queue: QueueInspection | None, **options: An
         ),
         (POOL, None, ["2 permits", "slot 0|web-1", "slot 2|-", "1/3 partial"], "2 permits: web-1, -"),
         (FAIR, LINE, ["fair|me", "place 0|web-1", "place 1|-", "node a does not report"], "fair (2+ wait)"),
+        (READ, WRITERS, ["3 readers or more", "|waits|web-9|-|-|", "|waits|-|"], "read (2 wait)"),
     ],
-    ids=["readers", "permits", "a queue"],
+    ids=["readers", "permits", "a queue", "writers"],
 )
 def test_all_that_share_a_lock_are_shown(
     seen: LockInspection, queue: QueueInspection | None, rows: list[str], limited: str
@@ -198,6 +200,7 @@ def test_for_programs() -> None:
             {"place": 0, "holder": "web-1", "since": NOW - 90, "known_to": 3},
             {"place": 1, "holder": None, "since": NOW + 1, "known_to": 2},
         ],
+        "writers": (),
         "more_waiters": True,
         "silent": [{"node": "a", "reason": "NOPERM"}, {"node": "b", "reason": "down"}],
     }

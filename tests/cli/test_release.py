@@ -173,6 +173,41 @@ def test_all_readers_are_meant(number: int, shared_nodes: Nodes, release: Releas
     assert left(shared_nodes, "catalogue") == 0
 
 
+@pytest.mark.parametrize("answer", ["y\n", "n\n"])
+def test_several_are_chosen_by_pattern_and_holder(answer: str, shared_nodes: Nodes, release: Release) -> None:
+    """One question for all, and a line for each; what others share, or cannot be a name, is left alone."""
+    for name in ("job:10", "job:2", b"job:\xff"):
+        key = name if isinstance(name, bytes) else name.encode()
+        for url in shared_nodes.urls:
+            ask(url, "SET", b"redlock:" + key, f"{OWNER}:{SINCE}:web-3:77")
+    hold(shared_nodes, "job:other")
+    read(shared_nodes, "job:shared", "web-3:1", "web-4:1")
+
+    def meanwhile() -> None:
+        for url in shared_nodes.urls:
+            ask(url, "SET", "redlock:job:2", f"{OWNER}:{SINCE}:another")
+
+    terminal = Terminal(answer, meanwhile)
+    code, out, err = release(
+        shared_nodes.urls, "job:*", "--holder", "web-3:*", "--older", "1m", stdin=terminal
+    )
+    assert "Delete these 2 locks on all nodes? [y/N]" in err
+    assert err.index("job:2\t") < err.index("job:10\t")
+    yes = answer == "y\n"
+    assert (code, out) == (1, "lock job:10, held by web-3:77: deleted on 5 of 5 nodes\n" if yes else "")
+    assert ("lock job:2: the lock has changed hands meanwhile: nothing was changed" in err) is yes
+    assert [left(shared_nodes, name) for name in ("job:2", "job:10")] == [5, 0 if yes else 5]
+    assert [left(shared_nodes, name) for name in ("job:other", "job:shared")] == [5, 5]
+
+
+def test_what_matches_nothing_is_no_error(shared_nodes: Nodes, release: Release) -> None:
+    """For a script that cleans up; but a command without any choice is wrong usage."""
+    hold(shared_nodes, "job")
+    assert release(shared_nodes.urls, "x*", "--yes") == (0, "no lock matches\n", "")
+    code, _, err = release(shared_nodes.urls, "--yes")
+    assert (code, "no lock is chosen" in err, left(shared_nodes, "job")) == (2, True, 5)
+
+
 def test_without_a_majority_nothing_is_deleted(nodes3: LocalNodes, release: Release) -> None:
     """Exit code 69, and a number: what one node has may be anything."""
     hold(nodes3, "stuck", on=range(3))
@@ -189,18 +224,18 @@ def test_a_first_look_without_a_majority_asks_and_deletes_nothing(
 ) -> None:
     """Although the nodes would answer a second one: the user was not shown what that finds."""
     command = importlib.import_module("aioredlock_ng._cli.release")
-    looked = command.look
+    looked = command.look_for
 
-    async def short_look(*arguments: Any) -> Any:
+    async def short_look(*arguments: Any, **options: Any) -> Any:
         for number in (0, 1):
             nodes3.pause(number)
         try:
-            return await looked(*arguments)
+            return await looked(*arguments, **options)
         finally:
             for number in (0, 1):
                 nodes3.resume(number)
 
-    monkeypatch.setattr(command, "look", short_look)
+    monkeypatch.setattr(command, "look_for", short_look)
     with SyncLockManager(nodes3.urls, restart_quarantine=0) as manager, manager.semaphore("s", permits=2):
         code, _, errors = release(nodes3.urls, "s", stdin=Terminal("y\n"))
         assert (code, "[y/N]" in errors) == (69, False)
@@ -227,7 +262,7 @@ def test_a_right_that_is_missing_is_69(make_nodes: Callable[..., LocalNodes], re
     assert out.count("NOPERM") == 3
     assert "secret" not in out
     code, out, _ = release(urls, "stuck", "--yes", "--json")
-    assert [node["done"] for node in json.loads(out)["nodes"]] == [False] * 3
+    assert [node["done"] for node in json.loads(out)["locks"][0]["nodes"]] == [False] * 3
 
 
 def test_for_programs_it_is_json(shared_nodes: Nodes, release: Release) -> None:
@@ -235,11 +270,17 @@ def test_for_programs_it_is_json(shared_nodes: Nodes, release: Release) -> None:
     hold(shared_nodes, "stuck")
     code, out, _ = release(shared_nodes.urls, "stuck", "--json", stdin=Terminal("n\n"))
     shown = json.loads(out)
-    assert (code, shown["error"], shown["nodes"]) == (1, "nothing was changed", [])
+    assert (code, shown["error"], shown["locks"]) == (1, "nothing was changed", [])
     code, out, err = release(shared_nodes.urls, "stuck", "--json", stdin=Terminal("y\n"))
     shown = json.loads(out)
-    assert (code, shown["error"], shown["lock"]["holder"]) == (0, None, "billing-7")
-    assert shown["nodes"] == [{"node": url, "done": True, "reason": ""} for url in shared_nodes.urls]
+    (released,) = shown["locks"]
+    assert (code, shown["error"], released["error"], released["lock"]["holder"]) == (
+        0,
+        None,
+        None,
+        "billing-7",
+    )
+    assert released["nodes"] == [{"node": url, "done": True, "reason": ""} for url in shared_nodes.urls]
     assert "[y/N]" in err
 
 

@@ -13,6 +13,7 @@ import pytest
 from aioredlock_ng import _clock
 from aioredlock_ng.__main__ import main
 from aioredlock_ng._cli._guard import group
+from aioredlock_ng.sync import SyncLockManager
 from tests.cli.runs import Runs
 from tests.servers import ask
 
@@ -104,6 +105,17 @@ def test_the_lock_stays_taken_for_a_while(runs: Runs) -> None:
     code, out, err = runs.finish("-n", "job", "--", "echo", "again")
     assert (code, out) == (1, "")
     assert "is held by" in err
+
+
+def test_quietly_only_errors_are_said(runs: Runs) -> None:
+    """Not that the lock is taken, nor that one node is down: cron sends each line by mail."""
+    with SyncLockManager(runs.nodes.urls) as manager, manager.lock("job"):
+        assert runs.finish("-q", "-n", "job", "--", "true") == (1, "", "")
+    nodes = ",".join([*runs.nodes.urls[:2], "redis://127.0.0.1:1"])
+    new = ("--quiet", "--nodes", nodes, "--prefix", "new:")
+    assert runs.finish(*new, "job", "--", "true", env={"REDLOCK_RESTART_QUARANTINE": "0"}) == (0, "", "")
+    code, out, err = runs.finish("-q", "-w", "0.1", "--nodes", "redis://127.0.0.1:1", "job", "--", "true")
+    assert (code, out, err.count("\n")) == (69, "", 1)
 
 
 # -- what the command gets -------------------------------------------------------------------------

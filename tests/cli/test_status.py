@@ -141,6 +141,48 @@ async def test_names_are_looked_at_without_a_search(make_nodes: Callable[..., Lo
     assert "secret" not in named + all_
 
 
+async def test_locks_are_chosen_by_pattern_holder_and_age(shared_nodes: Nodes, cli: Cli) -> None:
+    """In the order of the numbers in their names; of a shared lock any holder counts."""
+    since = int(time.time() * 1000) - 3600_000
+    for url in shared_nodes.urls:
+        ask(url, "SET", "redlock:report:old", f"{'0' * 40}:{since}:web-3:77")
+        ends = (int(ask(url, "TIME")[0]) + 60) * 1000
+        for number, holder in enumerate(("web-3:78", "web-4:1")):
+            ask(url, "ZADD", "redlock:page", ends, f"{number:040}:{since + 3500_000}:{holder}")
+    async with held(shared_nodes, "report:10", "report:2", "report:1", "b[1]"):
+        for words, expected in (
+            ((), ["b[1]", "page", "report:1", "report:2", "report:10", "report:old"]),
+            (("report:[0-9]*",), ["report:1", "report:2", "report:10"]),
+            (("b[1]", "*:2"), ["b[1]", "report:2"]),
+            (("--holder", "web-3:*"), ["page", "report:old"]),
+            (("--older", "30m"), ["report:old"]),
+            (("--holder", "web-3:*", "--older", "1m", "pa*"), ["page"]),
+            (("--holder", "web-4:1", "--older", "30m"), []),
+        ):
+            code, out = await status(cli, shared_nodes.urls, "--json", *words)
+            assert (code, [lock["name"] for lock in json.loads(out)["locks"]]) == (0, expected), words
+
+
+async def test_waiting_writers_are_shown(shared_nodes: Nodes, cli: Cli) -> None:
+    """With their holder labels, beside the readers that they wait for; named or not."""
+    async with (
+        LockManager(shared_nodes.urls, holder="web-1") as readers,
+        LockManager(shared_nodes.urls, holder="batch-9") as writers,
+        readers.rwlock("page").read(),
+    ):
+        writing = asyncio.create_task(writers.rwlock("page").write().acquire())
+        await eventually(
+            lambda: all(ask(url, "EXISTS", "redlock:queue:{redlock:page}") for url in shared_nodes.urls)
+        )
+        for words in ((), ("page",)):
+            code, out = await status(cli, shared_nodes.urls, *words)
+            assert (code, out.count("\twaits\tbatch-9\t")) == (0, 1)
+        _, out = await status(cli, shared_nodes.urls, "--json")
+        (lock,) = json.loads(out)["locks"]
+        assert lock["queue"]["writers"] == ["batch-9"]
+        writing.cancel()
+
+
 @pytest.mark.heavy
 async def test_quarantined_nodes_are_shown(
     shared_nodes: Nodes, cli: Cli, monkeypatch: pytest.MonkeyPatch

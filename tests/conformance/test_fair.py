@@ -9,12 +9,13 @@ import pytest
 from aioredlock_ng import _scripts
 from aioredlock_ng._core.fencing import SHIFT
 from tests.conformance.masters import WRONG
-from tests.conformance.stage import KEEP_MS, SENTINEL, TTL_MS, Stage, beside, counters, locks
+from tests.conformance.stage import KEEP_MS, SENTINEL, TTL_MS, Stage, beside, counters, locks, queues
 from tests.conformance.test_notices import LOUD, heard_by
 from tests.conformance.tools import OTHERS, OURS, alike, lives
 
 LOCK: Final = locks("a")[0]
 TICKETS_KEY, SEATS_KEY = LINE = beside("a", b"tickets")[0], beside("a", b"seats")[0]
+FLAGS: Final = queues("a")[0]
 LIFE_MS: Final = 100_000
 """The life of a seat at the head of the line."""
 MANY: Final = 400
@@ -91,7 +92,7 @@ class FairStage(Stage):
 
     async def queue(self, most: int = 100) -> Any:
         """Run `queue.lua`."""
-        return await self.run(_scripts.QUEUE, LINE, most)
+        return await self.run(_scripts.QUEUE, (*LINE, FLAGS), most)
 
     @staticmethod
     def _keys(fence: int) -> list[bytes]:
@@ -302,9 +303,19 @@ async def test_a_line_of_another_type_keeps_no_lock_from_its_release(stage, key)
 
 async def test_the_line_is_shown_in_its_order(stage):
     """Those that live, as many as asked for; and whether there are more."""
-    assert await stage.queue() == [0, []]
+    assert await stage.queue() == [0, [], []]
     await stage.put_line((FIRST, 7, 60.0), (SECOND, 2**52, 60.0), (THIRD, 6, -1.0), free_since=0.0)
-    assert await stage.queue() == [0, [FIRST, 7, SECOND, 2**52]]
-    assert await stage.queue(3) == [0, [FIRST, 7, SECOND, 2**52]]
-    assert await stage.queue(2) == [1, [FIRST, 7]]
+    assert await stage.queue() == [0, [FIRST, 7, SECOND, 2**52], []]
+    assert await stage.queue(3) == [0, [FIRST, 7, SECOND, 2**52], []]
+    assert await stage.queue(2) == [1, [FIRST, 7], []]
     assert stage.line() == [THIRD, FIRST, SECOND], "a look changes nothing"
+
+
+async def test_writers_that_wait_are_shown(stage):
+    """Those whose flags stand; not the flags of readers and of their phase, nor a key that is another's."""
+    now_ms = await stage.now_ms()
+    left = {b"wa:web-1": 50_000, b"wb:web-2": -500, b"r": 50_000, b"turn": 50_000}
+    stage.put(FLAGS, {flag: now_ms + ms for flag, ms in left.items()}, 60.0)
+    assert await stage.queue() == [0, [], [b"a:web-1"]]
+    stage.put(FLAGS, WRONG, 60.0)
+    assert await stage.queue() == [0, [], []]

@@ -120,7 +120,7 @@ def test_the_pages_that_are_a_way_through_have_commands() -> None:
 TITLED: Final = [title for block in BLOCKS for title in re.findall(r'^title="([\w.]+\.py)"$', block.info)]
 
 # Programs of the reader's machine, and the two long commands that tests/environments looks at.
-KNOWN: Final = ("cd", "chmod", "docker", "export", "openssl", "python3", "redis-cli", "redis-server")
+KNOWN: Final = ("cd", "chmod", "docker", "export", "openssl", "python3", "redis-cli", "redis-server", "shtab")
 
 
 @pytest.mark.parametrize("line", command_lines())

@@ -29,9 +29,9 @@ OUTSIDE = {"_cli", "_dashboard", "_demo", "_view", "__main__", "contrib", "pytes
 PUBLIC = {"", "errors", "events", "testing", "_log", "_settings"}
 PUBLIC_MODULES = {
     f"{PACKAGE}._locks{name}" for name in ("", ".decorator", ".template", ".lease", ".election")
-}
+} | {f"{PACKAGE}._core.rights"}
 """The other modules that they may import; "" is the package itself.  `_settings`, `_log` and these modules
-of `_locks` are no part of the inside: options, log records and the state of a lease have one form, and what
+of `_locks` are no part of the inside: options, log records, rights and the state of a lease have one form, and what
 users must not copy is refused in one way."""
 
 PROGRAMS = {"_cli", "_demo", "testing"}

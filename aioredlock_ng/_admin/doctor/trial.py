@@ -100,7 +100,7 @@ def _trial_of(kind: Kind, session: Session, names: int = 1) -> Iterator[TrialSte
     ends = session.read_clocks().owner_ends
     first, second, third = (next(session.owners) + ends for _ in range(3))
     fence = TRIAL_FENCE if options.fencing else 0
-    seat = kind.seat(session.new_seat, session.owners.__next__) if kind.seat else NO_SEAT
+    seat = kind.seat(session.new_seat, session.new_name) if kind.seat else NO_SEAT
     seat = seat._replace(life=round(TRIAL_TTL * 1000))
     beside = lock.acquire(second, TRIAL_TTL, fence, seat=seat)
     shares = not kind.permits and not kind.conflicts(kind)
