@@ -6,10 +6,10 @@ import functools
 import os
 import secrets
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from types import TracebackType
-from typing import Any, Final, ParamSpec, Self, TypeVar, Unpack, final, get_args
+from typing import Any, Final, ParamSpec, Self, TypeVar, Unpack, final, get_args, overload
 
 from ._admin import initialise as _initialise
 from ._admin import survey as _admin
@@ -29,7 +29,7 @@ from ._lock.body import act_for
 from ._lock.hooks import HookList
 from ._lock.session import statistics_of
 from ._locks import WITH, Uncopied, instead
-from ._locks.decorator import lock_maker, locked
+from ._locks.decorator import AsyncFunction, lock_maker, locked
 from ._locks.election import Election, subject_of, unbounded
 from ._locks.lock import Lock
 from ._locks.rwlock import ReadWriteLock
@@ -53,10 +53,11 @@ from ._settings.options import (
 )
 from ._settings.specs import NodeSpec, Primitives, listed, make_nodes, refuse_untagged, split_urls
 from ._statistics import ManagerStatistics
-from .errors import ConfigurationError
+from .errors import ConfigurationError, LockTakenError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 URLS_VARIABLE: Final = "REDLOCK_URLS"
 """Environment variable read by `LockManager.from_env`: node URLs, separated by commas."""
@@ -288,7 +289,8 @@ class LockManager(Renamed, Uncopied):
                 `blocking_timeout`, which ends it in any case.
             extension: default the manager's; `ExtensionPolicy.off` for a lease that just runs out.
             on_lost: default the manager's.
-            label: a name of low cardinality for metrics and traces; default none, of a fair lock its name.
+            label: a name of low cardinality for metrics and traces; default the kind, such as ``"mutex"``; of
+                a fair lock its name.
             at_least: seconds for which the names stay taken since the lock was asked for, also when the
                 block ends sooner; default 0.  For work that must not run twice in a while, such as cron jobs
                 of hosts whose clocks differ.  Where it is longer than the ttl it takes its place.  The names
@@ -392,8 +394,7 @@ class LockManager(Renamed, Uncopied):
     @shows(LockOptions, Options.request)
     def _lock_of(
         self,
-        name: str,
-        *,
+        *names: str,
         mode: Mode | None = None,
         permits: int | None = None,
         **options: Unpack[LockOptions],
@@ -401,44 +402,62 @@ class LockManager(Renamed, Uncopied):
         """Describe a lock by options alone: with a `mode` a read-write lock, with `permits` a semaphore.
 
         Raises:
-            ValueError: there is no such mode; or there are permits, too.
+            ValueError: there is no such mode; or there are permits, too, or permits and several names.
             ValueError, TypeError: as `lock`, `rwlock` or `semaphore`.
         """
         if mode is None and permits is None:
             settings.refuse_unknown("locked()", LockOptions, options)
-            return self.lock(name, **options)
+            return self.lock(*names, **options)
         if mode is not None and permits is not None:
             raise ValueError(f"a semaphore has no mode, got mode={mode!r} and permits={permits!r}")
         # An option that only other kinds have may be there, switched off.
         left: Any = {each: value for each, value in options.items() if value or each not in _NOT_OF_ALL_KINDS}
         if permits is not None:
             settings.refuse_unknown(f"locked(permits={permits!r})", SemaphoreOptions, left)
-            return self.semaphore(name, permits=permits, **left)
+            if len(names) != 1:
+                raise ValueError(f"a semaphore has one name, got {names!r}")
+            return self.semaphore(*names, permits=permits, **left)
         if mode not in get_args(Mode):
             raise ValueError(f"mode must be 'read', 'write' or None, got {mode!r}")
         settings.refuse_unknown(f"locked(mode={mode!r})", ReadWriteLockOptions, left)
-        lock = self.rwlock(name, **left)
+        lock = self.rwlock(*names, **left)
         return lock.read() if mode == "read" else lock.write()
+
+    @overload
+    def locked(
+        self, *templates: str, **options: Unpack[LockedOptions]
+    ) -> Callable[[AsyncFunction[P, R]], AsyncFunction[P, R]]: ...
+
+    @overload
+    def locked(
+        self, *templates: str, otherwise: T, **options: Unpack[LockedOptions]
+    ) -> Callable[[AsyncFunction[P, R]], AsyncFunction[P, R | T]]: ...
 
     @shows(LockedOptions, _lock_of)
     def locked(
-        self, template: str, **options: Unpack[LockedOptions]
-    ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
-        """Run an async function under the lock that `template` names, filled from its arguments.
+        self, *templates: str, otherwise: Any = LockTakenError, **options: Unpack[LockedOptions]
+    ) -> Callable[[AsyncFunction[P, R]], AsyncFunction[P, Any]]:
+        """Run an async function under the lock that `templates` name, filled from its arguments.
 
         ``@manager.locked("report:{customer_id}")``; the options are those of `lock`, and the label is the
-        template unless given.  With ``mode="read"`` or ``"write"`` it is the `rwlock` of that name, with
-        `permits` the `semaphore`: neither has `at_least` or `fair`.
+        templates unless given.  With ``mode="read"`` or ``"write"`` it is the `rwlock` of these names, with
+        `permits` the `semaphore` of the single name: neither has `at_least` or `fair`.
 
         A call raises `TypeError` where a value is not of a type whose text is the same in each process: str,
         int, bool, float, Decimal, UUID, dates and times, bytes, Enum, None, and tuples and lists of these.
 
+        Args:
+            templates: one, or several, whose names are locked all or nothing; two may make the same name.
+            otherwise: what a call returns, without running the function, where the lock is taken and
+                `blocking` or `blocking_timeout` end the wait.  Default: it raises `LockTakenError`.  All
+                other errors are raised in any case, such as `QuorumUnavailableError`.
+
         Raises:
-            ValueError: at decoration, when a field of the template is no parameter of the function, or there
-                is no such mode.
+            ValueError: at decoration, when a field of a template is no parameter of the function, there is
+                no such mode, or the lock waits without a limit and there is an `otherwise`.
             TypeError: at decoration, when the function is not async, or the lock has no such option.
         """
-        return locked(lock_maker(self._lock_of, template, options))
+        return locked(lock_maker(self._lock_of, templates, otherwise, options), otherwise)
 
     # -- looking and administering -------------------------------------------------------------
 

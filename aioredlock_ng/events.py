@@ -28,6 +28,7 @@ class LockEvent:
 
     names: tuple[str, ...]
     label: str
+    """The `label` of the lock; without one its template, else its kind."""
     kind: str = "mutex"
     """The sort of lock: ``"mutex"``, ``"fair"``, ``"semaphore"``, ``"leader"``, or of a read-write lock
     ``"read"`` or ``"write"``.  Of a lease that was downgraded, the sort that it is by then."""

@@ -598,7 +598,7 @@ class Acquisition:
     @property
     def about(self) -> About:
         """The names, label and kind of the lock, for hooks and the log."""
-        return About(self.names, self._request.label, self.kind.name)
+        return About(self.names, self._request.label or self.kind.name, self.kind.name)
 
     def why(self) -> LockNotAcquiredError | None:
         """Return what keeps this call from the lock now."""

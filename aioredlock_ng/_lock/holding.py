@@ -212,7 +212,7 @@ class Holding:
     @property
     def label(self) -> str:
         """Its name in metrics."""
-        return self._request.label
+        return self._request.label or self.kind.name
 
     @property
     def about(self) -> About:

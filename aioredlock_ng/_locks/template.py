@@ -11,8 +11,6 @@ from enum import Enum, Flag, IntEnum, IntFlag, StrEnum
 from typing import Any, Final
 from uuid import UUID
 
-_ANY_NAME: Final = "any"
-
 
 def template_fields(template: str) -> tuple[str, ...]:
     """Return the parameters that a template names, such as ``order_id`` in ``order:{order_id}``.
@@ -37,26 +35,34 @@ def template_fields(template: str) -> tuple[str, ...]:
 
 
 def sample_name(template: str) -> str:
-    """Return a sample name, to check options at decoration: the name itself if it has no parameters."""
-    return _ANY_NAME if template_fields(template) else template.format()
-
-
-def name_filler(template: str, function: Callable[..., object]) -> Callable[..., str]:
-    """Return a function that makes a lock's name from the arguments of a call of `function`.
+    """Return a sample name, to check options at decoration: each field stands for its value.
 
     Raises:
-        ValueError: when a field of the template is not a parameter of the function.
+        TypeError, ValueError: as `template_fields`.
+    """
+    template_fields(template)
+    return "".join(text + (field or "") for text, field, _, _ in string.Formatter().parse(template))
+
+
+def names_filler(templates: Sequence[str], function: Callable[..., object]) -> Callable[..., tuple[str, ...]]:
+    """Return a function that makes a lock's names from the arguments of a call of `function`.
+
+    Raises:
+        ValueError: when a field of a template is not a parameter of the function.
     """
     signature = inspect.signature(function)
-    for field in template_fields(template):
-        if field not in signature.parameters:
-            called = getattr(function, "__qualname__", repr(function))
-            raise ValueError(f"template {template!r}: {field!r} is not a parameter of {called}{signature}")
+    for template in templates:
+        for field in template_fields(template):
+            if field not in signature.parameters:
+                called = getattr(function, "__qualname__", repr(function))
+                raise ValueError(
+                    f"template {template!r}: {field!r} is not a parameter of {called}{signature}"
+                )
 
-    def fill(*args: Any, **kwargs: Any) -> str:
+    def fill(*args: Any, **kwargs: Any) -> tuple[str, ...]:
         call = signature.bind(*args, **kwargs)
         call.apply_defaults()
-        return fill_in(template, call.arguments)
+        return tuple([fill_in(template, call.arguments) for template in templates])
 
     return fill
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, final
@@ -20,6 +20,7 @@ from .. import (
     ManagerClosedError,
     QuorumUnavailableError,
 )
+from .._locks.template import sample_name
 from .._log import report
 from .._settings.options import LockedOptions
 
@@ -118,27 +119,32 @@ def taken_of(status_code: int, retry_after: float | None, permits: int | None) -
     return Taken(status=status_code, retry_after=retry_after, permits=permits is not None)
 
 
-def label_of(key: str | Callable[..., object]) -> str:
-    """Return the default label: the template, or the name of the function that makes names."""
-    while isinstance(key, functools.partial):
-        key = key.func
-    return key if isinstance(key, str) else str(getattr(key, "__qualname__", type(key).__qualname__))
+def label_of(*keys: str | Callable[..., object]) -> str:
+    """Return the default label: the templates, and the names of the functions that make names."""
+    labels: list[str] = []
+    for key in keys:
+        while isinstance(key, functools.partial):
+            key = key.func  # noqa: PLW2901 (the function inside)
+        labels.append(key if isinstance(key, str) else getattr(key, "__qualname__", type(key).__qualname__))
+    return ", ".join(labels)
 
 
-def lock_or_none(manager: LockManager, name: str, options: LockedOptions) -> Lock | None:
+def lock_or_none(manager: LockManager, names: Iterable[str], options: LockedOptions) -> Lock | None:
     """Describe the lock of a request; None when no lock can have such a name, which is the client's fault.
 
     Raises:
         TypeError, ValueError: when the options are at fault, which is no client's.
     """
     try:
-        return manager._lock_of(name, **options)  # noqa: SLF001
+        return manager._lock_of(*names, **options)  # noqa: SLF001
     except ValueError:
         manager._lock_of("any", **options)  # noqa: SLF001
         return None
 
 
-def check_options(options: LockedOptions, *, name: str = "any") -> None:
+def check_options(keys: Iterable[str | Callable[..., object]], options: LockedOptions) -> None:
     """Refuse what the manager would refuse, where it is written (a ttl of -1, an empty name, …)."""
     manager = LockManager(["redis://any"], node_timeout=_SMALLEST_TIMEOUT)
-    manager._lock_of(name, **options)  # noqa: SLF001
+    # Each function makes a name of its own.
+    samples = (sample_name(key) if isinstance(key, str) else f"any {n}" for n, key in enumerate(keys))
+    manager._lock_of(*samples, **options)  # noqa: SLF001

@@ -19,13 +19,14 @@ import inspect
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final, ParamSpec, TypeVar, Unpack, final
+from typing import Any, Final, ParamSpec, TypeVar, Unpack, final, overload
 from weakref import WeakSet
 
 from .. import (
     Finding,
     LockManager,
     LockOptions,
+    LockTakenError,
     ManagerClosedError,
     ManagerStatistics,
     NodeInitialisation,
@@ -58,6 +59,10 @@ __all__ = [
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
+
+_LATER: Final = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+"""Functions whose code does not run when they are called."""
 
 EXIT_LIMIT: Final = 0.5
 """Seconds for which the interpreter's end waits for the nodes' answers to the releases, and for hooks."""
@@ -161,32 +166,49 @@ class SyncLockManager(Renamed, Uncopied):
         _refuse_cancel(options)
         return SyncElection(self.manager.election(name, **options), self._thread)
 
+    @overload
+    def locked(
+        self, *templates: str, **options: Unpack[LockedOptions]
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+    @overload
+    def locked(
+        self, *templates: str, otherwise: T, **options: Unpack[LockedOptions]
+    ) -> Callable[[Callable[P, R]], Callable[P, R | T]]: ...
+
     @shows(LockedOptions, LockManager.locked, "on_lost")
     def locked(
-        self, template: str, **options: Unpack[LockedOptions]
-    ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-        """Run a function under the lock that `template` names; as `LockManager.locked`.
+        self, *templates: str, otherwise: Any = LockTakenError, **options: Unpack[LockedOptions]
+    ) -> Callable[[Callable[P, R]], Callable[P, Any]]:
+        """Run a function under the lock that `templates` name; as `LockManager.locked`.
 
         A loss raises `LockLostError` when the function has returned.
 
         Raises:
-            ValueError: at decoration, when a field of the template is no parameter of the function, or there
-                is no such mode.
+            ValueError: at decoration, when a field of a template is no parameter of the function, there is
+                no such mode, or the lock waits without a limit and there is an `otherwise`.
             TypeError: at decoration, when the function is async or a generator, or the lock has no such
                 option.
         """
         _refuse_cancel(options)
-        maker = lock_maker(self.manager._lock_of, template, options)  # noqa: SLF001
+        maker = lock_maker(self.manager._lock_of, templates, otherwise, options)  # noqa: SLF001
 
-        def decorate(function: Callable[P, R]) -> Callable[P, R]:
-            if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        def decorate(function: Callable[P, R]) -> Callable[P, Any]:
+            if any(later(called) for later in _LATER for called in (function, type(function).__call__)):
                 raise TypeError(f"locked() of a SyncLockManager needs an ordinary function, got {function!r}")
             lock_for = maker(function)
 
             @functools.wraps(function)
-            def under_lock(*args: P.args, **kwargs: P.kwargs) -> R:
-                with SyncLock(lock_for(*args, **kwargs), self._thread):
-                    return function(*args, **kwargs)
+            def under_lock(*args: P.args, **kwargs: P.kwargs) -> Any:
+                lock, entered = SyncLock(lock_for(*args, **kwargs), self._thread), False
+                try:
+                    with lock:
+                        entered = True
+                        return function(*args, **kwargs)
+                except LockTakenError:
+                    if entered or otherwise is LockTakenError:  # as in the decorator of async functions
+                        raise
+                    return otherwise
 
             return under_lock
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import inspect
 import math
 import re
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -200,12 +201,51 @@ def test_what_cannot_be_decorated() -> None:
     def some(a: int) -> Iterator[int]:
         yield a
 
-    for function in (later, some):
+    async def some_later(a: int) -> AsyncIterator[int]:
+        yield a
+
+    class Later:
+        async def __call__(self, a: int) -> None:
+            """Do nothing."""
+
+    for function in (later, some, some_later, Later(), functools.partial(later)):
         with pytest.raises(TypeError, match="needs an ordinary function"):
             locked("x:{a}")(function)
-    for template, options in (("x", {"ttl": -1}), ("x", {"mode": "both"}), ("x:{b}", {})):
-        with pytest.raises(ValueError, match=r"ttl must be|mode must be|'b' is not a parameter of"):
+    for template, options in (
+        ("x", {"ttl": -1}),
+        ("x", {"mode": "both"}),
+        ("x:{b}", {}),
+        ("x", {"otherwise": 0}),
+    ):
+        with pytest.raises(
+            ValueError, match=r"ttl must be|mode must be|'b' is not a parameter of|otherwise=0"
+        ):
             locked(template, **options)(lambda a: a)
+
+
+@clean
+def test_decorated_functions_of_several_names_and_those_that_are_skipped(manager: SyncLockManager) -> None:
+    """Two names are held together; a call is skipped where they are taken, and for nothing else."""
+
+    class Shop:
+        @manager.locked("a:{x}", "{y}", blocking=False, otherwise="skipped")
+        def move(self, x: int, y: str, work: Callable[[], Any] = list) -> Any:
+            return work() or {name for lease in manager.statistics().leases for name in lease.names}
+
+    shop, inner = Shop(), manager.locked("inner", blocking=False)(lambda: "ran")
+    assert shop.move(1, "b") == {"a:1", "b"}
+    assert shop.move(1, "a:1") == {"a:1"}
+
+    def elsewhere() -> None:
+        with manager.lock("b"):
+            assert in_another_thread(lambda: shop.move(1, "b")) == "skipped"
+            assert in_another_thread(lambda: manager.lock("a:1").locked()) is False
+        with manager.lock("inner"), pytest.raises(LockTakenError, match="inner"):
+            in_another_thread(lambda: shop.move(1, "b", inner))
+
+    elsewhere()
+    with pytest.raises(LockLostError):
+        shop.move(1, "b", lambda: in_loop(manager, lose, manager.manager, "b"))
 
 
 @clean

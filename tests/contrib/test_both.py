@@ -19,6 +19,7 @@ from tests.behaviour.tools import Recorder
 from tests.contrib.sites import SITES, Answer, Site
 from tests.contrib.stay import Stay
 from tests.servers import eventually
+from tests.unit.traces import locks
 from tests.unit.worlds import states
 
 TAKEN = {"detail": "locked by another request"}
@@ -106,6 +107,22 @@ async def test_every_kind_of_lock(options: Any, others: Any, beside: int, tells:
             else:
                 assert body == TAKEN
             assert await site.ask("/2") == Answer(200, tells)
+
+
+async def test_several_names(site: Site) -> None:
+    """A request holds what its templates and functions name, or nothing; two may be the same."""
+
+    async def names(lease: Any, manager: LockManager) -> Any:
+        return lease.names
+
+    site.route("/{a}/{b}", names, "x:{a}", site.by_query, "x:{b}", blocking=False)
+    async with site.open():
+        assert await site.ask("/1/2?name=q") == Answer(200, ["q", "x:1", "x:2"])
+        assert await site.ask("/1/1?name=x:1") == Answer(200, ["x:1"])
+        async with site.manager.lock("q"):
+            assert (await site.ask("/1/2?name=q")).status == 409
+            assert len(locks(site.world.nodes[0])) == 1
+        assert (await site.ask("/1/2?name=")).status == 422
 
 
 async def test_a_lock_that_stays_taken_for_a_while(site: Site) -> None:
@@ -387,19 +404,21 @@ async def test_the_label(new: Callable[..., Site]) -> None:
     site.route("/template/{n}", done, "order:{n}")
     site.route("/key", done, site.by_query)
     site.route("/partial", done, functools.partial(site.by_query))
+    site.route("/both/{n}", done, "order:{n}", site.by_query)
     site.route("/given", done, "x", label="given")
     async with site.open():
-        for path in ("/template/7", "/key?name=a", "/partial?name=a", "/given"):
+        for path in ("/template/7", "/key?name=a", "/partial?name=a", "/both/7?name=a", "/given"):
             assert (await site.ask(path)).status == 200
     labels = [event.label for event in recorder.events if isinstance(event, Acquired)]
-    assert labels == ["order:{n}", *[site.by_query.__qualname__] * 2, "given"]
+    key = site.by_query.__qualname__
+    assert labels == ["order:{n}", key, key, f"order:{{n}}, {key}", "given"]
 
 
 # -- what cannot work ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("key", "options", "error", "match"),
+    ("keys", "options", "error", "match"),
     [
         ("order:{id", {}, ValueError, "expected '}'"),
         ("order:}", {}, ValueError, "Single '}'"),
@@ -409,6 +428,16 @@ async def test_the_label(new: Callable[..., Site]) -> None:
         ("fence:{{1}}", {}, ValueError, "reserved"),
         ("n" * 1025, {}, ValueError, "1024 bytes"),
         (42, {}, TypeError, "got 42"),
+        (("a:{id}", "n" * 1025), {}, ValueError, "1024 bytes"),
+        (("a:{id}", 42), {}, TypeError, "got 42"),
+        ((), {}, ValueError, "at least one name"),
+        ((number, number), {"fair": True}, ValueError, "a fair lock has one name"),
+        (
+            ("a:{id}", "b:{id}"),
+            {"permits": 2},
+            ValueError,
+            r"a semaphore has one name, got \('a:id', 'b:id'\)",
+        ),
         ("x", {"ttl": -1}, ValueError, "ttl must be positive seconds, got -1"),
         (number, {"ttl": -1}, ValueError, "ttl must be positive seconds, got -1"),
         ("x", {"ttl": "1"}, TypeError, "'1'"),
@@ -426,8 +455,8 @@ async def test_the_label(new: Callable[..., Site]) -> None:
     ],
 )
 def test_bad_input_fails_where_it_is_written(
-    key: Any, options: Any, error: type[Exception], match: str, new: Any
+    keys: Any, options: Any, error: type[Exception], match: str, new: Any
 ) -> None:
     """At import, not at the first request; with the value."""
     with pytest.raises(error, match=match):
-        new.locked(key, **options)
+        new.locked(*(keys if isinstance(keys, tuple) else (keys,)), **options)

@@ -24,7 +24,7 @@ from aioredlock_ng.__main__ import main
 from tests.docs.pages import Block
 
 # What functions that a page defines and does not call are called with.
-CALLS: Final = {"pay": (42,), "make_report": (7,)}
+CALLS: Final = {"pay": (42,), "make_report": (7,), "transfer": (1, 2, 50)}
 
 
 class Database:

@@ -45,7 +45,7 @@ async def by_body(request: web.Request) -> str:
     return f"cart:{(await request.json())['user']}"
 
 
-@locked(by_user, extension=ExtensionPolicy.off(), on_lost="raise", label="user")
+@locked(by_user, "b:{b}", by_body, extension=ExtensionPolicy.off(), on_lost="raise", label="user")
 @locked(by_body, blocking=False, mode="read", reentrant=True)
 @locked(lambda request: request.path, fair=True)
 async def nested(request: web.Request) -> web.FileResponse:

@@ -243,12 +243,21 @@ def decorated(manager: ng.LockManager) -> None:
     async def write(customer_id: int) -> None:
         """Write it."""
 
+    @manager.locked("from:{payer}", "to:{payee}", blocking=False, otherwise=None)
+    async def pay(payer: int, payee: int) -> str:
+        return f"{payer} {payee}"
+
+    @manager.locked("tick", blocking=False, otherwise=0)
+    async def tick() -> str:
+        return "ran"
+
     modes: tuple[ng.Mode, ...] = ("read", "write")
     for mode in modes:
         manager.locked("report:{customer_id}", mode=mode)(write)
 
     async def call() -> None:
         assert_type(await write(1), None)
+        assert_type((await pay(1, payee=2), await tick()), tuple[str | None, str | int])
         assert_type(await report(7), list[str])
         assert_type(await report(customer_id=7, verbose=True), list[str])
 

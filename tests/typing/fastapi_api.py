@@ -93,6 +93,7 @@ def every_option() -> None:
     assert_type(locked("a"), params.Depends)
     locked("a", scope="request", status_code=423, mode="write")
     locked("a", fair=True)
+    locked("a", cart_key, "b:{b}", blocking=False)
     locked(
         async_key,
         scope="function",

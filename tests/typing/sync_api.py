@@ -110,5 +110,9 @@ def decorated() -> None:
     def report(customer: int, *, full: bool = False) -> str:
         return f"{customer} {full}"
 
-    assert_type(report(1, full=True), str)
+    @manager.locked("a:{x}", "b:{x}", blocking_timeout=1, otherwise=None)
+    def pay(x: int) -> str:
+        return f"{x}"
+
+    assert_type((report(1, full=True), pay(1)), tuple[str, str | None])
     assert_type(manager.locked("report:{customer}", mode="read")(report)(1), str)

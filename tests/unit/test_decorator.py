@@ -18,7 +18,16 @@ from uuid import UUID
 
 import pytest
 
-from aioredlock_ng import ExtensionPolicy, LockLostError, LockManager, LockTakenError, LossReason
+from aioredlock_ng import (
+    ExtensionPolicy,
+    LockLostError,
+    LockManager,
+    LockTakenError,
+    LossReason,
+    QuorumUnavailableError,
+    WouldDeadlockError,
+)
+from aioredlock_ng.testing import lose
 from tests.unit.traces import locks
 from tests.unit.worlds import World, world
 
@@ -170,7 +179,9 @@ def test_signature_and_name_are_kept() -> None:
 
 
 async def test_the_options_are_the_locks() -> None:
-    """ttl, blocking_timeout, extension, on_lost and label reach the lock; else the template is the label."""
+    """ttl, blocking_timeout, extension, on_lost and label reach the lock.  Else the label is the template,
+    and of a lock without one its kind.
+    """
     labels: list[str] = []
     async with world(hooks=[SimpleNamespace(on_acquired=lambda event: labels.append(event.label))]) as w:
 
@@ -193,7 +204,7 @@ async def test_the_options_are_the_locks() -> None:
                 await impatient()
         with pytest.raises(LockLostError):
             await overdue()
-    assert labels == ["{name}", "", "late", "done"]
+    assert labels == ["{name}", "mutex", "late", "done"]
 
 
 async def test_calls_in_mode_read_run_together_and_one_in_mode_write_alone() -> None:
@@ -220,6 +231,103 @@ async def test_calls_in_mode_read_run_together_and_one_in_mode_write_alone() -> 
         assert held(w) == []
 
 
+async def test_several_names_are_held_together() -> None:
+    """All or none: a call whose second name is taken has neither; names that turn out equal are one."""
+    labels: list[str] = []
+    async with world(hooks=[SimpleNamespace(on_acquired=lambda event: labels.append(event.label))]) as w:
+
+        @w.manager.locked("from:{a}", "{b}", blocking=False)
+        async def move(a: str, b: str) -> list[str]:
+            return held(w)
+
+        assert await move("x", "y") == ["from:x", "y"]
+        assert await move("x", "from:x") == ["from:x"]
+        assert labels == ["from:{a}, {b}"] * 2
+        async with w.manager.lock("y"):
+            with pytest.raises(LockTakenError):
+                await move("x", "y")
+            assert held(w) == ["y"]
+
+        @w.manager.locked("{a}", "{b}", ttl=20)
+        async def slow(a: str, b: str) -> None:
+            await asyncio.sleep(1)
+
+        await asyncio.gather(*[slow("a", "b"), slow("b", "a"), slow("b", "c"), slow("c", "a")] * 5)
+
+        @w.manager.locked("{a}", "{b}", mode="read", blocking=False)
+        async def read(a: str, b: str) -> str:
+            return (await read("b", "c")) if a == "a" else "both"
+
+        assert await read("a", "b") == "both"
+
+
+# -- skipping ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "hold"),
+    [
+        ({}, lambda m: m.lock("job")),
+        ({"fair": True}, lambda m: m.lock("job", fair=True)),
+        ({"mode": "read"}, lambda m: m.rwlock("job").write()),
+        ({"permits": 1}, lambda m: m.semaphore("job", permits=1)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("limit", [{"blocking": False}, {"blocking_timeout": 1}], ids=str)
+async def test_a_call_whose_lock_is_taken_is_skipped(options: Any, hold: Any, limit: Any) -> None:
+    """It returns `otherwise`, and the function does not run; later calls run."""
+    async with world() as w:
+
+        @w.manager.locked("job", **options, **limit, otherwise="skipped")
+        async def job() -> str:
+            ran.append(1)
+            return "ran"
+
+        ran: list[int] = []
+        async with hold(w.manager):
+            assert await asyncio.create_task(job()) == "skipped"
+        assert not ran
+        assert (await job(), ran) == ("ran", [1])
+
+
+async def test_no_other_error_skips_a_call() -> None:
+    """The refusal of a lock inside, a loss, an error of the function, and no quorum are raised."""
+    async with world(3) as w:
+        skipping: Any = {"blocking_timeout": 1, "otherwise": None}
+
+        @w.manager.locked("inner", blocking=False)
+        async def inner() -> None: ...
+
+        @w.manager.locked("outer", **skipping)
+        async def outer(work: Any) -> str | None:
+            return await work()
+
+        async def lost() -> None:
+            lose(w.manager, "outer")
+            await asyncio.sleep(5)
+
+        async with w.manager.lock("inner"):
+            with pytest.raises(LockTakenError, match="inner"):
+                await asyncio.create_task(outer(inner))
+            with pytest.raises(LockTakenError, match="inner"):  # nor does the inner one skip the outer
+                await asyncio.create_task(w.manager.locked("third", **skipping)(inner)())
+        with pytest.raises(LockLostError):
+            await outer(lost)
+        with pytest.raises(WouldDeadlockError):
+            await outer(functools.partial(outer, inner))
+        for node in w.nodes[:2]:
+            node.crash()
+        with pytest.raises(QuorumUnavailableError):
+            await outer(inner)
+
+
+def test_a_call_that_never_gives_up_cannot_be_skipped() -> None:
+    """`otherwise` without a limit is a mistake: the job would wait, and then run once more."""
+    with pytest.raises(ValueError, match=r"otherwise=None has no effect .* give blocking=False"):
+        decorate("x:{number}", sample, otherwise=None)
+
+
 # -- mistakes show at decoration ---------------------------------------------------------------------
 
 
@@ -242,6 +350,16 @@ def test_a_template_that_cannot_be_filled_fails_at_decoration(template: str, sho
     with pytest.raises(ValueError, match=r".") as caught:
         decorate(template, sample)
     assert any(word in str(caught.value) for word in shown.split("|"))
+
+
+@pytest.mark.parametrize(("options", "kind"), [({"fair": True}, "fair lock"), ({"permits": 2}, "semaphore")])
+def test_kinds_of_a_single_name(options: Any, kind: str) -> None:
+    """Two templates fail at decoration, as no template does."""
+    manager = LockManager(["redis://localhost"])
+    with pytest.raises(ValueError, match=rf"a {kind} has one name, got \('a:number', 'b:number'\)"):
+        manager.locked("a:{number}", "b:{number}", **options)(sample)
+    with pytest.raises(ValueError, match="one name"):
+        manager.locked(**options)(sample)
 
 
 def sync_function(number: int) -> None:

@@ -11,7 +11,6 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, Unpack, final
 from aiohttp import web
 
 from ... import Lock, LockManager
-from ..._locks.template import template_fields
 from ..._settings.options import LockedOptions, shows
 from .._http import LOCKED, Refusal, check_options, label_of, lock_or_none, taken_of
 from ._application import LEASE, MANAGER, TAKEN, HTTPRefused, locked_handlers, path_of
@@ -24,8 +23,7 @@ KeyFunction: TypeAlias = Callable[[web.Request], str | Awaitable[str]]
 
 @shows(LockedOptions, LockManager.locked)
 def locked(
-    key: str | KeyFunction,
-    *,
+    *keys: str | KeyFunction,
     status_code: int = HTTPStatus.CONFLICT,
     retry_after: float | None = None,
     **options: Unpack[LockedOptions],
@@ -41,7 +39,8 @@ def locked(
     async and read the body, which the handler can read again.
 
     Args:
-        key: the lock's name: a template, filled from ``request.match_info``, or a function of the request.
+        keys: each makes a name: a template, filled from ``request.match_info``, or a function of the request.
+            Several names are locked all or nothing.
         status_code: the answer while another request holds the lock.
         retry_after: seconds in its ``Retry-After``; by default those after which the lock is free unless its
             holder extends it, and 1 where all permits are taken.
@@ -56,10 +55,10 @@ def locked(
         TypeError, ValueError: at decoration: what could not work at any request.
     """
     taken = taken_of(status_code, retry_after, options.get("permits"))
-    name_of = _filling(key) if isinstance(key, str) else _calling(key)
     if options.get("label") is None:
-        options["label"] = label_of(key)
-    check_options(options)
+        options["label"] = label_of(*keys)
+    check_options(keys, options)
+    names_of = [_filling(key) if isinstance(key, str) else _calling(key) for key in keys]
 
     def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
         if not inspect.iscoroutinefunction(function):
@@ -68,7 +67,7 @@ def locked(
         @functools.wraps(function)
         async def under_lock(*args: P.args, **kwargs: P.kwargs) -> R:
             request = _request_in((*args, *kwargs.values()))
-            lock = _lock(request, await name_of(request), options)
+            lock = _lock(request, [await name_of(request) for name_of in names_of], options)
             request[TAKEN] = taken
             async with lock as lease:
                 request[TAKEN] = LOCKED  # locks of the handler's own have nothing to do with it
@@ -83,12 +82,10 @@ def locked(
 
 def _filling(template: str) -> Callable[[web.Request], Awaitable[str]]:
     """Return what fills a template; fail with one that no path could fill."""
-    template_fields(template)  # raises for a malformed one
     try:
-        sample = template.format_map(_AnyPath())
+        template.format_map(_AnyPath())
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(f"template {template!r}: path parameters are strings: {error}") from error
-    check_options({}, name=sample)
 
     async def fill(request: web.Request) -> str:
         try:
@@ -132,14 +129,14 @@ def _request_in(arguments: Iterable[object]) -> web.Request:
     raise TypeError("a locked() handler was called without a request")
 
 
-def _lock(request: web.Request, name: str, options: LockedOptions) -> Lock:
+def _lock(request: web.Request, names: Iterable[str], options: LockedOptions) -> Lock:
     manager = request.config_dict.get(MANAGER)
     if manager is None:
         raise RuntimeError(
             "this application has no lock manager: call aioredlock_ng.contrib.aiohttp.setup(app, nodes) "
             "before it starts"
         )
-    lock = lock_or_none(manager, name, options)
+    lock = lock_or_none(manager, names, options)
     if lock is None:
         raise HTTPRefused(Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, "no lock can have this name", None))
     return lock

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-import string
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from http import HTTPStatus
 from typing import Any, Literal, TypeAlias, Unpack, get_args
@@ -29,8 +28,7 @@ Scope: TypeAlias = Literal["function", "request"]
 
 @shows(LockedOptions, LockManager.locked)
 def locked(
-    key: Key,
-    *,
+    *keys: Key,
     scope: Scope = "function",
     status_code: int = HTTPStatus.CONFLICT,
     retry_after: float | None = None,
@@ -52,8 +50,8 @@ def locked(
     `BaseHTTPMiddleware` of newer Starlette ends a body that failed as if it were whole.
 
     Args:
-        key: a template over path and query parameters, or a dependency that returns the name and may have
-            parameters of its own: a body, the user, ….
+        keys: each is a template over path and query parameters, or a dependency that returns the name and may
+            have parameters of its own: a body, the user, ….  Several names are locked all or nothing.
         scope: ``"function"``: released before the response is sent.  ``"request"``: after its body and
             its background tasks; what endpoints that stream need.  A dependency that yields and takes the
             lease must have the scope of the lock.
@@ -74,18 +72,20 @@ def locked(
     if scope not in get_args(Scope):
         raise ValueError(f"scope must be one of {get_args(Scope)}, got {scope!r}")
     taken = taken_of(status_code, retry_after, options.get("permits"))
-    if not isinstance(key, str) and not callable(key):
-        raise TypeError(f"locked() needs a template or a dependency that returns the name, got {key!r}")
+    for key in keys:
+        if not isinstance(key, str) and not callable(key):
+            raise TypeError(f"locked() needs a template or a dependency that returns the name, got {key!r}")
+    called = label_of(*keys)
     if options.get("label") is None:
-        options["label"] = label_of(key)
-    name_of = _filling(key) if isinstance(key, str) else key
-    check_options(options)
+        options["label"] = called
+    check_options(keys, options)
+    names_of = _names_of(keys, called)
 
     async def lock(
-        connection: HTTPConnection, manager: ManagerDep, name: str = Depends(name_of)
+        connection: HTTPConnection, manager: ManagerDep, names: Sequence[str] = Depends(names_of)
     ) -> AsyncIterator[Lease]:
         fitting = _options_for(connection.scope["endpoint"], scope, options)
-        described = lock_or_none(manager, name, fitting)
+        described = lock_or_none(manager, names, fitting)
         if described is None:
             raise unusable(connection)
         async with AsyncExitStack() as stack:
@@ -98,21 +98,33 @@ def locked(
                 connection.scope["fastapi_function_astack"].push_async_exit(_before_response(lease))
             yield lease
 
-    if isinstance(key, str):
-        lock.__qualname__ = name_of_lock(key)  # by which `filled` knows it
+    lock.__qualname__ = name_of_lock(called)  # by which `filled` knows it
     setattr(lock, TAKEN, taken)
     return params.Depends(lock, scope=scope)
 
 
-def _filling(template: str) -> Callable[..., Awaitable[str]]:
-    """Return a dependency that fills a template; fail with one that no request could fill."""
+def _names_of(keys: Sequence[Key], called: str) -> Callable[..., Awaitable[Sequence[str]]]:
+    """Return a dependency that returns the names of a lock; it has a dependency for each."""
+
+    async def names_of(**names: str) -> Sequence[str]:
+        return tuple(names.values())
+
+    each = [Depends(_filling(key, called) if isinstance(key, str) else key) for key in keys]
+    names_of.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # which FastAPI reads
+        [
+            inspect.Parameter(f"name{number}", inspect.Parameter.KEYWORD_ONLY, default=one)
+            for number, one in enumerate(each)
+        ]
+    )
+    return names_of
+
+
+def _filling(template: str, called: str) -> Callable[..., Awaitable[str]]:
+    """Return a dependency that fills a template of the lock that is `called` so."""
     fields = template_fields(template)
-    parts = string.Formatter().parse(template)
-    sample = "".join(text + ("" if field is None else "any") for text, field, _, _ in parts)
-    check_options({}, name=sample)
 
     async def fill(connection: HTTPConnection) -> str:
-        return filled(template, fields, connection)
+        return filled(template, fields, called, connection)
 
     return fill
 

@@ -20,20 +20,18 @@ from ... import LockManager
 from ..._locks.template import fill_in
 
 
-def name_of_lock(template: str) -> str:
-    """Return the qualified name of a dependency that `locked` makes for a template."""
-    return f"locked({template!r})"
+def name_of_lock(called: str) -> str:
+    """Return the qualified name of a dependency that `locked` makes for a lock of that default label."""
+    return f"locked({called!r})"
 
 
-def filled(template: str, fields: Sequence[str], connection: HTTPConnection) -> str:
+def filled(template: str, fields: Sequence[str], called: str, connection: HTTPConnection) -> str:
     """Fill a template with the values that FastAPI gives to the endpoint and its dependencies."""
     route = route_of(connection)
     nodes = list(tree(route.dependant))
     # Else they are not what FastAPI solves here.  By name: FastAPI may evaluate an annotation twice.
-    if all(getattr(node.call, "__qualname__", "") != name_of_lock(template) for node in nodes):
-        raise RuntimeError(
-            f"{name_of_lock(template)} must be a dependency of the route {route.path!r} itself"
-        )
+    if all(getattr(node.call, "__qualname__", "") != name_of_lock(called) for node in nodes):
+        raise RuntimeError(f"{name_of_lock(called)} must be a dependency of the route {route.path!r} itself")
     path, query = connection.path_params, connection.query_params
     groups = [group for node in nodes for group in ((node.path_params, path), (node.query_params, query))]
     values: dict[str, Any] = {}

@@ -127,4 +127,4 @@ async def test_a_loss_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
             assert len(held) == number + 1
             assert held[-1].status.status_code is StatusCode.ERROR
             assert (held[-1].attributes or {})["error.type"] == "refused"
-    assert telemetry.metrics()["redlock.hold.duration"] == {("", "mutex"): 4}
+    assert telemetry.metrics()["redlock.hold.duration"] == {("mutex", "mutex"): 4}
