@@ -479,6 +479,8 @@ CALLS: Final = {
     "release": _RELEASE,
     "extend": _EXTEND,
     "reacquire": _EXTEND,
+    "renew": _EXTEND,
+    "reset": "call `force_release(name)` of the manager",
     "owned": _HELD,
     "valid": _HELD,
     "validity": "`remaining` of the lease says for how many seconds it is held, without I/O",
@@ -490,13 +492,16 @@ CALLS: Final = {
     "locked": "write `await lock.locked()`, of what `lock(name)` of the manager returns",
     "get_lock": "a lease stays in the process that acquired it; make a lock with `lock(name)` of the manager",
 }
-"""Methods and attributes of other locks: of aioredlock, pottery, redis-py, redlock-py, asyncio."""
+"""Methods and attributes of other locks: of aioredlock, pottery, redis-py, redlock-py, asyncio, others."""
 
 OPTIONS: Final = {
     "timeout": "`ttl` is the seconds until a lock ends by itself, `blocking_timeout` those to wait for it",
     "lock_timeout": "`ttl` is the seconds until a lock ends by itself",
+    "expire": "`ttl` is the seconds until a lock ends by itself",
     "auto_release_time": "`ttl` is the seconds until a lock ends by itself",
     "num_extensions": "`extension=ExtensionPolicy(...)` says how often it is extended",
+    "auto_renewal": "locks are extended by themselves; `extension=ExtensionPolicy(...)` says how often",
+    "retry_interval": "`retry=RetryPolicy(...)` of the manager says how often nodes are asked",
     "sleep": "`retry=RetryPolicy(...)` of the manager says how often nodes are asked",
 }
 """Options of these libraries."""

@@ -5,9 +5,12 @@ redis-py's own lock is in ``behaviour/test_exclusion.py``.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import importlib
 
 import pytest
+import redis
 from redis.asyncio import Redis
 
 from aioredlock_ng import LockManager, LockTakenError
@@ -45,14 +48,19 @@ async def everywhere(urls: list[str], key: str) -> None:
     await eventually(lambda: all(ask(url, "EXISTS", key) for url in urls))
 
 
+def other_library(name):
+    """Import another library; where the tests of pottery are required, those of all are."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        return (pytest.fail if "pottery" in required() else pytest.skip)(f"{name}: {error}")
+
+
 @pytest.fixture
 def pottery_lock(clients):
     """Return a function that makes pottery's Redlock over these servers; its key is ``redlock:res``."""
-    try:
-        from pottery import AIORedlock
-    except ImportError as error:
-        (pytest.fail if "pottery" in required() else pytest.skip)(f"pottery: {error}")
-    return lambda: AIORedlock(key="res", masters=set(clients), auto_release_time=30)
+    pottery = other_library("pottery")
+    return lambda: pottery.AIORedlock(key="res", masters=set(clients), auto_release_time=30)
 
 
 @pytest.mark.parametrize("key", [("", "redlock:res"), ("redlock:", "res")], ids=["no prefix", "its prefix"])
@@ -78,3 +86,37 @@ async def test_pottery_and_we_keep_each_other_out(mode, key, urls, pottery_lock)
         await eventually(lambda: not any(ask(url, "EXISTS", "redlock:res") for url in urls))
         assert await theirs.acquire(blocking=False)
         await theirs.release()
+
+
+@pytest.mark.parametrize("urls", [1], indirect=True)  # python-redis-lock knows one server
+async def test_python_redis_lock_and_pottery_at_once(pottery_lock, urls):
+    """As migration.md has it: one lock over both keys; a waiter in BLPOP needs a signal, or an `expire`."""
+    url = urls[0]
+    library = other_library("redis_lock")
+
+    def theirs(**options):
+        return library.Lock(redis.Redis.from_url(url), "res", **options)
+
+    plain = {"prefix": "", "fencing": False, "restart_quarantine": 0, "node_timeout": 1.0}
+    async with LockManager(urls, **plain) as manager:
+        both = manager.lock("lock:res", "redlock:res", ttl=30, blocking=False)
+        async with both:
+            await everywhere(urls, "redlock:res")
+            assert not theirs().acquire(blocking=False)
+            assert not await pottery_lock().acquire(blocking=False)
+            for_ever = asyncio.create_task(asyncio.to_thread(theirs(expire=None).acquire))
+            await eventually(lambda: b"cmd=blpop" in ask(url, "CLIENT", "LIST"))
+        await eventually(lambda: not ask(url, "EXISTS", "lock:res"))
+        await asyncio.sleep(0.2)
+        assert not for_ever.done()
+        ask(url, "LPUSH", "lock-signal:res", "1")
+        await asyncio.wait_for(for_ever, 5)
+        with pytest.raises(LockTakenError):
+            await both.acquire()
+        assert not ask(url, "EXISTS", "redlock:res"), "all or none"
+        theirs().reset()
+        async with both:
+            in_time = asyncio.create_task(asyncio.to_thread(theirs(expire=1).acquire))
+            await eventually(lambda: b"cmd=blpop" in ask(url, "CLIENT", "LIST"))
+        await asyncio.wait_for(in_time, 5)
+        theirs().reset()

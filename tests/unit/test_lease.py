@@ -55,7 +55,7 @@ async def test_what_is_held_is_listed() -> None:
         old, new = w.manager.statistics().leases
         assert (old.names, old.label, old.fence) == (("a", "b"), "pair", first.fence)
         assert old.age == pytest.approx(TTL + 2 * AGE)
-        assert new == LeaseStatistics(names=("c",), label="", fence=second.fence, age=pytest.approx(AGE))
+        assert new == LeaseStatistics(names=("c",), label="mutex", fence=second.fence, age=pytest.approx(AGE))
         await first.release()
         assert [lease.names for lease in w.manager.statistics().leases] == [("c",)]
         await second.release()
