@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import tomllib
 
 import aioredlock_ng
 from tests.docs.pages import DOCS, PAGES, README
+from tests.environments.interpreters import ROOT
 
 
 def test_every_error_is_in_the_table() -> None:
@@ -39,6 +42,20 @@ def test_every_fault_of_the_table_has_a_test() -> None:
         _, exclusion, *_, seen = row.split(" | ")
         assert exclusion.startswith(("kept", "**broken**")), row
         assert "[test](../../tests/" in seen, row
+
+
+def test_the_supported_versions_are_those_of_the_package() -> None:
+    """The page has the lowest version of each dependency, and the Pythons of the classifiers."""
+    page = (DOCS / "reference" / "versions.md").read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    allowed = [*project["dependencies"], *itertools.chain(*project["optional-dependencies"].values())]
+    found = (re.match(r"(\w+).*>=([\d.]+)", line) for line in allowed)
+    lowest = [each.groups() for each in found if each]
+    assert len(lowest) > 8
+    for name, version in lowest:
+        assert re.search(rf"{name}[-\w| ]* {version}\b", page, re.IGNORECASE), name
+    pythons = [line.rpartition(" ")[2] for line in project["classifiers"] if ":: 3." in line]
+    assert f"{pythons[0]} to {pythons[-1]}" in page
 
 
 def test_the_readme_is_short() -> None:

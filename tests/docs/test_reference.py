@@ -24,6 +24,7 @@ PUBLIC: Final = (
     "aioredlock_ng.contrib.redis",
     "aioredlock_ng.errors",
     "aioredlock_ng.events",
+    "aioredlock_ng.protocols",
     "aioredlock_ng.pytest_plugin",
     "aioredlock_ng.sync",
     "aioredlock_ng.testing",
