@@ -103,7 +103,7 @@ class Node:
         self._logged = Once(MAX_LOGGED_REASONS)
         self._greeting: Greeting | None = None  # None when the manager uses no incarnation records
         self._votes_at: float | None = None
-        self._next_greeting: asyncio.TimerHandle | None = None
+        self._next_greeting: asyncio.Handle | None = None
         self._in_conflict = False
         self._waits = False  # whether it was quarantined for a known time when its state was last reported
         self._unusable = ""
@@ -351,9 +351,12 @@ class Node:
         if due_in is not None and due_in <= self.env.node_timeout:
             if self._next_greeting is not None:
                 self._next_greeting.cancel()
-            self._next_greeting = asyncio.get_running_loop().call_later(
-                due_in, self._greet, context=Context()
-            )
+            loop, context = asyncio.get_running_loop(), Context()
+            # Due now, which needs no timer: tests may have frozen the loop's clock.
+            if due_in <= 0:
+                self._next_greeting = loop.call_soon(self._greet, context=context)
+            else:
+                self._next_greeting = loop.call_later(due_in, self._greet, context=context)
         # None is due for now.
         elif not self.greeting_pending:
             self.tried.set()

@@ -7,13 +7,16 @@ import itertools
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Any, Protocol, TypeVarTuple
+from typing import Any, Final, Protocol, TypeVarTuple
 
 import hiredis
 
+from .._clock import SystemClock
 from .sim_loop import SimLoop
 
 _Ts = TypeVarTuple("_Ts")
+
+_CLOCK: Final = SystemClock()
 
 
 class Network:
@@ -29,17 +32,25 @@ class Network:
         return f"{next(self._identities):040x}"
 
     def time(self) -> float:
-        """Return the time that messages go by."""
-        return asyncio.get_running_loop().time()
+        """Return the time that messages go by; but for a `SimLoop` no test can freeze it."""
+        loop = asyncio.get_running_loop()
+        return loop.time() if isinstance(loop, SimLoop) else _CLOCK.now()
 
     def clock(self) -> float:
         """Return the time that the nodes' clocks go by."""
         loop = asyncio.get_running_loop()
-        return loop.clock.now() if isinstance(loop, SimLoop) else loop.time()
+        return loop.clock.now() if isinstance(loop, SimLoop) else _CLOCK.now()
 
     def call_at(self, when: float, callback: Callable[[*_Ts], object], *args: *_Ts) -> None:
         """Let something happen between two ends of a connection, or at a node."""
-        asyncio.get_running_loop().call_at(when, callback, *args)
+        loop = asyncio.get_running_loop()
+        if isinstance(loop, SimLoop):
+            loop.call_at(when, callback, *args)
+        elif (wait := when - _CLOCK.now()) > 0:
+            loop.call_later(wait, callback, *args)
+        # Now, which needs no timer: the loop's clock may be frozen.
+        else:
+            loop.call_soon(callback, *args)
 
     def hand(self, loop: asyncio.AbstractEventLoop, callback: Callable[[*_Ts], object], *args: *_Ts) -> None:
         """Let something happen in a client's loop: it has come to its end of the connection."""

@@ -20,6 +20,26 @@ SLOW = 2.0
 """Seconds until nodes answer: longer than any limit of the calls below."""
 
 
+class FrozenLoop(asyncio.SelectorEventLoop):
+    """Its clock shows the time of day and stands still, as freezegun has it: no timer ever rings."""
+
+    def time(self) -> float:
+        """Return always the same."""
+        return 1_767_225_600.0
+
+
+@pytest.mark.timeout(30)
+def test_neither_start_nor_cycle_needs_a_timer_while_all_nodes_answer():
+    """A test that freezes time gets its lock, and its manager ends."""
+
+    async def use() -> bool:
+        async with LockManager([MemoryNode() for _ in range(3)]) as manager:
+            return await entered(manager.lock("a"))
+
+    with asyncio.Runner(loop_factory=FrozenLoop) as runner:
+        assert runner.run(use())
+
+
 def masters() -> list[MemoryNode]:
     """Make three."""
     return [MemoryNode(latency=LATENCY) for _ in range(3)]
