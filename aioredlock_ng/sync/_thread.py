@@ -158,6 +158,13 @@ def refuse_green_threads() -> None:
             )
 
 
+def runs_cells(loop: asyncio.AbstractEventLoop) -> bool:
+    """Return whether a loop is that of a Jupyter kernel: it calls the cells, which may block it."""
+    ipython = sys.modules.get("IPython")
+    kernel = None if ipython is None else getattr(ipython.get_ipython(), "kernel", None)
+    return getattr(getattr(kernel, "io_loop", None), "asyncio_loop", None) is loop
+
+
 @final
 class LoopThread:
     """The thread; it starts at the first use."""
@@ -241,8 +248,12 @@ class LoopThread:
             raise RuntimeError("this SyncLockManager was used before a fork: make one per process, after it")
         if self.ended:
             raise ManagerClosedError("the lock manager is closed: the interpreter ends")
-        if asyncio._get_running_loop() is not None:  # noqa: SLF001 (asyncio exports it)
-            raise RuntimeError("a SyncLockManager would block this event loop: use a LockManager here")
+        loop = asyncio._get_running_loop()  # noqa: SLF001 (asyncio exports it)
+        if loop is not None and not runs_cells(loop):
+            raise RuntimeError(
+                "a SyncLockManager would block this event loop: use a LockManager here, and `await "
+                "asyncio.to_thread(…)` for code that blocks"
+            )
 
     def begin(self, function: Callable[[], Awaitable[Any]]) -> None:
         """Make a function the thread's first use, without waiting for it; nothing if there was a use."""
