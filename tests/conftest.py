@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib.metadata
 import os
+import re
 import signal
 import sys
+import tomllib
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Final
@@ -77,6 +80,16 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.markexpr == UNSAID:
         with_folder = config.args_source is pytest.Config.ArgsSource.ARGS
         config.option.markexpr = "" if is_named(config) else WHOLE if with_folder else QUICK
+
+
+def pytest_report_header() -> str:
+    """Name the versions of the libraries that the recipes are run with; the head of each run has them."""
+    group = tomllib.loads(Path(TESTS.parent, "pyproject.toml").read_text())["dependency-groups"]["recipes"]
+    found = []
+    for name in [re.split(r"[<>=]", each)[0] for each in group]:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found.append(f"{name} {importlib.metadata.version(name)}")
+    return f"recipes: {', '.join(found) or 'none of the libraries is here'}"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

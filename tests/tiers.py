@@ -41,6 +41,7 @@ TIERS: Final[Mapping[str, tuple[str, ...]]] = {
         "plugin/test_lock_manager.py",
         "plugin/test_other_fixtures.py",
     ),
+    "recipes": ("recipes/test_*.py",),
     "heavy": (
         "faults/test_empty_restart.py",
         "faults/test_eviction.py",
@@ -102,9 +103,9 @@ TIERS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
 }
 
-# The tiers of which CI runs a share only: it has 25 minutes. It runs each heavy test: what it tests, no other
-# does.
-SHARED: Final = frozenset(TIERS) - {"heavy", QUICK}
+# The tiers of which CI runs a share only: it has 25 minutes. It runs each heavy test and each recipe: what it
+# tests, no other does.
+SHARED: Final = frozenset(TIERS) - {"heavy", "recipes", QUICK}
 
 WHOLE: Final = f"{QUICK} or {FULL}"  # for ``-m``: all that needs no long campaign, process or wait
 

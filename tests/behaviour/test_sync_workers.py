@@ -1,4 +1,4 @@
-"""Real Celery workers whose tasks share a lock: all pools but the green ones."""
+"""Real Celery workers whose tasks share a lock, or may not; `tests/recipes` runs the default pool."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from tests.servers import Nodes, ask, required, until
 TASKS = """
 import os, redis
 from celery import Celery
-from celery.signals import worker_process_init
 from aioredlock_ng.sync import SyncLockManager
 
 app = Celery("tasks", broker=os.environ["BROKER"], backend=os.environ["BROKER"])
@@ -53,7 +52,7 @@ def skip_unless_there_are_workers() -> None:
 
 @pytest.mark.process
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
+@pytest.mark.parametrize("pool", ["threads", "gevent"])
 def test_tasks_take_turns(shared_nodes: Nodes, pool: str, tmp_path: Path) -> None:
     """No addition is lost and no lease is left; gevent's patches are refused by each task, in words."""
     skip_unless_there_are_workers()

@@ -14,6 +14,9 @@ DOCS: Final = ROOT / "docs"
 
 PAGES: Final = (README, *sorted(DOCS.rglob("*.md")))  # pages for users, whose blocks are run
 
+# Of these, the pages whose blocks need libraries of their own: tests/recipes runs them.
+RECIPES: Final = tuple(sorted((DOCS / "recipes").glob("*.md")))
+
 # All pages, whose links are followed.
 LINKED: Final = (
     *PAGES,

@@ -17,7 +17,7 @@ import pytest
 
 from aioredlock_ng._settings.specs import split_urls
 from aioredlock_ng.testing.local_nodes import initialise
-from tests.docs.pages import BLOCKS, DOCS, PAGES, README, Block, blocks_of, command_lines, name_of
+from tests.docs.pages import BLOCKS, DOCS, PAGES, README, RECIPES, Block, blocks_of, command_lines, name_of
 from tests.docs.running import COMMANDED, Database, run_page
 from tests.environments.interpreters import ROOT
 from tests.plugin.runs import AUTO, run
@@ -26,9 +26,10 @@ from tests.servers import Nodes, fastest_arm
 WITH_PYTHON: Final = [
     page
     for page in PAGES
-    if any(block.language == "python" and not block.is_tests for block in blocks_of(page))
+    if page not in RECIPES
+    and any(block.language == "python" and not block.is_tests for block in blocks_of(page))
 ]
-TESTS: Final = [block for block in BLOCKS if block.is_tests]
+TESTS: Final = [block for block in BLOCKS if block.is_tests and ROOT / block.page not in RECIPES]
 
 # Without a language: lines of a server, or of a configuration, which tests of their own read.
 LANGUAGES: Final = {"", "python", "sh", "sql", "text"}
@@ -106,6 +107,13 @@ def test_nothing_is_left_out() -> None:
     assert not any("<!-- not run" in page.read_text() for page in PAGES)
 
 
+def test_every_recipe_is_run() -> None:
+    """Each page of `docs/recipes/` has a test of its own, which runs its programs."""
+    file = ROOT / "tests" / "recipes" / "test_recipes.py"
+    tests = re.findall(r"^def test_(\w+)\(", file.read_text(), re.MULTILINE)
+    assert sorted(tests) == [page.stem for page in RECIPES]
+
+
 # -- commands ----------------------------------------------------------------------------------------
 
 
@@ -122,6 +130,9 @@ TITLED: Final = [title for block in BLOCKS for title in re.findall(r'^title="([\
 # Programs of the reader's machine, and the two long commands that tests/environments looks at.
 KNOWN: Final = ("cd", "chmod", "docker", "export", "openssl", "python3", "redis-cli", "redis-server", "shtab")
 
+# What the recipes start, with their own tests.
+STARTED: Final = ("arq", "celery", "gunicorn", "pyinstaller", "taskiq", "uvicorn")
+
 
 @pytest.mark.parametrize("line", command_lines())
 def test_a_line_of_commands_can_be_typed(line: str) -> None:
@@ -134,13 +145,14 @@ def test_a_line_of_commands_can_be_typed(line: str) -> None:
             project["optional-dependencies"]
         )
     elif words[0] == "python":
-        assert (ROOT / words[1]).is_file()
+        assert (ROOT / words[1]).is_file() or words[1] in TITLED
     elif words[0] == "while":  # a program of the page, again and again
         assert words[1] == "python"
-        assert words[2:] == [f"{TITLED[0]};", "do", ":;", "done"]
+        assert words[2].removesuffix(";") in TITLED
+        assert words[3:] == ["do", ":;", "done"]
     elif words[0] == "export":
         variable, _, value = words[1].partition("=")
         assert variable == "REDLOCK_URLS"
         assert len(split_urls(value)) == 3
     else:
-        assert words[0] == "aioredlock-ng" or words[0] in KNOWN  # the former: tests/cli/test_commands.py
+        assert words[0] in ("aioredlock-ng", *KNOWN, *STARTED)  # the first: tests/cli/test_commands.py

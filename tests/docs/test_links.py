@@ -7,7 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from tests.docs.pages import DOCS, LINKED, name_of, without_blocks
+from tests.docs.pages import DOCS, LINKED, README, name_of, without_blocks
+from tests.environments.interpreters import ROOT
 
 _LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -41,6 +42,13 @@ def test_every_page_is_in_the_navigation() -> None:
     """A page that no other leads to is not read."""
     named = set(re.findall(r"[\w/-]+\.md", (DOCS / "mkdocs.yml").read_text()))
     assert {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")} <= named
+
+
+@pytest.mark.parametrize("folder", ["how-to", "operate", "recipes"])
+def test_the_readme_leads_to_every_page_of_a_group(folder: str) -> None:
+    """Its list of the documentation is complete, for what one does."""
+    there = {page.relative_to(ROOT).as_posix() for page in (DOCS / folder).glob("*.md")}
+    assert there - set(_LINK.findall(README.read_text())) == set()
 
 
 def test_the_site_needs_no_other_host() -> None:

@@ -23,7 +23,9 @@ ROOT = Path(aioredlock_ng.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
 
-OUTSIDE = {"_cli", "_dashboard", "_demo", "_view", "__main__", "contrib", "pytest_plugin", "sync"}
+OUTSIDE = {
+    "_cli", "_dashboard", "_demo", "_pyinstaller", "_view", "__main__", "contrib", "pytest_plugin", "sync",
+}  # fmt: skip
 """Users of the public interface that live in the package."""
 
 PUBLIC = {"", "errors", "events", "testing", "_log", "_settings"}
