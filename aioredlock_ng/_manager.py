@@ -7,6 +7,7 @@ import os
 import secrets
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from random import Random
 from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeVar, Unpack, final, get_args, overload
@@ -31,7 +32,9 @@ from ._lock.session import statistics_of
 from ._locks import WITH, Uncopied, instead
 from ._locks.decorator import AsyncFunction, lock_maker, locked
 from ._locks.election import Election, subject_of, unbounded
+from ._locks.lease import Lease
 from ._locks.lock import Lock
+from ._locks.permits import collected
 from ._locks.rwlock import ReadWriteLock
 from ._session import lifecycle
 from ._session.lifecycle import Lifecycle
@@ -361,6 +364,43 @@ class LockManager(Renamed, Uncopied):
         primitive = self._primitives.for_names(semaphore(settings.checked_permits(permits)), (name,))
         _label(options, primitive)
         return Lock(self._life, primitive, self._request("semaphore", options))
+
+    @shows(SemaphoreOptions, Options.request)
+    def fair_semaphore(
+        self, name: str, *, permits: int, weight: int = 1, **options: Unpack[SemaphoreOptions]
+    ) -> AbstractAsyncContextManager[tuple[Lease, ...]]:
+        """Return a block that holds `weight` permits of the `semaphore`, taken in the order of the calls.
+
+        ``async with manager.fair_semaphore("gpu", permits=8, weight=2) as leases``.  The first call of the
+        queue waits until it has all its permits, and the calls behind it wait meanwhile, so that a great
+        weight is not passed over.  The queue is that of the fair lock ``name:door``.  A loss of any lease
+        ends the block.  For one ``async with``: call it again for the next one.
+
+        Args:
+            name: the semaphore's.  All clients must take its permits in this way: one that calls `semaphore`
+                comes in between.
+            permits: as of `semaphore`.
+            weight: how many permits the block holds, 1 to `permits`.
+
+        Keyword Args:
+            blocking: False tries once.  That also fails while another call collects its permits.
+            blocking_timeout: seconds to wait for all permits together.
+
+        The other options, and the errors of the block, are those of `semaphore`.
+
+        Raises:
+            ValueError, TypeError: a bad value, with the value in the message.
+        """
+        return collected(*self._behind_door(name, permits, weight, options), weight)
+
+    def _behind_door(
+        self, name: str, permits: int, weight: int, options: SemaphoreOptions
+    ) -> tuple[Lock, Lock]:
+        """Return the door of a fair semaphore, and the semaphore (R26a)."""
+        semaphore = self.semaphore(name, permits=permits, **options)
+        settings.checked_weight(weight, permits)
+        of_door: Any = {**options, "label": None}
+        return self.lock(f"{name}:door", fair=True, **of_door), semaphore
 
     @shows(ElectionOptions, Options.request)
     def election(self, name: str, **options: Unpack[ElectionOptions]) -> Election:

@@ -464,6 +464,14 @@ def checked_permits(permits: int) -> int:
     return permits
 
 
+def checked_weight(weight: int, permits: int) -> None:
+    """Check how many of a semaphore's permits a call takes."""
+    if isinstance(weight, bool) or not isinstance(weight, int):
+        raise TypeError(f"weight must be an int, got {weight!r}")
+    if not 1 <= weight <= permits:
+        raise ValueError(f"weight must be 1 to permits={permits}, got {weight!r}")
+
+
 # -- names from other lock libraries: the error says what to use here instead --------------------------
 
 _RELEASE: Final = "leave the lock's block, or call `release()` of its lease"

@@ -18,7 +18,7 @@ import functools
 import inspect
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Final, ParamSpec, TypeVar, Unpack, final, overload
 from weakref import WeakSet
 
@@ -44,7 +44,7 @@ from ..events import Hooks
 from ._courier import Courier
 from ._election import SyncCampaign, SyncElection, SyncLeadership
 from ._entries import idle, inside
-from ._lock import SyncLease, SyncLock, SyncReadWriteLock
+from ._lock import SyncLease, SyncLock, SyncReadWriteLock, collected
 from ._thread import Call, LoopThread
 
 __all__ = [
@@ -159,6 +159,15 @@ class SyncLockManager(Renamed, Uncopied):
         """Describe a counting semaphore; arguments and errors are those of `LockManager.semaphore`."""
         _refuse_cancel(options)
         return SyncLock(self.manager.semaphore(name, permits=permits, **options), self._thread)
+
+    @shows(SemaphoreOptions, Options.request, "on_lost")
+    def fair_semaphore(
+        self, name: str, *, permits: int, weight: int = 1, **options: Unpack[SemaphoreOptions]
+    ) -> AbstractContextManager[tuple[SyncLease, ...]]:
+        """Return a block that holds several permits; as `LockManager.fair_semaphore`; a loss only raises."""
+        _refuse_cancel(options)
+        parts = self.manager._behind_door(name, permits, weight, options)  # noqa: SLF001
+        return collected(*parts, weight, self._thread)
 
     @shows(ElectionOptions, Options.request, "on_lost")
     def election(self, name: str, **options: Unpack[ElectionOptions]) -> SyncElection:

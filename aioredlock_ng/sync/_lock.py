@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Final, Unpack, final
 
@@ -21,6 +21,7 @@ from .. import (
 )
 from .._locks import ASYNC_WITH, WITH, Uncopied, instead
 from .._locks.lease import LeaseState
+from .._locks.permits import end_of, until
 from .._settings.options import Renamed, TimeLimits
 from ._entries import Entry, generator_around, inside, leaving
 from ._thread import LoopThread
@@ -147,6 +148,18 @@ class SyncLock(Renamed, Uncopied):
                 self._entered.pop(block, None)
                 self._thread.give_back(block.lease)
             raise
+
+
+@contextmanager
+def collected(
+    door: Lock, semaphore: Lock, weight: int, thread: LoopThread
+) -> Iterator[tuple[SyncLease, ...]]:
+    """Hold so many permits of `semaphore`, collected inside `door`: as `_locks.permits` does."""
+    end = end_of(semaphore)
+    with ExitStack() as stack:
+        with SyncLock(door, thread):
+            leases = [stack.enter_context(SyncLock(until(semaphore, end), thread)) for _ in range(weight)]
+        yield tuple(leases)
 
 
 @final

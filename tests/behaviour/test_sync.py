@@ -367,7 +367,8 @@ def test_where_it_cannot_be_used(manager: SyncLockManager) -> None:
 def test_options_are_shown_and_bad_values_refused(manager: SyncLockManager) -> None:
     """`help` names the options; what cannot work is refused where it is written."""
     making = (SyncLockManager, SyncLockManager.from_env)
-    for described in (*making, manager.lock, manager.rwlock, manager.semaphore, manager.locked):
+    permits = (manager.semaphore, manager.fair_semaphore)
+    for described in (*making, manager.lock, manager.rwlock, *permits, manager.locked):
         shown = inspect.signature(described).parameters
         assert {"ttl", "extension"} <= set(shown)
         assert "on_lost" not in shown
@@ -378,6 +379,7 @@ def test_options_are_shown_and_bad_values_refused(manager: SyncLockManager) -> N
         lambda: manager.lock("x", **cancel),
         lambda: manager.rwlock("x", **cancel),
         lambda: manager.semaphore("x", permits=2, **cancel),
+        lambda: manager.fair_semaphore("x", permits=2, **cancel),
         lambda: manager.locked("x", **cancel),
         lambda: SyncLockManager(["redis://a"], **cancel),
     ):

@@ -8,7 +8,9 @@ import asyncio
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
 from typing import Any, Final
@@ -243,6 +245,27 @@ def test_blocks_of_one_lock_are_left_in_any_order(manager: SyncLockManager, way:
         assert not two.held
     with pytest.raises(RuntimeError, match="was not entered"):
         lock.__exit__(None, None, None)
+
+
+def test_threads_hold_several_permits_at_once(manager: SyncLockManager) -> None:
+    """Each gets what it wants, and no slot is another's; one that gives up leaves nothing."""
+    held: set[int] = set()
+
+    def work(weight: int) -> None:
+        for _ in range(3):
+            with manager.fair_semaphore("x", permits=4, weight=weight, blocking_timeout=PATIENCE) as leases:
+                slots = {lease.slot for lease in leases}
+                assert len(slots) == weight
+                assert held.isdisjoint(slots)
+                held.update(slots)
+                time.sleep(0.005)
+                held.difference_update(slots)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(work, (1, 2, 3, 4)))
+    with manager.fair_semaphore("x", permits=4, weight=3), pytest.raises(LockTakenError):
+        in_another_thread(manager.fair_semaphore("x", permits=4, weight=2, blocking=False).__enter__)
+    assert manager.survey("x", "x:door").locks == ()
 
 
 def test_fastapi_runs_a_dependency_in_several_threads(manager: SyncLockManager) -> None:

@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from tests.docs.pages import DOCS, LINKED, README, name_of, without_blocks
 from tests.environments.interpreters import ROOT
 

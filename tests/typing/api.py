@@ -151,6 +151,8 @@ async def semaphores(manager: ng.LockManager, **options: Unpack[ng.SemaphoreOpti
     async with pool as lease:
         assert_type((lease, lease.slot, lease.fence), tuple[ng.Lease, int, int])
     assert_type(manager.semaphore("gpu", permits=4, **options), ng.Lock)
+    async with manager.fair_semaphore("gpu", permits=4, weight=2, **options) as leases:
+        assert_type(leases, tuple[ng.Lease, ...])
     permit = (await manager.inspect("gpu"))[0].permits[0]
     assert_type((permit, permit.slot, permit.holder), tuple[ng.PermitInspection, int, str | None])
 

@@ -52,6 +52,8 @@ def semaphores(manager: sync.SyncLockManager) -> None:
     assert_type(pool, sync.SyncLock)
     with pool as lease:
         assert_type(lease.slot, int)
+    with manager.fair_semaphore("gpu", permits=4, weight=2) as leases:
+        assert_type(leases, tuple[sync.SyncLease, ...])
 
 
 def fair_locks(manager: sync.SyncLockManager) -> None:
