@@ -72,8 +72,8 @@ async def alternate(urls: list[str], rounds: int) -> dict[int, list[float]]:
     return taken
 
 
-async def requests(urls: list[str], rate: float, seed: int) -> Share:
-    """Make cycles at random times, whether or not those before are done."""
+async def requests(urls: list[str], rate: float, seed: int, together: Barrier) -> Share:
+    """Make cycles at random times, whether or not those before are done, once all processes are connected."""
     random_, late, tasks = random.Random(seed), list[float](), set[asyncio.Task[None]]()
 
     async def request(number: int, due: float) -> None:
@@ -82,6 +82,7 @@ async def requests(urls: list[str], rate: float, seed: int) -> Share:
 
     async with LockManager(urls) as manager:
         await cycle(manager, f"{seed}:first")
+        await asyncio.to_thread(together.wait)
         began, cpu = time.perf_counter(), time.process_time()
         due = began
         for number in count():
@@ -96,8 +97,7 @@ async def requests(urls: list[str], rate: float, seed: int) -> Share:
 
 
 def work(urls: list[str], rate: float, seed: int, together: Barrier, answers: Connection) -> None:
-    together.wait()
-    answers.send(asyncio.run(requests(urls, rate, seed)))
+    answers.send(asyncio.run(requests(urls, rate, seed, together)))
 
 
 def fleet(urls: list[str], processes: int, rate: float) -> list[Share]:

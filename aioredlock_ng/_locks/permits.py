@@ -30,7 +30,7 @@ def until(lock: Lock, end: float | None) -> Lock:
 
 @asynccontextmanager
 async def collected(door: Lock, semaphore: Lock, weight: int) -> AsyncIterator[tuple[Lease, ...]]:
-    """Hold so many permits of `semaphore`, collected inside `door`."""
+    """Hold a number of permits of `semaphore`, collected inside `door`."""
     end = end_of(semaphore)
     async with AsyncExitStack() as stack:
         async with door:

@@ -154,7 +154,7 @@ class SyncLock(Renamed, Uncopied):
 def collected(
     door: Lock, semaphore: Lock, weight: int, thread: LoopThread
 ) -> Iterator[tuple[SyncLease, ...]]:
-    """Hold so many permits of `semaphore`, collected inside `door`: as `_locks.permits` does."""
+    """Hold a number of permits of `semaphore`, collected inside `door`: as `_locks.permits` does."""
     end = end_of(semaphore)
     with ExitStack() as stack:
         with SyncLock(door, thread):

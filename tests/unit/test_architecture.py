@@ -30,7 +30,7 @@ OUTSIDE = {
 
 PUBLIC = {"", "errors", "events", "testing", "_log", "_settings"}
 PUBLIC_MODULES = {
-    f"{PACKAGE}._locks{name}" for name in ("", ".decorator", ".template", ".lease", ".election")
+    f"{PACKAGE}._locks{name}" for name in ("", ".decorator", ".template", ".lease", ".election", ".permits")
 } | {f"{PACKAGE}._core.rights"}
 """The other modules that they may import; "" is the package itself.  `_settings`, `_log` and these modules
 of `_locks` are no part of the inside: options, log records, rights and the state of a lease have one form, and what
