@@ -399,7 +399,8 @@ class LockManager(Renamed, Uncopied):
         """Return the door of a fair semaphore, and the semaphore (R26a)."""
         semaphore = self.semaphore(name, permits=permits, **options)
         settings.checked_weight(weight, permits)
-        of_door: Any = {**options, "label": None}
+        # However long a call waits for its permits, the door is its own.
+        of_door: Any = {**options, "label": None, "extension": ExtensionPolicy(max_extensions=None)}
         return self.lock(f"{name}:door", fair=True, **of_door), semaphore
 
     @shows(ElectionOptions, Options.request)

@@ -423,7 +423,7 @@ class Acquisition:
         attempt = Attempt(session, self._primitive, self._request, timeout, self._seen, block, self._seat)
         contender.acquire_round = attempt.round
         if self._retries is not None:
-            attempt.slot = self._retries.asks()
+            attempt.named = self._retries.asks()
         # From here on the place is the attempt's.
         self._asking, self._has_place, contender.notice_pending = attempt, False, False
         attempt.ask()

@@ -62,7 +62,7 @@ class Attempt:
     _raising: Round | None = None
     fence = 0
     """The fence, once it has a certificate (R10); the last one of a fence range; 0 without fencing."""
-    slot: int | None = None  # for a semaphore, after a lost attempt: the slot said to be free, or `ANY`
+    named: int | None = None  # for a semaphore, after a lost attempt: the slot said to be free, or `ANY`
 
     def __init__(  # noqa: PLR0917 (see `AcquireRound`)
         self,
@@ -128,7 +128,7 @@ class Attempt:
                 self._ballot,
                 self.fences_left + 1,
                 seat=self._seat,
-                named=self.slot,
+                named=self.named,
                 chance=session.random.random,
             )
             self.round.ask(command, timeout)
@@ -246,7 +246,7 @@ class Attempt:
         """Give its place back: it has its verdict, or was abandoned."""
         session = self._session
         session.in_flight.discard(self)
-        # As `AttemptLimiter.leave`, where a place is free beside this one.
+        # `AttemptLimiter.leave`, inlined for the usual case: a place is free beside this one, so none queues.
         limiter = session.attempt_limiter
         if limiter.in_flight < limiter.most:
             limiter.in_flight -= 1

@@ -105,7 +105,7 @@ class HandoffWindows:
         # other processes have had their time without a wait.
         return None if now - window.used >= YIELD else window
 
-    def give_back(self, name: str, asked: float, now: float, fence: int) -> HandoffWindow | None:
+    def count_release(self, name: str, asked: float, now: float, fence: int) -> HandoffWindow | None:
         """Count a release of `name`, which was acquired with `fence` by a question at `asked`.
 
         Returns its window if this release ends it.

@@ -86,15 +86,15 @@ class Count:
 class Repair:
     """Ignores the answer to a repair (R9): the next extension checks the node again."""
 
-    __slots__ = ("_lease",)
+    __slots__ = ("_holding",)
 
-    def __init__(self, lease: Holding) -> None:
-        self._lease = lease
+    def __init__(self, holding: Holding) -> None:
+        self._holding = holding
 
     @property
     def awaited(self) -> bool:
-        """A repair goes out again only while the lease is held."""
-        return self._lease.held
+        """A repair goes out again only while the lock is held."""
+        return self._holding.held
 
     def on_reply(self, node: int, reply: Reply) -> None:
         """Do nothing."""
@@ -635,7 +635,7 @@ class Holding:
             return []
         # The names are free now.
         if not self.stays:
-            ended = [queue.handoff.give_back(name, grant.since, now, grant.fence) for name in names]
+            ended = [queue.handoff.count_release(name, grant.since, now, grant.fence) for name in names]
             return [window for window in ended if window is not None]
         # The names stay taken for their `at_least`: until then tasks of this process do not ask.
         for name in names:

@@ -353,13 +353,13 @@ class SlotRound(GrantRound):
         # Won: grants of other slots are worth nothing now, and go back once there is a holding.
         if self.granted == self.quorum:
             self.verdict, self.slot = WON, slot
-            self.answers = [ORPHANED if self._is_stray(answer) else answer for answer in self.answers]
+            self.answers = [ORPHANED if self._is_orphaned(answer) else answer for answer in self.answers]
         # Lost: even if all missing answers are for the leading slot, it falls short.
         elif self.granted + self.pending < self.quorum:
             self.verdict = Verdict.LOST
         return self.verdict
 
-    def _is_stray(self, answer: Answer | None) -> bool:
+    def _is_orphaned(self, answer: Answer | None) -> bool:
         return answer is not None and answer.vote is Vote.GRANTED and answer.slot != self.slot
 
     def won(self, primitive: Primitive) -> Primitive:

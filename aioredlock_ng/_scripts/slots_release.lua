@@ -17,7 +17,7 @@ local ends, dropped, mine = slots_at(key, ms, owner)
 if not ends then
   return {ARGV[7], 0, redis.call('PTTL', key), loud and listeners(key) or 0, 1}
 end
-local given = strays(ends, mine, nil, dropped)
+local given = orphaned(ends, mine, nil, dropped)
 drop(key, dropped)
 local reached = loud and (given > 0 and tell(key, ':' .. dropped[#dropped]) or listeners(key)) or 0
 if mine[slot] and fence > 0 then  -- what fails here must not keep a slot from its release

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from aioredlock_ng import LockLostError, LockManager, LockTakenError, WouldDeadlockError
+from aioredlock_ng import ExtensionPolicy, LockLostError, LockManager, LockTakenError, WouldDeadlockError
 from tests.unit.tasks import cycle, sim, within
 from tests.unit.traces import PREFIX
 from tests.unit.worlds import LATENCY, TTL, world
@@ -66,6 +66,16 @@ async def test_the_limit_is_for_all_permits_together() -> None:
         assert 0.5 <= sim().time() - began < 0.7
         await cycle(w.manager.fair_semaphore("gpu", permits=3, weight=2, blocking=False))
         await held.release()
+
+
+async def test_the_door_stays_open_to_one_call_however_long_it_waits() -> None:
+    """The extensions of a lease are limited, those of the door are not."""
+    async with world() as w, w.process(ttl=1.0, extension=ExtensionPolicy(max_extensions=2)) as other:
+        held = await w.manager.semaphore("gpu", permits=1).acquire()
+        waiting = asyncio.create_task(cycle(other.fair_semaphore("gpu", permits=1)))
+        await asyncio.sleep(30.0)
+        await held.release()
+        await waiting
 
 
 async def test_the_loss_of_any_permit_ends_the_block() -> None:

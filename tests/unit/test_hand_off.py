@@ -742,10 +742,10 @@ async def test_an_attempt_that_cannot_be_made_gives_up_its_place_and_its_duty(mo
 def test_the_window_of_a_name_that_is_held_is_remembered():
     """It may be held for a whole window and longer until its next release, which then ends the turn (R13)."""
     turns_of = handoff.HandoffWindows()
-    turns_of.give_back(NAME, 0.0, 0.0, 0)
+    turns_of.count_release(NAME, 0.0, 0.0, 0)
     for number in range(2 * handoff.SPARE_WINDOWS):
-        turns_of.give_back(f"{number}", YIELD + WINDOW - 0.001, YIELD + WINDOW - 0.001, 0)
-    ended = turns_of.give_back(NAME, YIELD - 0.001, YIELD + WINDOW - 0.001, 0)
+        turns_of.count_release(f"{number}", YIELD + WINDOW - 0.001, YIELD + WINDOW - 0.001, 0)
+    ended = turns_of.count_release(NAME, YIELD - 0.001, YIELD + WINDOW - 0.001, 0)
     assert ended is not None, "remembered since 0"
     assert (ended.began, ended.count) == (0.0, 2)
 

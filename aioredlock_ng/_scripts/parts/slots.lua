@@ -43,7 +43,7 @@ local function drop(key, slots)
   end
 end
 -- Add the owner's slots except `kept` to those that are to be dropped; returns how many there are.
-local function strays(ends, mine, kept, dropped)
+local function orphaned(ends, mine, kept, dropped)
   local found = 0
   for slot in pairs(mine) do
     if slot ~= kept then
@@ -87,7 +87,7 @@ local function holding(key, owner, ms, slot, tidies)
   end
   slot = tonumber(slot)
   if tidies then
-    strays(ends, mine, slot, dropped)
+    orphaned(ends, mine, slot, dropped)
     drop(key, dropped)
   end
   return mine[slot] and 1 or ends[slot] and -1 or 0, ends[slot]
