@@ -147,6 +147,11 @@ async def take_a_permit(case: Case) -> None:
     await cycle(case.world.manager.semaphore("a", permits=2, blocking_timeout=PATIENCE))
 
 
+async def take_permits(case: Case) -> None:
+    """Hold several permits of a semaphore, collected behind its door (R26a)."""
+    await cycle(case.world.manager.fair_semaphore("a", permits=3, weight=2, blocking_timeout=PATIENCE))
+
+
 async def first_use(case: Case) -> None:
     """Start a manager by its first lock, and close it."""
     manager = make(case.world.nodes, seed=77)
@@ -172,6 +177,7 @@ OPERATIONS: dict[str, Operation] = {
     "lead": lead,
     "stand_in_line": stand_in_line,
     "take_a_permit": take_a_permit,
+    "take_permits": take_permits,
 }
 
 WITH_A_LEASE = (queue, release, leave, extend)
