@@ -33,8 +33,8 @@ PUBLIC_MODULES = {
     f"{PACKAGE}._locks{name}" for name in ("", ".decorator", ".template", ".lease", ".election", ".permits")
 } | {f"{PACKAGE}._core.rights"}
 """The other modules that they may import; "" is the package itself.  `_settings`, `_log` and these modules
-of `_locks` are no part of the inside: options, log records, rights and the state of a lease have one form, and what
-users must not copy is refused in one way."""
+are no part of the inside: options, log records, rights and the state of a lease have one form, and what users
+must not copy is refused in one way."""
 
 PROGRAMS = {"_cli", "_demo", "testing"}
 """Programs of their own, and what stands for a server: there is no caller whose context it could keep."""
