@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+from contextlib import AsyncExitStack
 from typing import Final
 
 import pytest
@@ -46,3 +49,41 @@ async def test_never_more_hold_it_than_may(nodes5: LocalNodes) -> None:
         assert {lease.slot for lease in leases} == set(range(PERMITS))
         for lease in leases:
             await lease.release()
+
+
+@pytest.mark.timeout(120)
+async def test_those_that_want_several_get_them_in_turns(nodes5: LocalNodes) -> None:
+    """Managers that want 1, 2 or 3 of three permits (R26a): no slot is shared, and none goes without."""
+    turns, held, stops = Counter[int](), set[int](), asyncio.Event()
+
+    async def work(number: int, manager: LockManager) -> None:
+        while not stops.is_set():
+            block = manager.fair_semaphore(NAME, permits=PERMITS, weight=1 + number % PERMITS, ttl=5.0)
+            async with block as leases:
+                slots = {lease.slot for lease in leases}
+                assert len(slots) == len(leases)
+                assert held.isdisjoint(slots)
+                held.update(slots)
+                turns[number] += 1
+                await asyncio.sleep(0.005)
+                held.difference_update(slots)
+
+    async def more() -> None:
+        wanted = turns.total() + SOME // 2
+        while turns.total() < wanted:
+            await asyncio.sleep(0.01)
+
+    async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+        for number in range(PROCESSES):
+            manager = await stack.enter_async_context(LockManager(nodes5.urls))
+            group.create_task(work(number, manager))
+        await more()
+        nodes5.pause(0)
+        await more()
+        nodes5.resume(0)
+        nodes5.kill(1)
+        await more()
+        stops.set()
+    assert turns.total() > SOME
+    # They take turns, whatever each wants; a call that was late for its turn was passed over.
+    assert min(turns[number] for number in range(PROCESSES)) > max(turns.values()) / 4
