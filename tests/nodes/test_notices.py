@@ -226,7 +226,7 @@ async def test_one_hang_up_at_login_does_not_cost_the_notices(make_nodes, caplog
     async with proxied(url, b"") as (proxy, through):
         proxy.hang_ups = 1
         async with hearing(through) as it:
-            await eventually(lambda: it.node.can_hear, what="the next connection is told of releases")
+            await eventually(lambda: it.node.can_hear, what="the next connection hears of releases")
             await it.hear()
     assert len(warnings(caplog)) == 1
 

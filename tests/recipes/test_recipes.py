@@ -80,7 +80,7 @@ class Recipe:
 
     @property
     def log(self) -> str:
-        """What the commands have printed."""
+        """The output of the commands."""
         return (self._folder / "log").read_text() if self._started else ""
 
     def ends_well(self) -> None:

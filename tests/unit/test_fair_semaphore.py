@@ -58,7 +58,7 @@ async def test_whatever_each_wants_none_waits_for_ever_or_is_passed_over(seed: i
 
 
 async def test_the_limit_is_for_all_permits_together() -> None:
-    """What was collected until then is free again."""
+    """The permits that it has collected until then are free again."""
     async with world() as w:
         held, began = await w.manager.semaphore("gpu", permits=3).acquire(), sim().time()
         with pytest.raises(LockTakenError):
