@@ -24,7 +24,6 @@ from .._log import one_line
 from ..errors import ConfigurationError
 from .addresses import Addresses, UnreachableError, is_address
 from .failures import withheld
-from .plain import facts_in
 
 _SECTIONS: Final = (b"server", b"replication", b"memory")
 
@@ -329,6 +328,12 @@ async def _ask(connection: Connection, *commands: Words) -> list[Any]:
             except ResponseError as error:
                 answers.append(error)
     return answers
+
+
+def facts_in(answer: object) -> dict[str, str]:
+    """Read an answer to ``INFO``; any other reply has no facts."""
+    lines = answer.decode(errors="replace").splitlines() if isinstance(answer, bytes) else ()
+    return {name: value for name, _, value in (line.partition(":") for line in lines)}
 
 
 def _identity(answers: Sequence[Any]) -> Identity:

@@ -7,6 +7,7 @@ import math
 import sys
 import threading
 import warnings
+from asyncio import _get_running_loop
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -108,7 +109,7 @@ class Lifecycle:
         if session is None or override is not None:
             return None
         # In another loop than the session's.
-        if session.loop is not asyncio._get_running_loop():  # noqa: SLF001 (None in a forked child, too)
+        if session.loop is not _get_running_loop():  # None in a forked child, too
             return None
         availability = session.availability
         return None if availability.closing or availability.conflict is not None else session
@@ -187,7 +188,7 @@ class Lifecycle:
         A service without traffic uses no lock, and may get no traffic before its readiness probe succeeds.
         Nothing is sent before the loop's next turn.
         """
-        if asyncio._get_running_loop() is None:  # noqa: SLF001 (as above)
+        if _get_running_loop() is None:
             return
         self._forget_what_ended()
         if self.unused:
@@ -210,7 +211,7 @@ class Lifecycle:
     def _forget_what_ended(self) -> None:
         """Forget the session of a loop that has ended, or whose background tasks others have ended."""
         session, background = self.session, self._background
-        here = asyncio._get_running_loop()  # noqa: SLF001 (asyncio exports it; None in a forked child)
+        here = _get_running_loop()  # None in a forked child
         # Not started, or in a forked child, whose parent has the loop.
         if session is None or session.inherited:
             return
@@ -240,7 +241,7 @@ class Lifecycle:
         """The clock that it was given, or that its loop has."""
         if self._clock is None and self.session is not None:
             return self.session.clock
-        return self._clock or clock_of(asyncio._get_running_loop())  # noqa: SLF001 (as above)
+        return self._clock or clock_of(_get_running_loop())
 
     @property
     def unavailable_for(self) -> float:

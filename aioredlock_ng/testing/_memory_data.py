@@ -157,7 +157,7 @@ class MemoryProcess:
         self._channels: dict[bytes, dict[MemoryConnection, None]] = {}
         """The listeners of a channel: the first to come is the first to hear."""
         self._listening: dict[MemoryConnection, dict[bytes, None]] = {}
-        MemoryProcess.new_process(self)
+        self.new_process()
 
     def snapshot(self) -> Snapshot:
         """Return the data as it is now."""

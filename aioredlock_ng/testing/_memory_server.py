@@ -11,34 +11,22 @@ from .._core.quarantine import NO_CLAIM, Incarnation, read_claim
 from . import _memory_lua
 from ._memory_commands import COMMANDS
 from ._memory_connection import MemoryConnection
-from ._memory_data import CommandError, MemoryProcess, NodeClock, encode
+from ._memory_data import CommandError, MemoryProcess, encode
 
 _SHIPPED: Final = {script.digest: script.source for script in _scripts.ALL}
 
 
 @final
 class MemoryServer(MemoryProcess):
-    """The server of a `MemoryNode`: a process that loads scripts and executes commands.
-
-    Args:
-        clients: tells how many are connected.
-        clock: its wall clock.
-        new_identity: draws a name for each process.
-    """
-
-    def __init__(
-        self, clients: Callable[[], int], *, clock: NodeClock, new_identity: Callable[[], str]
-    ) -> None:
-        super().__init__(clients, clock=clock, new_identity=new_identity)
-        self._commands: Final = _memory_lua.Commands(self)
-        self._scripts: dict[bytes, bytes] = {}
+    """The server of a `MemoryNode`: a process that loads scripts and executes commands."""
 
     # -- the process ---------------------------------------------------------------------------
 
     def new_process(self) -> None:
         """Have another identity and no script: what a restart does to everything but the data."""
         super().new_process()
-        self._scripts.clear()
+        self._commands = _memory_lua.Commands(self)
+        self._scripts: dict[bytes, bytes] = {}
 
     def load(self, source: bytes) -> bytes:
         """Do ``SCRIPT LOAD``; return the digest."""

@@ -86,6 +86,8 @@ _DEFAULTS: Final = ("--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "
 # Readiness is read from the log, so these come after the user's options and win.
 _FIXED: Final = ("--daemonize", "no", "--loglevel", "notice", "--logfile", "")
 _READY: Final = b"eady to accept connections"  # "Ready …", or "The server is now ready …" for unix sockets
+_PORT_TAKEN: Final = b"Address already in use"
+_PORT_TRIES: Final = 20
 _PAUSE_TIMEOUT: Final = 1.0
 _LOG_SHOWN: Final = 2_000
 
@@ -150,6 +152,7 @@ class Server:
         self._directory = directory
         self._log = directory / "log"
         self._process: subprocess.Popen[bytes] | None = None
+        self._port_tries = _PORT_TRIES  # none once it has been ready: a restart keeps the port
         directory.mkdir()
 
     @property
@@ -191,16 +194,24 @@ class Server:
             )
 
     def ready(self) -> bool:
-        """Return whether the server takes connections.
+        """Return whether the server takes connections; try another port when its own was taken.
 
         Raises:
             ServerStartError: The process has ended.
         """
         ended = self.pid is None  # asked before the log is read, so that the log is complete
-        ready = _READY in self._log.read_bytes()
+        log = self._log.read_bytes()
+        if not ended and _READY in log:
+            self._port_tries = 0
+            return True
         if ended:
-            raise self.failure("ended while it started")
-        return ready
+            if _PORT_TAKEN not in log or not self._port_tries:
+                raise self.failure("ended while it started")
+            self._port_tries -= 1
+            self._port.release()
+            self._port = ReservedPort()
+            self.launch()
+        return False
 
     def failure(self, what: str) -> ServerStartError:
         """Describe a failed start with the end of the log."""

@@ -120,11 +120,6 @@ class MemoryNode:
             self._server.restore(from_)
         self.running, self.frozen = True, False
 
-    def start(self) -> None:
-        """Come back after a `crash`, with the data that it kept; nothing happens to one that runs."""
-        if not self.running:
-            self.restart()
-
     def snapshot(self) -> Snapshot:
         """Return the data as it is now, for `restart`."""
         return self._server.snapshot()
@@ -157,11 +152,6 @@ class MemoryNode:
             raise RuntimeError(
                 f"the clock of {self.name} goes by the running loop: call set_clock_rate in a coroutine"
             ) from error
-
-    @property
-    def clock_rate(self) -> float:
-        """The rate of the node's wall clock."""
-        return self._server.clock.rate
 
     def disconnect(self) -> None:
         """Reset every connection; the server itself goes on."""

@@ -139,7 +139,9 @@ class Restart(Fault):
         """As in `Fault`."""
         node = nodes[self.node]
         node.crash(keep_data=self.keep_data)
-        return lay(node, "down", before=False, value=True, put=lambda on: None if on else node.start())
+        return lay(
+            node, "down", before=False, value=True, put=lambda on: on or node.running or node.restart()
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +224,7 @@ class ClockRate(Fault):
     def begin(self, nodes: Sequence[WiredNode]) -> End:
         """As in `Fault`."""
         node = nodes[self.node]
-        return lay(node, "rate", before=node.clock_rate, value=self.rate, put=node.set_clock_rate)
+        return lay(node, "rate", before=node._server.clock.rate, value=self.rate, put=node.set_clock_rate)
 
 
 # -- on the way there --------------------------------------------------------------------------------

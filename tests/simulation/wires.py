@@ -55,6 +55,12 @@ class Break:
     """Whether the node has executed that command, and the reply has not left."""
 
 
+def revive(node: MemoryNode) -> None:
+    """Let a node come back after a crash, with the data that it kept; nothing happens to one that runs."""
+    if not node.running:
+        node.restart()
+
+
 class Wire:
     """The way between one master and one client; or all clients that have none of their own.
 

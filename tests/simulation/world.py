@@ -37,7 +37,7 @@ from tests.simulation.process_faults import ProcessFault
 from tests.simulation.processes import BusyWaitError, Timeline
 from tests.simulation.processes import run as run_processes
 from tests.simulation.resources import Resources
-from tests.simulation.wires import WiredNode
+from tests.simulation.wires import WiredNode, revive
 
 AGREEABLE: Final = 9.0
 """Seconds that the clocks of nodes may be apart which agree on fences: 10 (R10), less what they drift."""
@@ -265,7 +265,7 @@ class World:
 
     def _mend(self, nodes: Sequence[WiredNode]) -> None:
         for node in nodes:
-            node.start()
+            revive(node)
             node.thaw()
             node.refuse("")
             for wire in node.wires:

@@ -57,8 +57,7 @@ def set_back(node: MemoryNode, state: Snapshot | None = None) -> Snapshot:
     """A helper that keeps a state, and comes back with it."""
     node.restart(from_=state)
     node.refuse("LOADING")
-    node.start()
-    assert_type((node.frozen, node.refusal, node.clock_rate), tuple[bool, str, float])
+    assert_type((node.frozen, node.refusal), tuple[bool, str])
     return node.snapshot()
 
 

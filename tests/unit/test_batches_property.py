@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from aioredlock_ng import ExtensionPolicy, Lease, LockManager
 from aioredlock_ng.testing import SimLoop
-from tests.simulation.wires import WiredNode
+from tests.simulation.wires import WiredNode, revive
 from tests.unit.worlds import LATENCY, make
 
 SIZE: Final = 3
@@ -25,7 +25,7 @@ TASK_STEPS: Final = ("acquire", "release", "extend", "cancel")
 
 NODE_STEPS: Final[dict[str, Callable[[WiredNode], object]]] = {
     "crash": lambda master: master.crash(keep_data=True),
-    "start": WiredNode.start,
+    "start": revive,
     "freeze": WiredNode.freeze,
     "thaw": WiredNode.thaw,
     "disconnect": WiredNode.disconnect,
@@ -144,7 +144,7 @@ def played(script: list[Step], options: dict[str, Any], *, alone: bool) -> list[
             await asyncio.sleep(PAUSES[how])
             play.look()
         for master in masters:
-            master.start()
+            revive(master)
             master.thaw()
         await asyncio.sleep(1.0)
         play.look()

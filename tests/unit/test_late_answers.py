@@ -77,7 +77,7 @@ async def test_a_release_called_again_knows_what_the_ledger_has_learnt(keep_data
         w.nodes[2].crash(keep_data=keep_data)
         w.nodes[0].disconnect()
         assert (await outcomes(lease))[2] == "unknown"
-        w.nodes[2].start()
+        w.nodes[2].restart()
         await asyncio.sleep(2)
         assert await outcomes(lease) == ["released"] * 2 + ["released" if keep_data else "was not held"]
         assert w.keys == [()] * 3

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from aioredlock_ng.testing import _server
+from aioredlock_ng.testing._server import ReservedPort
 from aioredlock_ng.testing.local_nodes import (
     LocalNodes,
     NoServerError,
@@ -166,6 +168,18 @@ async def test_a_server_that_does_not_start_shows_its_log(tmp_path: Path, script
     with pytest.raises(ServerStartError, match=words):
         async with local_nodes(2, server=make_server(tmp_path, script)):
             pass
+
+
+async def test_a_taken_port_is_replaced_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program may take the port between its choice and the server's start."""
+    reserved = [ReservedPort() for _ in range(3)]
+    ports = [port.number for port in reserved]
+    offered = iter(reserved)
+    with socket.create_server(("127.0.0.1", ports[0])):
+        monkeypatch.setattr(_server, "ReservedPort", lambda: next(offered))
+        async with local_nodes(2, server=fastest_arm()) as nodes:
+            assert nodes.ports == [ports[2], ports[1]]
+            assert all(map(answers, nodes.ports))
 
 
 @pytest.mark.parametrize("turns", range(8))

@@ -10,10 +10,10 @@ import dataclasses
 import statistics
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ..._core.command import Reply, Silence
-from ..._node.plain import facts_in, plain
+from ..._node.handshake import facts_in
 from ..look import ask
 from .facts import NO_COMMANDS, NOT_ASKED, ClockReading, Facts, NodeFacts
 from .trial import question, try_listening, try_locking, try_telling
@@ -120,10 +120,19 @@ async def _ask(
     session: Session, node: Node, timeout: float, fits: Callable[[object], bool], verb: bytes, *args: bytes
 ) -> Reply:
     """Ask something that servers of other make may answer in their own way: that is silence here."""
-    reply: Reply = plain(await ask(session, node, question(verb, *args), timeout))
+    reply: Reply = _plain(await ask(session, node, question(verb, *args), timeout))
     if isinstance(reply, Silence) or fits(reply):
         return reply
     return Silence(f"unexpected reply of type {type(reply).__name__}")
+
+
+def _plain(reply: Any) -> Any:
+    """Undo the maps and sets of RESP3."""
+    if isinstance(reply, dict):
+        return [_plain(part) for pair in reply.items() for part in pair]
+    if isinstance(reply, (list, tuple, set, frozenset)):
+        return [_plain(part) for part in reply]
+    return reply
 
 
 def _is_text(reply: object) -> bool:

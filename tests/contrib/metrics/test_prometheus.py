@@ -142,7 +142,7 @@ async def test_nodes_and_the_margin_of_the_quorum() -> None:
         await asyncio.sleep(1)
         assert read(registry)["redlock_quorum_margin"][()] == -2
         for node in w.nodes[1:4]:
-            node.start()
+            node.restart()
 
 
 @virtual
