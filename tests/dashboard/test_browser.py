@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib.util
 import shutil
@@ -135,7 +136,7 @@ async def shows(locator: Any, text: str) -> None:
     await locator.filter(has_text=text).first.wait_for()
 
 
-async def test_the_page_lives(manager, complaints):
+async def test_the_page_lives(manager, shared_nodes, complaints):
     """Locks come and go; each can be found, and is followed on a page of its own, all of it by keyboard."""
     async with browsing(manager, complaints) as page:
         await shows(page.locator("#availability-text"), "Locks can be acquired")
@@ -159,6 +160,11 @@ async def test_the_page_lives(manager, complaints):
         await page.locator("#view-overview").wait_for()
         await page.locator("#clear").click()
         await rows(page).first.wait_for(state="detached")
+        async with LockManager(shared_nodes.urls, holder="the batch") as other, manager.rwlock("page").read():
+            writing = asyncio.create_task(other.rwlock("page").write().acquire())
+            await rows(page).locator("a").first.click()
+            await shows(page.locator("#queue-note"), "Writers that wait: the batch.")
+            writing.cancel()
 
 
 FOREIGN = "document.querySelectorAll('img[src=x], script:not([src]), b, [onerror], [onmouseover]').length"

@@ -177,7 +177,7 @@ function renderShares(lock) {
 function renderQueue({ queue, size }) {
   show(byId("lock-queue"), queue !== null);
   if (queue === null) return;
-  const { waiters, silent } = queue;
+  const { waiters, writers, silent } = queue;
   show(byId("queue-table"), waiters.length > 0);
   rows(byId("queue-body"), waiters, [
     ["place", (td, { place }) => setText(td, place === 0 ? "0 (next)" : String(place))],
@@ -186,7 +186,8 @@ function renderQueue({ queue, size }) {
     ["known-to", (td, { known_to: known }) => setText(td, `${known}/${size}`)],
   ]);
   const notes = [
-    waiters.length ? "" : "The queue is empty.",
+    waiters.length || writers.length ? "" : "The queue is empty.",
+    writers.length ? `Writers that wait: ${writers.map((holder) => holder ?? "another program").join(", ")}.` : "",
     queue.more_waiters ? "More waiters are not listed." : "",
   ];
   for (const { node, reason } of silent) notes.push(`${node} did not report its queue: ${reason}.`);
