@@ -5,7 +5,9 @@
 -- returns  {id, more, {seat, ticket, …}, {writer, …}}: the seats that have not ended, in their order; more is 1 when the
 --          queue is longer; and as many writers at most, by the names in their flags
 local _, ms = clock()
-local line, found = redis.call('ZRANGE', KEYS[1], 0, ARGV[1], 'WITHSCORES'), {}
+-- Without a queue a client that has no right to one can still ask for writers.
+local queued = redis.call('PTTL', KEYS[1]) ~= -2
+local line, found = queued and redis.call('ZRANGE', KEYS[1], 0, ARGV[1], 'WITHSCORES') or {}, {}
 local most = 2 * tonumber(ARGV[1])
 for i = 1, math.min(#line, most), 2 do
   if tonumber(redis.call('ZSCORE', KEYS[2], line[i]) or 0) >= ms then

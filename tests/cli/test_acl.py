@@ -30,10 +30,12 @@ async def lacking(url: str, line: str) -> set[str]:
     user = url.replace("redis://", "redis://locks:secret@")
     async with LockManager([user], prefix="a b:", node_timeout=2) as manager:
         findings = await manager.diagnose()
+        queue = await manager.queue("a lock that nobody waits for")
     nouns = {noun for _, of_kind in KINDS.values() for noun in of_kind}
     rights = [one for one in findings if one.check in ("rights", "quorum") and one.level != "ok"]
     if any(one.level == "error" for one in rights):
         return nouns
+    assert queue.silent == (), "`status` asks for waiters whatever the kind"
     said = [part.split(":")[0].split(", ") for one in rights for part in one.message.split("; ")]
     return nouns & {noun for part in said for noun in part}
 
