@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +20,7 @@ from aioredlock_ng._cli.common import FORMAT
 from aioredlock_ng._settings.options import QUARANTINE_VARIABLE
 from aioredlock_ng.testing import LocalNodes
 from tests.cli.runs import Cli
-from tests.docs.pages import DOCS, command_lines
+from tests.docs.pages import command_lines
 from tests.servers import Nodes, with_rights
 
 NAMES = list(COMMANDS)
@@ -84,20 +83,6 @@ def test_the_commands_of_the_pages_are_understood(line: str) -> None:
 def test_every_command_is_on_a_page() -> None:
     """The search for them finds all kinds."""
     assert {line.split()[1] for line in PAGES_LINES} == set(NAMES)
-
-
-def test_shells_complete_commands_and_options(tmp_path: Path) -> None:
-    """By the script that the page says how to make."""
-    (line,) = re.findall(r"^(shtab .*) > ", (DOCS / "how-to" / "cli.md").read_text(), re.MULTILINE)
-    script = tmp_path / "completion"
-    script.write_text(subprocess.check_output([sys.executable, "-m", *shlex.split(line)], text=True))
-    complete = 'source "$0"; COMP_WORDS=(aioredlock-ng "$@"); COMP_CWORD=$#; _shtab_aioredlock_ng'
-    complete += '; echo "${COMPREPLY[@]}"'
-    for words, expected in ((["re"], ["release"]), (["status", "--ol"], ["--older"])):
-        done = subprocess.run(
-            ["bash", "-c", complete, script, *words], capture_output=True, text=True, check=True
-        )
-        assert done.stdout.split() == expected
 
 
 # -- the quarantine ---------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ OLDEST_EXTRAS = (
     "opentelemetry-sdk==1.25.*",
     "prometheus_client==0.20.*",
     "rich==13.*",
+    "shtab==1.7.*",
     "uvloop==0.20.*; sys_platform != 'win32'",
 )
 OLDEST_WEB = (*TOOLS, *WEB_TOOLS, "fastapi==0.121.1", "starlette==0.40.*", "aiohttp==3.10.11")
@@ -41,7 +42,10 @@ CANCELLED_WEB = (
     "tests/contrib/test_served.py",
 )
 
-EXTRAS = ("tests/contrib/metrics", "tests/cli/test_status.py", "tests/cli/test_overview.py")
+EXTRAS = (
+    "tests/contrib/metrics",
+    *(f"tests/cli/test_{name}.py" for name in ("status", "overview", "completion")),
+)
 ANSWERS = ("tests/contrib/fastapi/test_answers.py", "tests/contrib/test_both.py")
 
 
