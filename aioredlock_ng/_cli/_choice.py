@@ -27,8 +27,13 @@ def add_choice(parser: argparse.ArgumentParser, names: str) -> None:
 
 def named(arguments: argparse.Namespace) -> bool:
     """Whether the names alone say which locks: these need no search, and free ones are shown, too."""
-    patterns = any(set("*?[") & set(name) for name in arguments.names)
+    patterns = any("*" in name for name in arguments.names)
     return bool(arguments.names) and not (patterns or arguments.holder or arguments.older)
+
+
+def _fits(text: str, pattern: str) -> bool:
+    """Whether a pattern matches; without a star it is plain text, for a URL's "?" must not match others."""
+    return text == pattern or ("*" in pattern and fnmatchcase(text, pattern))
 
 
 async def look_for(
@@ -42,11 +47,11 @@ async def look_for(
     def wanted(lock: LockInspection, at: float) -> bool:
         holders = lock.permits or lock.readers or (lock,)
         fits = [
-            (not label or fnmatchcase(each.holder or "", label))
+            (not label or _fits(each.holder or "", label))
             and (not age or (each.since is not None and at - each.since >= age))
             for each in holders
         ]
         chosen = all(fits) and not (lock.more_readers and (label or age)) if whole else any(fits)
-        return chosen and (not names or any(lock.name == one or fnmatchcase(lock.name, one) for one in names))
+        return chosen and (not names or any(_fits(lock.name, name) for name in names))
 
     return await look(manager, limit=_LIMIT, wanted=wanted, **more)

@@ -149,11 +149,12 @@ async def test_locks_are_chosen_by_pattern_holder_and_age(shared_nodes: Nodes, c
         ends = (int(ask(url, "TIME")[0]) + 60) * 1000
         for number, holder in enumerate(("web-3:78", "web-4:1")):
             ask(url, "ZADD", "redlock:page", ends, f"{number:040}:{since + 3500_000}:{holder}")
-    async with held(shared_nodes, "report:10", "report:2", "report:1", "b[1]"):
+    async with held(shared_nodes, "report:10", "report:2", "report:1", "b[1]", "b1"):
         for words, expected in (
-            ((), ["b[1]", "page", "report:1", "report:2", "report:10", "report:old"]),
+            ((), ["b1", "b[1]", "page", "report:1", "report:2", "report:10", "report:old"]),
             (("report:[0-9]*",), ["report:1", "report:2", "report:10"]),
             (("b[1]", "*:2"), ["b[1]", "report:2"]),
+            (("b?", "b[1]"), ["b?", "b[1]"]),
             (("--holder", "web-3:*"), ["page", "report:old"]),
             (("--older", "30m"), ["report:old"]),
             (("--holder", "web-3:*", "--older", "1m", "pa*"), ["page"]),
