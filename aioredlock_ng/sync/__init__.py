@@ -5,10 +5,10 @@
             lease.check()
 
 A thread cannot be cancelled: a loss raises at `SyncLease.check`, to be called before each write, and at the
-end of the block.  Threads may share a manager, but not those that run an event loop.  With
-``reentrant=True`` code may go again into a lock that it is inside of by ``with``; without that it would wait
-for itself, and gets `WouldDeadlockError`.  Code is inside of a block in the thread and the context that have
-entered it.
+end of the block.  Threads may share a manager, but not those that run an event loop, unless it calls the
+cells of a notebook.  With ``reentrant=True`` code may go again into a lock that it is inside of by ``with``;
+without that it would wait for itself, and gets `WouldDeadlockError`.  Code is inside of a block in the thread
+and the context that have entered it.
 """
 
 from __future__ import annotations
