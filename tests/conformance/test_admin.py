@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from aioredlock_ng import LockManager, Survey
 from tests.conformance.masters import WRONG, Masters, lock_keys
 from tests.conformance.tools import FOREIGN
-from tests.servers import ask, eventually
+from tests.servers import eventually
 
 
 def found(survey: Survey) -> dict[str, tuple[str, int]]:
@@ -74,16 +74,3 @@ async def by_clients(shared_nodes):
         yield manager
     for client in clients:
         await client.aclose()
-
-
-async def test_clients_answer_like_urls(by_clients, shared_nodes):
-    """Whatever a client makes of replies: surveys and diagnoses see the same as over URLs."""
-    async with by_clients.lock("a", ttl=30), LockManager(shared_nodes.urls, node_timeout=2.0) as by_urls:
-        await eventually(lambda: all(ask(url, "EXISTS", "redlock:a") for url in shared_nodes.urls))
-        mine, other = await by_clients.survey(), await by_urls.survey()
-        assert found(mine) == found(other) == {"a": ("held", 5)}
-        assert (mine.locks[0].holder, mine.locks[0].since) == (other.locks[0].holder, other.locks[0].since)
-        mine_found, other_found = await by_clients.diagnose(), await by_urls.diagnose()
-        assert [(one.check, one.level) for one in mine_found] == [
-            (one.check, one.level) for one in other_found
-        ]

@@ -26,8 +26,6 @@ METRIC: Final = re.compile(r"\bredlock_\w+")
 WORKERS: Final = 3
 PATIENCE: Final = 60.0  # seconds within which it counts something, beside other work
 
-SCRAPED: Final = 10.0  # seconds for which Prometheus reads before it is asked
-
 
 def metrics() -> set[str]:
     """Return the names of all series that the hooks make."""

@@ -18,8 +18,6 @@ PROCESSES: Final = 5
 TASKS: Final = 3
 PERMITS: Final = 3
 SOME: Final = 100  # turns after which a fault has had its effect
-# Seconds; of the holder that is killed.  The others live long, so that a busy machine loses no lease.
-VICTIM_TTL: Final = 1.0
 
 
 @pytest.mark.timeout(120)
