@@ -272,7 +272,7 @@ async def test_several_names_are_held_together() -> None:
         ({"mode": "read"}, lambda m: m.rwlock("job").write()),
         ({"permits": 1}, lambda m: m.semaphore("job", permits=1)),
     ],
-    ids=str,
+    ids=["mutex", "fair", "read", "permits"],
 )
 @pytest.mark.parametrize("limit", [{"blocking": False}, {"blocking_timeout": 1}], ids=str)
 async def test_a_call_whose_lock_is_taken_is_skipped(options: Any, hold: Any, limit: Any) -> None:
