@@ -30,7 +30,7 @@ async def lacking(url: str, line: str) -> set[str]:
     user = url.replace("redis://", "redis://locks:secret@")
     async with LockManager([user], prefix="a b:", node_timeout=2) as manager:
         findings = await manager.diagnose()
-        queue = await manager.queue("a lock that nobody waits for")
+        queue = await manager.queue("a lock without waiters")
     nouns = {noun for _, of_kind in KINDS.values() for noun in of_kind}
     rights = [one for one in findings if one.check in ("rights", "quorum") and one.level != "ok"]
     if any(one.level == "error" for one in rights):

@@ -199,7 +199,7 @@ async def test_when_a_majority_may_vote() -> None:
     nodes[2].crash()
     await asyncio.sleep(1)
     check(math.inf, "of two nothing is known")
-    each(nodes[1:]).start()
+    each(nodes[1:]).restart()
     await asyncio.sleep(70)
     assert manager.available
     incarnation = nodes[0].get(PREFIX + b"{meta}") or b""

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from aioredlock_ng import ExtensionPolicy, LockLostError, LockManager, LockTakenError, WouldDeadlockError
+from aioredlock_ng.testing._memory_data import Hash
 from tests.unit.tasks import cycle, sim, within
 from tests.unit.traces import PREFIX
 from tests.unit.worlds import LATENCY, TTL, world
@@ -84,7 +85,7 @@ async def test_the_loss_of_any_permit_ends_the_block() -> None:
         block = w.manager.fair_semaphore("gpu", permits=2, weight=2)
         leases = await block.__aenter__()
         for node in w.nodes:
-            node._server.hdel(KEY, b"%d" % leases[0].slot)
+            node._server.remove(KEY, Hash, b"%d" % leases[0].slot)
         with pytest.raises(asyncio.CancelledError):
             await asyncio.sleep(TTL)
         with pytest.raises(LockLostError):

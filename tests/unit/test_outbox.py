@@ -550,7 +550,7 @@ async def test_an_error_while_a_turn_is_put_keeps_nothing_from_leaving():
         assert all(asked.done for asked in (kept, *gone))
         release(w, "a")
         w.nodes[4].thaw()
-        each(w.nodes[:2]).start()
+        each(w.nodes[:2]).restart()
         await asyncio.sleep(2)
         assert w.keys == [()] * 5
 
