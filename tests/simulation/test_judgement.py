@@ -172,7 +172,7 @@ FOUND: Final[dict[str, tuple[int]]] = {
     "a cancelled acquire is not undone": (5,),
     "validity goes on beyond the ttl": (6,),
     "readers keep no writer out": (9,),
-    "an undo overtakes its acquire": (32,),
+    "an undo overtakes its acquire": (63,),
     "answers of a batch are mixed up": (21,),
     "none in line has a head start": (135,),
     "grants of any slots are a permit": (14,),
