@@ -106,7 +106,7 @@ class LockInspection:
         None: no majority has the holder and a counter at one number; or it is a semaphore, whose slots have
         counters of their own.
         """
-        counters = (node.fence_counter for node in self.agreed if node.fence_counter is not None)
+        counters = [node.fence_counter for node in self.agreed if node.fence_counter is not None]
         return certified(counters, majority(len(self.nodes)))
 
     @property

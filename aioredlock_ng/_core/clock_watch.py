@@ -119,8 +119,6 @@ class ClockWatch:
 
         Beyond it, `believes` is to be asked.
         """
-        self.suspicions = 0
-        """Suspicions of a step ahead so far, of any node: beliefs from before the latest may be false now."""
         self._since = -math.inf
 
     def sample(self, node: int, asked_at: float, heard_at: float, node_time: float) -> Conclusion:
@@ -169,7 +167,6 @@ class ClockWatch:
             slack = CLOCK_DRIFT_FACTOR * max(new.until - old.since, old.until - new.since)
             low, high = old.low - slack, old.high + slack
             if new.low - high > self._limit:
-                self.suspicions += 1
                 _suspect(self._ahead, node, _Suspicion(new.low - high, new.high - low, high, new.until))
             elif new.low > high:
                 old.asked_at = new.asked_at

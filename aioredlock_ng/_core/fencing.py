@@ -77,7 +77,7 @@ the doubles of Lua.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 SHIFT: Final = 10
@@ -131,11 +131,10 @@ def range_end(first: int, block: int) -> int:
     return last + (last & 1)
 
 
-def certified(fences: Iterable[int], quorum: int) -> int | None:
+def certified(fences: Sequence[int], quorum: int) -> int | None:
     """Return the fence at which at least `quorum` of the nodes that granted stand, if there is one."""
-    known = tuple(fences)
-    for fence in set(known):
-        if known.count(fence) >= quorum:
+    for fence in fences:
+        if fences.count(fence) >= quorum:
             return fence
     return None
 

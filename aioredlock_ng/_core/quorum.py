@@ -15,6 +15,10 @@ class Vote(Enum):
     """No answer, an error, no connection: never counted as either of the other two (R1)."""
 
 
+GRANT: Final = Vote.GRANTED
+"""A name for it, since looking up a member of an enumeration takes longer."""
+
+
 class Verdict(Enum):
     """The result of a round so far."""
 
@@ -25,7 +29,8 @@ class Verdict(Enum):
 
 PENDING: Final = Verdict.PENDING
 WON: Final = Verdict.WON
-"""Names for both, since looking up a member of an enumeration takes longer."""
+LOST: Final = Verdict.LOST
+"""Names for them, since looking up a member of an enumeration takes longer."""
 
 
 class Extension(Enum):
@@ -54,8 +59,6 @@ class Tally:
     granted = 0
     refused = 0
     silent = 0
-    verdict = PENDING
-    """WON with the Q-th grant, LOST once Q grants are out of reach, else PENDING (R4)."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -67,18 +70,20 @@ class Tally:
         """Count the vote of a node that has not voted yet, and return the verdict so far."""
         assert self.pending > 0, "more votes than nodes"
         self.pending -= 1
-        if vote is Vote.GRANTED:
+        if vote is GRANT:
             self.granted += 1
-            if self.granted == self.quorum:
-                self.verdict = WON
-            return self.verdict
-        if vote is Vote.REFUSED:
+        elif vote is Vote.REFUSED:
             self.refused += 1
         else:
             self.silent += 1
-        if self.granted + self.pending < self.quorum:
-            self.verdict = Verdict.LOST
         return self.verdict
+
+    @property
+    def verdict(self) -> Verdict:
+        """WON with the Q-th grant, LOST once Q grants are out of reach, else PENDING (R4)."""
+        if self.granted >= self.quorum:
+            return WON
+        return LOST if self.granted + self.pending < self.quorum else PENDING
 
     @property
     def answered(self) -> int:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import final
+from contextvars import Context
+from typing import Final, final
 from weakref import ref
 
+from .._clock import Clock
 from .._core.quorum import PENDING
 from .._core.seats import NO_SEAT, SHARED_SEAT
 from .._kinds.kind import Kind
 from .._kinds.primitive import Primitive
 from .._log import debugging
+from .._round.deadlines import give_up
 from .._round.round import SlotRound, verdict_known
 from .._settings.options import Request
 from ..errors import (
@@ -28,11 +31,133 @@ from .body import current_runners
 from .handoff import Grant
 from .holding import Holding
 from .hooks import About
-from .local_queue import MAX_WAITERS, Contender, NameQueue
+from .local_queue import MAX_WAITERS, Contender, NameQueue, QueueEntry
 from .long_waits import ACQUIRED, REMEMBERED, Locks
 from .refusals import not_asked, other_kind, report_key_without_expiry
 from .session import Session
-from .waiting import LETS_IN, Deadline, Patience, PatienceInLine, Retries
+from .waiting import LETS_IN, Patience, PatienceInLine, Retries
+
+CHECKS: Final = 10
+"""Most checks, within the limit for a missing quorum, of whether the task before this call misses one."""
+
+
+@final
+class Deadline:
+    """The time that the caller has `given`, in seconds: None for no limit, 0 for a single attempt.
+
+    While attempts end without a quorum, a shorter limit may apply: `for_quorum` seconds since `answered_at`.
+    Example: ``blocking_timeout=60, quorum_timeout=5``.  The call waits a minute for a holder, but gives up
+    when no quorum has answered for five seconds.
+    """
+
+    # Defaults on the class: most calls never set these.
+    quorum_missing = False
+    """Whether the last attempt ended without a quorum."""
+    _in_line = 0.0
+    _timer: asyncio.TimerHandle | None = None
+
+    def __init__(
+        self, clock: Clock, node_timeout: float, given: float | None, for_quorum: float | None, began: float
+    ) -> None:
+        self._clock = clock
+        self._node_timeout = node_timeout
+        self.given = given
+        self._for_quorum = for_quorum
+        self._began = began
+        self.single_try = given == 0
+        """Whether the call is non-blocking: it makes one attempt."""
+        self.answered_at = began
+        """When a quorum last answered that the lock is taken; before that, when the call began."""
+
+    @property
+    def used(self) -> float:
+        """The seconds since the call began."""
+        return self._clock.now() - self._began
+
+    def left(self) -> float | None:
+        """Return the seconds left, negative when they have passed; None without a limit."""
+        given, began = self.given, self._began
+        # The last attempt ended without a quorum: the earlier of the two limits applies.
+        if self.quorum_missing and self._for_quorum is not None:
+            ends = self.answered_at + self._for_quorum
+            return (ends if given is None else min(ends, began + given)) - self._clock.now()
+        return None if given is None else began + given - self._clock.now()
+
+    def room(self) -> float | None:
+        """Return the longest time for a wait: the seconds left, at least 0; None without a limit."""
+        left = self.left()
+        return None if left is None else max(0.0, left)
+
+    def within(self, wait: float) -> float:
+        """Return `wait`, in seconds, cut to the time left."""
+        left = self.left()
+        return wait if left is None else max(0.0, min(wait, left))
+
+    def for_answers(self) -> float:
+        """Return how long to wait for the nodes' answers now.
+
+        A `node_timeout`, but no longer than until a `node_timeout` after the caller's time (R13).
+        """
+        timeout = self._node_timeout
+        # Waits without a limit, and the nodes answer: the most frequent case.
+        if self.given is None and not self.quorum_missing:
+            return timeout
+        # Example: `node_timeout` is 0.5 s.  With 0.3 s left it is 0.5 s; 0.2 s after the end it is 0.3 s.
+        left = self.left()
+        return timeout if left is None else min(timeout, max(0.0, left + timeout + self._in_line))
+
+    # -- what happens during the call ----------------------------------------------------------
+
+    def heard(self, error: LockNotAcquiredError) -> None:
+        """Take note of the error that ended an attempt."""
+        self.quorum_missing = not isinstance(error, LockTakenError)
+        # Taken: a quorum has answered, and the limit for a missing one starts again.
+        if not self.quorum_missing:
+            self.answered_at = self._clock.now()
+
+    def goes_on_from(self, refusal: LockNotAcquiredError | None, answered_at: float) -> None:
+        """Go on after the wait for another task, whose last `refusal` counts; None: it had the lock."""
+        missing = isinstance(refusal, QuorumUnavailableError)
+        # That task has found no quorum since `answered_at`: this call does not start from zero.
+        self.answered_at = max(self._began, answered_at) if missing else self._clock.now()
+
+    def stood_in_line(self, seconds: float) -> None:
+        """Leave out the time that a non-blocking call waited for its place: its attempt gets full time."""
+        if self.single_try:
+            self._in_line += seconds
+
+    # -- behind a task of this process ---------------------------------------------------------
+
+    def watch_quorum(self, entry: NameQueue, waiter: QueueEntry) -> None:
+        """End the wait of `waiter` when the contender inside has found no quorum for too long.
+
+        The contender inside asks the nodes on behalf of all tasks behind it, so its answers count for them.
+        """
+        if self._for_quorum is not None and not self.single_try:
+            self._check_quorum_in(self._for_quorum - self.used, entry, waiter)
+
+    def watch_no_more(self) -> None:
+        """Stop what `watch_quorum` has started."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _check_quorum_in(self, seconds: float, entry: NameQueue, waiter: QueueEntry) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(seconds, self._check_quorum, entry, waiter, context=Context())
+
+    def _check_quorum(self, entry: NameQueue, waiter: QueueEntry) -> None:
+        limit = self._for_quorum
+        assert limit is not None, "a quorum is watched only where it has a limit"
+        left = max(entry.answered_at, self._began) + limit - self._clock.now()
+        missing = entry.held is None and isinstance(entry.refusal, QuorumUnavailableError)
+        # Missing for too long: this call ends with the refusal of the contender inside.
+        if missing and left <= 0:
+            waiter.verdict = entry.refusal
+            give_up(waiter.future)
+            return
+        # A quorum has answered not long ago, or the lock is held: check again when that may have changed.
+        least = self._node_timeout if missing else max(self._node_timeout, limit / CHECKS)
+        self._check_quorum_in(max(left, least), entry, waiter)
 
 
 @final
@@ -53,7 +178,7 @@ class Acquisition:
     _asking: Attempt | None = None  # the attempt that waits for its verdict
     _seat = NO_SEAT
 
-    def __init__(  # noqa: PLR0917 (see `AcquireRound`)
+    def __init__(  # noqa: PLR0917 (see `Asked`)
         self,
         session: Session,
         primitive: Primitive,

@@ -7,13 +7,14 @@ from random import Random
 from typing import TYPE_CHECKING, Final, final
 
 from .._core.command import ABOVE_FENCE, GRANTED, Answer
-from .._core.fencing import agreeable, certified, unchanged
+from .._core.fencing import agreeable, ballot, certified, unchanged
 from .._core.owner import signed
-from .._core.quorum import WON, Vote
+from .._core.quorum import GRANT, WON, Vote
 from .._core.seats import NO_SEAT, Seat
 from .._kinds.primitive import Primitive
-from .._round.batch import AcquireRound
-from .._round.round import GrantRound, Round, all_answered, grant_round, verdict_known
+from .._round.batch import Asked, FencedAcquires, PlainAcquires
+from .._round.outbox import TickContext
+from .._round.round import Round, SlotRound, all_answered, verdict_known
 from .._settings.options import Request
 from ..errors import LockNotAcquiredError
 from .handoff import Grant
@@ -32,6 +33,8 @@ OWNER_BITS: Final = 160
 OWNERS_AT_ONCE: Final = 16
 """Owner values whose random bits are drawn at once: a system call for each would dominate an attempt."""
 
+_FENCE: Final = attrgetter("fence")
+
 
 @final
 class OwnerValues:
@@ -49,6 +52,19 @@ class OwnerValues:
         return self._left.pop()
 
 
+def read_clocks(session: Session) -> TickContext:
+    """Read the values shared by the attempts of one turn of the event loop, before any byte (R3)."""
+    asked_at, wall, ahead = session.clock.now(), session.wall(), session.clocks.median_ahead
+    # The nodes' time, if samples of it exist; otherwise that of the wall clock.  It is only a hint: a
+    # ballot that is too low makes the nodes answer with greater fences.
+    time = wall if ahead is None else asked_at + ahead
+    # An owner value is a random part, then the moment of the question in Unix milliseconds, a letter if
+    # the kind has one (`signed`), and the holder's label.  All but the random part is for people that
+    # inspect a lock: no decision depends on it, and values are compared as a whole.
+    ends = b":%013d:%b" % (wall * 1000, session.holder.encode())
+    return TickContext(asked_at, ballot(0, int(time * 1000)) if session.options.fencing else 0, ends)
+
+
 @final
 class Attempt:
     """An attempt to acquire `primitive` with a fence range of length `block` (R43), as `request` says.
@@ -64,7 +80,7 @@ class Attempt:
     """The fence, once it has a certificate (R10); the last one of a fence range; 0 without fencing."""
     named: int | None = None  # for a semaphore, after a lost attempt: the slot said to be free, or `ANY`
 
-    def __init__(  # noqa: PLR0917 (see `AcquireRound`)
+    def __init__(  # noqa: PLR0917 (see `Asked`)
         self,
         session: Session,
         primitive: Primitive,
@@ -85,32 +101,28 @@ class Attempt:
         outbox = session.outbox
         # The first acquire of this turn reads the clocks; the others use its values.
         if (tick := outbox.tick) is None:
-            tick = session.read_clocks()
+            tick = read_clocks(session)
         self._tick = tick
         self.asked_at = asked_at = tick.asked_at
         """When the lock was asked for."""
         self.valid_until = asked_at + request.validity
         """The end of the validity, if it is won (R3)."""
-        self._suspicions = session.clocks.suspicions  # of nodes' clocks, before the nodes are asked
         # Above every counter that this call has seen: a node's clock may be far ahead of the ballot.
-        ballot = 0
+        proposed = 0
         if primitive.fenced:
-            ballot = tick.ballot if tick.ballot > seen else seen + 1
-        self._ballot = ballot
+            proposed = tick.ballot if tick.ballot > seen else seen + 1
+        self._proposed = proposed
         self.owner = owner = next(session.owners) + tick.owner_ends
         """New for every attempt, and known before the first byte (R5)."""
-        self._batched: AcquireRound | None = None
-        self._single: GrantRound | None = None
         self.round: Round
         # A mutex with one name: its acquire leaves in a batch with those of the same turn.
         if primitive.batchable:
-            self.round = self._batched = AcquireRound(
-                outbox, primitive, owner, request.ttl, ballot, block, asked_at
-            )
+            batch = FencedAcquires if proposed else PlainAcquires
+            self.round = Asked(outbox, batch, primitive, owner, request.ttl, proposed, block)
         # Every other lock: a command of its own.
         else:
             self.owner = signed(owner, primitive.kind.letter, request.holder)
-            self.round = self._single = grant_round(outbox, primitive)
+            self.round = (SlotRound if primitive.kind.no_slot else Round)(outbox, primitive.read_acquire)
 
     def ask(self) -> None:
         """Send the acquire to all nodes, in the turn of the event loop in which the attempt was made.
@@ -118,27 +130,23 @@ class Attempt:
         The caller has taken a place for it (`AttemptLimiter`), and calls `end` once there is a verdict; if an
         exception comes before that, it calls `undo`, too.
         """
-        session, batched, timeout = self._session, self._batched, self._timeout
+        session, round_, timeout = self._session, self.round, self._timeout
         session.in_flight.add(self)
-        # A command of its own.
-        if batched is None:
-            command = self.primitive.acquire(
-                self.owner,
-                self._request.ttl,
-                self._ballot,
-                self.fences_left + 1,
-                seat=self._seat,
-                named=self.named,
-                chance=session.random.random,
-            )
-            self.round.ask(command, timeout)
-            return
         # In a batch, of its own or with others.
-        outbox = session.outbox
-        outbox.ask(batched, self._tick)
-        # The outbox gives its batches a `node_timeout`: the caller has less time left.
-        if timeout < outbox.node_timeout:
-            batched.limit(timeout)
+        if isinstance(round_, Asked):
+            session.outbox.ask(round_, timeout, self._tick)
+            return
+        # A command of its own.
+        command = self.primitive.acquire(
+            self.owner,
+            self._request.ttl,
+            self._proposed,
+            self.fences_left + 1,
+            seat=self._seat,
+            named=self.named,
+            chance=session.random.random,
+        )
+        round_.ask(command, timeout)
 
     # -- the fence -----------------------------------------------------------------------------
 
@@ -148,38 +156,29 @@ class Attempt:
         if self.round.verdict is not WON or self._undone is not None:
             return False
         if self.primitive.fenced:
-            batched, session = self._batched, self._session
-            # The usual case: a majority has granted the proposed fences in batches, and no node's clock has
-            # come under suspicion since.  The batches have counted that; no need to read the answers again.
-            if (
-                batched is not None
-                and batched.agreed >= batched.quorum
-                and self._suspicions == session.clocks.suspicions
-            ):
-                self.fence = batched.proposed
-            elif not self._certified():
+            if not self._certified():
                 return None
-            session.counters.certified += 1
+            self._session.counters.certified += 1
         return True
 
     def _certified(self) -> bool:
         """Whether a majority stands at one fence (R10), by the answers so far; sets `fence`."""
         # Example: three of five nodes stand at the proposed fence 8, and two whose counters were above it
         # stand at 10: the fence is 8.
-        fences = map(attrgetter("fence"), self._grants().values())
-        self.fence = certified(fences, self.round.quorum) or 0
-        if self._batched is not None:
-            self._batched.fence = self.fence
+        self.fence = certified([*map(_FENCE, self._grants().values())], self.round.quorum) or 0
         return self.fence > 0
 
     def _grants(self) -> dict[int, Answer]:
         """Return the grants by node, without those of nodes whose clock has jumped (R14)."""
-        clocks, now = self._session.clocks, self._session.clock.now()
-        return {
-            node: answer
-            for node, answer in enumerate(self.round.answers)
-            if answer is not None and answer.vote is Vote.GRANTED and clocks.believes(node, now, answer.time)
-        }
+        clocks, now, grants = self._session.clocks, self._session.clock.now(), dict[int, Answer]()
+        limits = clocks.limits
+        for node, answer in enumerate(self.round.answers):
+            if answer is None or answer.vote is not GRANT:
+                continue
+            # The comparison with the limit is what `believes` nearly always comes down to, without the call.
+            if answer.time - now <= limits[node] or clocks.believes(node, now, answer.time):
+                grants[node] = answer
+        return grants
 
     async def certify(self) -> bool:
         """Find a fence that a majority stands at after all, or raise the nodes to one (R10).
@@ -255,11 +254,9 @@ class Attempt:
 
     def grant(self) -> Grant:
         """Return the lock that it has won."""
-        primitive, request, round_ = self.primitive, self._request, self.round
-        if self._single is not None:
-            self._single.fence, primitive = self.fence, self._single.won(primitive)
+        request, round_ = self._request, self.round
         return Grant(
-            primitive,
+            self.primitive if self.primitive.batchable else round_.won(self.primitive),
             self.owner,
             request.ttl,
             request.holder,

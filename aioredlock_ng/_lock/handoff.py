@@ -224,7 +224,7 @@ class Succession:
     def give_back(self, grant: Grant) -> None:
         """Release the grant on all nodes."""
         # Where nodes may stand at another fence, the release lifts them to this one (R10).
-        fence = grant.fence if grant.round.fences_may_differ else 0
+        fence = grant.fence if grant.round.differs_from(grant.fence) else 0
         self._releases.release(
             grant.primitive, grant.owner, keeps=grant.ttl, fence=fence, unsent=grant.unsent
         )

@@ -26,7 +26,7 @@ from .._core.seats import NO_SEAT
 from .._core.validity import valid_until
 from .._kinds.kind import Kind
 from .._log import debugging, report
-from .._round.batch import ExtendRound
+from .._round.batch import Asked, Extensions
 from .._round.round import Round
 from .._settings.options import Request
 from ..errors import LockLostError, LossReason, NodeVote, printable
@@ -316,7 +316,7 @@ class Holding:
 
     def thin_out(self) -> None:
         """Drop from the votes what has been used already.  Called by the watchdog: the lease lives on."""
-        self._grant.round.thin_out()
+        self._grant.round.thin_out(self._grant.fence)
 
     def check_due(self, now: float) -> None:
         """Do what is due: end it at its deadline, else extend it.  Called by the watchdog."""
@@ -347,13 +347,11 @@ class Holding:
         primitive = grant.primitive
         # A single name: it leaves in one command with the extensions of other locks (R42).
         if primitive.batchable:
-            asked = ExtendRound(outbox, primitive, grant.owner, ttl, fence=grant.fence, on_answer=on_answer)
-            outbox.extend(asked)
+            asked = Asked(outbox, Extensions, primitive, grant.owner, ttl, grant.fence, on_answer=on_answer)
+            outbox.ask(asked, outbox.node_timeout, waits=True)
             return asked
         # Several names, or a kind without scripts for batches.
         round_ = Round(outbox, primitive.kind.extend.read, on_answer)
-        # The extension raises counters in passing; the next acquire raises that of a node that is silent now.
-        round_.fences_may_differ = False
         round_.ask(primitive.extend(grant.owner, ttl, grant.fence), outbox.node_timeout)
         return round_
 
@@ -604,7 +602,7 @@ class Holding:
             grant.primitive,
             grant.owner,
             keeps=self.wanted,
-            fence=grant.fence if grant.fence and grant.round.fences_may_differ else 0,
+            fence=grant.fence if grant.fence and grant.round.differs_from(grant.fence) else 0,
             unsent=grant.unsent,
             quiet=self.quiet,
             stays=self.stays,

@@ -17,7 +17,6 @@ import anyio
 
 from .._clock import Clock, wall_of
 from .._core.clock_watch import ClockWatch
-from .._core.fencing import ballot
 from .._core.keyspace import QUEUE, SEATS, TICKETS, mark_key
 from .._core.seats import Seat, seat_life
 from .._core.validity import drift
@@ -26,7 +25,7 @@ from .._node import fork
 from .._node.redis_node import Node
 from .._round.availability import Availability
 from .._round.deadlines import Deadlines, move_on_after, running_loop
-from .._round.outbox import Outbox, TickContext
+from .._round.outbox import Outbox
 from .._round.releases import Releases
 from .._settings.options import Options
 from .._statistics import MAX_LEASES, Counters, LeaseStatistics, ManagerStatistics
@@ -71,7 +70,7 @@ class Session:
         self.clocks = ClockWatch(len(nodes), drift(options.ttl))
         # The mutable state of a manager is what follows.  Which nodes can be asked, and what they were sent:
         self.availability = Availability(nodes)
-        self.outbox = Outbox(nodes, Deadlines(), node_timeout, self.clocks, clock.now)
+        self.outbox = Outbox(nodes, Deadlines(), node_timeout)
         self.releases = Releases(self.outbox)
         # The tasks of this process that want a lock, in the order in which they ask, and their waits:
         self.attempt_limiter = AttemptLimiter(clock, node_timeout)
@@ -148,19 +147,6 @@ class Session:
     def new_name(self) -> bytes:
         """Make a name for one that waits: a secret, and the holder's label for people."""
         return b"%b:%b" % (next(self.owners), self.holder.encode())
-
-    def read_clocks(self) -> TickContext:
-        """Read the values shared by the attempts of one turn of the event loop, before any byte (R3)."""
-        asked_at, wall, ahead = self.clock.now(), self.wall(), self.clocks.median_ahead
-        # The nodes' time, if samples of it exist; otherwise that of the wall clock.  It is only a hint: a
-        # ballot that is too low makes the nodes answer with greater fences.
-        time = wall if ahead is None else asked_at + ahead
-        # An owner value is a random part, then the moment of the question in Unix milliseconds, a letter if
-        # the kind has one (`signed`), and the holder's label.  All but the random part is for people that
-        # inspect a lock: no decision depends on it, and values are compared as a whole.
-        ends = b":%013d:%b" % (wall * 1000, self.holder.encode())
-        # As `TickContext(…)`, without a call.
-        return tuple.__new__(TickContext, (asked_at, ballot(0, int(time * 1000)), ends))
 
     # -- the nodes -----------------------------------------------------------------------------
 

@@ -147,54 +147,56 @@ class DeadlineHeap(Generic[Item]):
 class Deadlines:
     """Ends items that reach their time limit; times are by the event loop's clock."""
 
-    __slots__ = ("_heap", "_loop", "_new", "_rings_at", "_timer")
+    __slots__ = ("_entries", "_loop", "_order", "_rings_at", "_timer")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._new: list[tuple[float, Limited]] = []
-        self._heap: DeadlineHeap[Limited] = DeadlineHeap()
+        self._entries: list[tuple[float, int, Limited]] = []  # a heap, with some items that have ended
+        self._order = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
         # Often too early, since the item that it was set for has ended; `_ring` then sets the next one.
         self._rings_at = math.inf
 
-    def watch(self, limited: Limited, timeout: float) -> None:
-        """End `limited` after `timeout` seconds, unless it has ended by then.
+    def begin_after_turn(self, limited: Limited, timeout: float) -> None:
+        """As `begin`, from the end of this turn of the event loop, when its commands have been written.
 
-        Its time starts at the end of this turn of the event loop, when its commands have been written.  So it
-        does not include what kept the loop busy before: no node is to blame for that.
+        So the time does not include what keeps the loop busy before: no node is to blame for that.
         """
-        # The first one of this turn.
-        if not self._new:
-            self._loop.call_soon(self._begin, context=Context())
-        self._new.append((timeout, limited))
+        self._loop.call_soon(self.begin, limited, timeout, context=Context())
 
-    def _begin(self) -> None:
-        """Start the time of all items that were given to `watch` in the last turn."""
-        new, self._new = self._new, []
-        heap, now = self._heap, self._loop.time()
-        for timeout, limited in new:
-            # Some rounds end in the turn in which they begin: all nodes are down, say.
-            if not limited.done:
-                heap.push(limited, now + timeout)
-        # Only if it is due before the timer that is set: an item with a short limit among long ones.
-        if (due := heap.next_due()) < self._rings_at:
-            self._ring_at(due)
+    def begin(self, limited: Limited, timeout: float) -> None:
+        """End `limited` after `timeout` seconds from now, unless it has ended by then."""
+        entries = self._entries
+        # Forget one that has ended for each that begins: nearly every item has by the time of the next one.
+        if entries and entries[0][2].done:
+            heapq.heappop(entries)
+        due = self._loop.time() + timeout
+        heapq.heappush(entries, (due, next(self._order), limited))
+        if due < self._rings_at:
+            self._set_timer()
 
-    def _ring_at(self, when: float) -> None:
+    def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._rings_at = when
-        self._timer = self._loop.call_at(when, self._ring, context=Context())
+        self._rings_at = self._entries[0][0]
+        self._timer = self._loop.call_at(self._rings_at, self._ring, context=Context())
 
     def _ring(self) -> None:
         """End all items that are due, and set the timer for the next one."""
-        now = self._loop.time()
         self._timer, self._rings_at = None, math.inf
+        entries, now = self._entries, self._loop.time()
         try:
-            while (limited := self._heap.pop(now)) is not None:
-                limited.time_out()
+            while entries and (entries[0][0] <= now or entries[0][2].done):
+                # Out of the heap first: code that hears of the silence may ask, which forgets what has ended.
+                limited = heapq.heappop(entries)[2]
+                try:
+                    if not limited.done:
+                        limited.time_out()
+                finally:
+                    # Not so if an error came in between: the rest of it ends when the timer rings again.
+                    if not limited.done:
+                        heapq.heappush(entries, (now, next(self._order), limited))
         finally:
-            # Also when a time-out has raised: the other items must end in time, too.  A time-out may have
-            # begun a new round, and set the timer.
-            if (due := self._heap.next_due()) < self._rings_at:
-                self._ring_at(due)
+            # Also when a time-out has raised: the other items must end in time, too.
+            if entries and entries[0][0] < self._rings_at:
+                self._set_timer()

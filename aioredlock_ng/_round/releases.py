@@ -10,9 +10,10 @@ from .._core.command import Answer, Command, Purpose
 from .._core.quorum import Vote
 from .._core.seats import NO_SEAT, Seat
 from .._kinds.primitive import Primitive
-from .batch import ReleaseRound
+from .batch import Asked
+from .batch import Releases as ReleaseBatch
 from .outbox import NOT_HELD, Outbox
-from .round import NOTHING_KNOWN, Round, all_answered
+from .round import Round, all_answered
 
 HANDED_OFF: Final = Answer(Vote.GRANTED, "another task of this process has the lock now", wait=0.0)
 """Stands for every node's answer after a hand-off, for which no node is asked (R43)."""
@@ -31,7 +32,7 @@ class Releases:
         self._outbox = outbox
         self._handed_off: Round | None = None
         self._still_held: Round | None = None
-        # Rounds that are not batched and have not been answered, and some that have.
+        # Releases that have not been answered, and some that have.
         self._rounds: deque[Round] = deque()
 
     def release(
@@ -55,20 +56,20 @@ class Releases:
         or its place in the queue is kept.
         """
         outbox = self._outbox
+        limit = outbox.node_timeout if timeout is None else timeout
         # A mutex whose counters agree: it leaves in a batch.
         if primitive.batchable and not fence and not stays:
-            batched = ReleaseRound(outbox, primitive, owner, keeps, quiet, unsent)
-            outbox.ask(batched)
-            if timeout is not None and timeout < outbox.node_timeout:
-                batched.limit(timeout)
-            return batched
+            batched = Asked(outbox, ReleaseBatch, primitive, owner, keeps, 0, 1, quiet, unsent)
+            # Behind a quiet release, a task of this process asks for the name in the same write.
+            outbox.ask(batched, limit, waits=quiet)
+            round_: Round = batched
         # Every other release: a command of its own.
-        round_ = Round(outbox, primitive.kind.release.read)
+        else:
+            round_ = Round(outbox, primitive.kind.release.read)
+            command = primitive.release(owner, keeps, fence, quiet=quiet, stays=stays, seat=seat)
+            assert command.purpose is Purpose.RELEASE
+            round_.ask(command, limit, known=dict.fromkeys(unsent, NOT_HELD))
         round_.learns = True
-        command = primitive.release(owner, keeps, fence, quiet=quiet, stays=stays, seat=seat)
-        assert command.purpose is Purpose.RELEASE
-        known = dict.fromkeys(unsent, NOT_HELD) if unsent else NOTHING_KNOWN
-        round_.ask(command, outbox.node_timeout if timeout is None else timeout, known=known)
         rounds = self._rounds
         rounds.append(round_)
         # Forget those at the head that have been answered.  Some further ones stay behind one that is slow.
@@ -114,10 +115,7 @@ class Releases:
         Round(self._outbox, lambda _: NOT_HELD).ask(command, self._outbox.node_timeout)
 
     async def answered(self) -> None:
-        """Wait until every node has answered every release, at most one `node_timeout`.
-
-        Other rounds in batches are waited for, too.
-        """
+        """Wait until every node has answered every release, at most one `node_timeout`."""
         self._outbox.drain()
-        for round_ in [*self._rounds, *self._outbox.unanswered()]:
+        for round_ in tuple(self._rounds):
             await round_.wait(all_answered)

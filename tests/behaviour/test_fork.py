@@ -47,7 +47,7 @@ async def main():
             await asyncio.sleep(0.001)
         task = asyncio.create_task(manager.lock("queued").acquire())
         await asyncio.sleep(0)
-        assert len(manager._life.session.outbox._acquires) == 1, "queued, and not sent yet"
+        assert sum(map(len, manager._life.session.outbox._waiting.values())) == 1, "queued, and not sent yet"
         fork()
         queued = await task
         for lease in (held, block, queued):

@@ -58,9 +58,10 @@ async def test_an_acquire_goes_through_the_files_of_the_map(shared_nodes: Nodes)
 
     called = {function for steps in taken for _, function in steps}
     named = {name for name in quoted if not name.endswith(".py")} - {
-        "AcquireRound",
+        "Asked",
         "Attempt",
         "Contender",
+        "Deadline",
         "Holding",
         "Lease",
     }

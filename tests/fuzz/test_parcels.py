@@ -13,7 +13,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from aioredlock_ng._core.clock_watch import ClockWatch
 from aioredlock_ng._core.command import Answer, Silence
 from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._kinds.mutex import MUTEX
@@ -21,17 +20,7 @@ from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node.link import Link
 from aioredlock_ng._node.pipe import REQUEST_IDS, pack_precondition
 from aioredlock_ng._node.redis_node import Node
-from aioredlock_ng._round.batch import (
-    AcquireRound,
-    Asked,
-    Batch,
-    ExtendRound,
-    Extensions,
-    FencedAcquires,
-    PlainAcquires,
-    ReleaseRound,
-    Releases,
-)
+from aioredlock_ng._round.batch import Asked, Extensions, FencedAcquires, PlainAcquires, Releases
 from aioredlock_ng._round.deadlines import Deadlines
 from aioredlock_ng._round.round import all_answered
 from tests.fuzz import resp
@@ -150,8 +139,6 @@ class Stub:
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.clocks = ClockWatch(1, 1.0)
-        self.now = lambda: 0.0
 
     def submit(self, *_: object) -> None:
         """No node takes a command by itself."""
@@ -230,14 +217,12 @@ class Talk:
         counters = () if group.kind == "plain" else (b"redlock:fence:{%b}" % key,)
         incarnation = SENTINEL if self._probed or group.kind != "plain" else None
         primitive = Primitive(MUTEX, (f"{number}",), (key,), counters=counters, incarnation=incarnation)
-        question: Asked
-        if group.kind == "release":
-            question = ReleaseRound(self._stub, primitive, owner, TTL, quiet=False, unsent=())
-        elif group.kind == "extend":
-            question = ExtendRound(self._stub, primitive, owner, TTL, fence=number, on_answer=lambda *_: None)
-        else:
-            ballot = number - 1 if counters else 0  # every other number is the proposed fence
-            question = AcquireRound(self._stub, primitive, owner, TTL, ballot, 1, asked_at=0.0)
+        make = {"release": Releases, "extend": Extensions, "plain": PlainAcquires}.get(
+            group.kind, FencedAcquires
+        )
+        # Every other number is the proposed fence.
+        fence = {"release": 0, "extend": number, "plain": 0}.get(group.kind, number - 1)
+        question = Asked(self._stub, make, primitive, owner, TTL, fence)
         said = of_kind(group.kind, choice, number)
         lock = Lock(question, said, said.means)
         if group.awaited:
@@ -248,7 +233,7 @@ class Talk:
         self.replies.append(Reply(value, next(self._places), script, of_set))
 
     def _ask_alone(self, group: Group, lock: Lock) -> None:
-        assert self.link.pipe.put(lock.question.command, lock.question, 0)
+        assert self.link.pipe.put(lock.question.batch.command(lock.question), lock.question, 0)
         if not group.error:
             self._answer(lock.said.alone, script=True)
             return
@@ -259,7 +244,7 @@ class Talk:
             lock.means = SILENT
 
     def _post(self, group: Group, locks: list[Lock]) -> None:
-        batch = self._batch(group.kind, [lock.question for lock in locks])
+        batch = locks[0].question.batch([lock.question for lock in locks])
         assert self.link.pipe.post([batch], batch.replies, 0)
         if group.kind == "plain":
             for lock in locks:
@@ -281,14 +266,6 @@ class Talk:
         else:
             for lock in locks:
                 lock.means = SILENT
-
-    def _batch(self, kind: str, rounds: list[Any]) -> Asked | Batch:
-        if len(rounds) == 1:
-            parcel: Asked | Batch = rounds[0].parcel()
-            return parcel
-        if kind == "acquire":
-            return FencedAcquires(rounds, ClockWatch(1, 1.0), lambda: 0.0)
-        return {"release": Releases, "extend": Extensions, "plain": PlainAcquires}[kind](rounds)
 
     def hear(self, replies: list[Reply], cuts: list[int]) -> None:
         """Receive replies, cut at these places; nothing more once the connection is given up."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import hiredis
@@ -14,19 +13,16 @@ from aioredlock_ng import _scripts
 from aioredlock_ng._core.clock_watch import ClockWatch
 from aioredlock_ng._core.command import Answer, Command, Silence
 from aioredlock_ng._core.quarantine import INCARNATION_CHANGED
-from aioredlock_ng._core.quorum import Verdict, Vote
+from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node.pipe import REQUEST_IDS, DesynchronisedError, Pipe, Question, words
 from aioredlock_ng._round.batch import (
-    AcquireRound,
     Asked,
     Batch,
-    ExtendRound,
     Extensions,
     FencedAcquires,
     PlainAcquires,
-    ReleaseRound,
     Releases,
 )
 from aioredlock_ng._round.deadlines import Deadlines
@@ -54,9 +50,7 @@ class Stage:
     """An outbox whose nodes are asked nothing, and the failures of single locks."""
 
     def __init__(self) -> None:
-        self.clocks = ClockWatch(SIZE, 0.1)
-        nodes = [MemoryNode().link() for _ in range(SIZE)]
-        self.outbox = Outbox(nodes, Deadlines(), 0.1, self.clocks, lambda: NOW)
+        self.outbox = Outbox([MemoryNode().link() for _ in range(SIZE)], Deadlines(), 0.1)
         self.failures: list[tuple[Command, int, str]] = []
 
     def fail(self, question: Question, message: str) -> None:
@@ -74,38 +68,35 @@ class Stage:
                 break
         return taken
 
-    def acquires(
-        self, names: str = NAMES, *, fenced: bool = True, block: int = 1, incarnation: bool = True
-    ) -> list[AcquireRound]:
+    def acquires(self, names: str = NAMES, *, fenced: bool = True, incarnation: bool = True) -> list[Asked]:
         """Return the rounds of some names."""
+        make = FencedAcquires if fenced else PlainAcquires
         locks = {name: lock(name, fenced=fenced, incarnation=incarnation) for name in names}
         return [
-            AcquireRound(self.outbox, locked, owner(name), TTL, BALLOT * fenced, block, NOW)
+            Asked(self.outbox, make, locked, owner(name), TTL, BALLOT * fenced)
             for name, locked in locks.items()
         ]
 
-    def fenced(self, rounds: Sequence[AcquireRound]) -> FencedAcquires:
-        """Return the batch of fenced acquires."""
-        return FencedAcquires(rounds, self.clocks, lambda: NOW)
-
-    def plain(self, *, expected: bytes = SENTINEL) -> tuple[list[AcquireRound], PlainAcquires]:
+    def plain(self, *, expected: bytes = SENTINEL) -> tuple[list[Asked], PlainAcquires]:
         """Return three plain acquires, asked of node 0."""
         rounds = self.acquires(fenced=False)
         batch = PlainAcquires(rounds)
         batch.expect(0, expected)
         return rounds, batch
 
-    def releases(self, names: str = NAMES, *, quiet: bool = False) -> list[ReleaseRound]:
+    def releases(self, names: str = NAMES, *, quiet: bool = False) -> list[Asked]:
         """Return the rounds of some releases."""
-        return [
-            ReleaseRound(self.outbox, lock(name), owner(name), TTL, quiet=quiet, unsent=()) for name in names
-        ]
+        rounds = [Asked(self.outbox, Releases, lock(name), owner(name), TTL, quiet=quiet) for name in names]
+        for round_ in rounds:
+            round_.learns = True
+        return rounds
 
-    def extensions(self, names: str = NAMES, *, fence: int = 0, on_answer: Any = None) -> list[ExtendRound]:
+    def extensions(self, names: str = NAMES, *, fence: int = 0, on_answer: Any = None) -> list[Asked]:
         """Return the rounds of some extensions."""
         return [
-            ExtendRound(
+            Asked(
                 self.outbox,
+                Extensions,
                 lock(name, fenced=fence > 0),
                 owner(name),
                 TTL,
@@ -120,7 +111,7 @@ class Stage:
         if what == "plain acquires":
             return self.plain()
         if what == "acquires":
-            return (rounds := self.acquires()), self.fenced(rounds)
+            return (rounds := self.acquires()), FencedAcquires(rounds)
         if what == "releases":
             return (gone := self.releases()), Releases(gone)
         return (kept := self.extensions()), Extensions(kept)
@@ -137,6 +128,11 @@ def lock(name: str, *, fenced: bool = True, incarnation: bool = True) -> Primiti
 def owner(name: str) -> bytes:
     """Return the owner value that a name is asked for with."""
     return b"%b:1:me" % (name.encode() * 40)
+
+
+def alone(round_: Asked) -> Batch:
+    """Return the batch of one round."""
+    return round_.batch([round_])
 
 
 def parsed(data: bytes) -> list[tuple[bytes, ...]]:
@@ -172,7 +168,10 @@ async def test_plain_acquires_are_the_pages_command(incarnation: bool):
     rounds = Stage().acquires(fenced=False, incarnation=incarnation)
     rounds[0].ttl = 0.0015
     sent = parsed(PlainAcquires(rounds).packed)
-    assert sent == [*(words(one.command) for one in rounds), *[(b"GET", b"redlock:{meta}")] * incarnation]
+    assert sent == [
+        *(words(one.batch.command(one)) for one in rounds),
+        *[(b"GET", b"redlock:{meta}")] * incarnation,
+    ]
     assert sent[0] == (b"SET", b"redlock:a", owner("a"), b"NX", b"PX", b"2")
 
 
@@ -230,30 +229,10 @@ async def test_what_is_no_answer(what: str, replies: list[Any]):
     rounds, batch = stage.of(what)
     assert stage.take(batch, 0, *replies) == [True] * (len(replies) - 1) + [False]
     assert votes(rounds) == [None] * 3
-    assert not any(getattr(one, "agreed", 0) for one in rounds)
     assert stage.failures == []
 
 
 # -- fenced acquires ---------------------------------------------------------------------------------
-
-
-async def test_all_granted_at_the_ballot():
-    """Each lock has each grant and agrees (R21); its task is let go with the deciding one, never twice."""
-    stage = Stage()
-    rounds = stage.acquires(block=4)
-    batch = stage.fenced(rounds)
-    alarms = [one.alarm(lambda tally: tally.verdict is not Verdict.PENDING) for one in rounds]
-    alarms[2].cancel()
-    for node, rung in enumerate((False, True, True)):
-        assert batch.pending
-        assert stage.take(batch, node, [TAG, MICROSECONDS, *[BALLOT + 4] * 3]) == [True]
-        assert [one.answers[node] for one in rounds] == [Answer(GRANTED, fence=BALLOT + 4, time=TIME)] * 3
-        assert [(one.granted, one.pending, one.agreed) for one in rounds] == [
-            (node + 1, 2 - node, node + 1)
-        ] * 3
-        assert [alarm.done() for alarm in alarms] == [rung, rung, True]
-    assert not batch.pending
-    assert all(one.verdict is Verdict.WON and not one.fences_may_differ for one in rounds)
 
 
 async def test_each_lock_has_its_own_answer():
@@ -261,7 +240,7 @@ async def test_each_lock_has_its_own_answer():
     stage = Stage()
     rounds = stage.acquires("abcde")
     answers = [BALLOT + 1, -1500, 0, BALLOT, WRONG]
-    assert stage.take(stage.fenced(rounds), 2, [TAG, MICROSECONDS, *answers]) == [True]
+    assert stage.take(FencedAcquires(rounds), 2, [TAG, MICROSECONDS, *answers]) == [True]
     assert [one.answers[2] for one in rounds] == [
         Answer(GRANTED, fence=BALLOT + 1, time=TIME),
         Answer(REFUSED, wait=1.5),
@@ -269,8 +248,7 @@ async def test_each_lock_has_its_own_answer():
         Answer(GRANTED, fence=BALLOT, time=TIME),
         Answer(SILENT, WRONG.decode()),
     ]
-    assert [one.agreed for one in rounds] == [0, 0, 0, 1, 0]
-    assert [one.fences_may_differ for one in rounds] == [True, False, False, False, False]
+    assert [one.differs_from(BALLOT) for one in rounds] == [True, False, False, False, False]
     ((command, node, message),) = stage.failures
     assert (command.owner, command.script) == (owner("e"), _scripts.ACQUIRE)
     assert (node, message) == (2, WRONG.decode())
@@ -285,24 +263,9 @@ async def test_without_a_vote_all_are_silent():
     assert stage.failures == []
 
 
-async def test_a_grant_by_a_clock_that_jumped_does_not_agree():
-    """It is a vote, but no part of a certificate (R14)."""
-    stage = Stage()
-    stage.clocks.sample(0, NOW - 0.001, NOW, TIME)
-    jumped = [TAG, MICROSECONDS + 3_600_000_000, *[BALLOT] * 3]
-    for answers in (jumped, [*jumped[:4], BALLOT + 1]):
-        rounds = stage.acquires()
-        batch = stage.fenced(rounds)
-        assert stage.take(batch, 0, answers) == [True]
-        assert votes(rounds) == [GRANTED] * 3
-        assert [one.agreed for one in rounds] == [0] * 3
-        assert stage.take(batch, 1, jumped) == [True]  # not known to have jumped
-        assert [one.agreed for one in rounds] == [1] * 3
-
-
 async def test_limits_are_those_of_what_a_clock_watch_believes():
     """The quick check never lets through a time that the watch would not, whatever it knows."""
-    clocks = Stage().clocks
+    clocks = ClockWatch(SIZE, 0.1)
     assert clocks.limits == [math.inf] * SIZE
     for node, late in enumerate((0.0, 0.05, -2.0)):
         clocks.sample(node, NOW - 0.01, NOW, TIME + late)
@@ -320,14 +283,14 @@ async def test_a_grant_after_the_time_counts_for_nothing():
     stage = Stage()
     for late in ([BALLOT] * 3, [BALLOT, BALLOT + 1, BALLOT]):
         rounds = stage.acquires()
-        batch = stage.fenced(rounds)
+        batch = FencedAcquires(rounds)
         for one in rounds:
             one.time_out()
         for node in range(SIZE):
             assert stage.take(batch, node, [TAG, MICROSECONDS, *late]) == [True]
             assert votes(rounds, node) == [SILENT] * 3
-        assert [(one.granted, one.silent, one.agreed) for one in rounds] == [(0, 3, 0)] * 3
-        assert not batch.pending
+        assert [(one.granted, one.silent) for one in rounds] == [(0, 3)] * 3
+        assert batch.done
 
 
 @pytest.mark.parametrize(("stands_at", "behind"), [(BALLOT, False), (BALLOT + 5, True)])
@@ -335,14 +298,11 @@ async def test_what_is_known_of_stragglers_outlives_the_answers(stands_at: int, 
     """A node that was asked for the lock alone stands at the fence, or not, when its answer is gone, too."""
     stage = Stage()
     (asked,) = stage.acquires("a")
-    batch = stage.fenced([asked])
-    for node in (0, 1):
-        stage.take(batch, node, [TAG, MICROSECONDS, BALLOT])
-    asked.take(2, Answer(Vote.GRANTED, fence=stands_at, time=TIME))
-    assert asked.fences_may_differ is behind
-    asked.thin_out()
-    assert [answer.fence for answer in asked.answers if answer is not None] == [0, 0, 0]
-    assert asked.fences_may_differ is behind
+    for node, fence in enumerate((BALLOT, BALLOT, stands_at)):
+        stage.take(alone(asked), node, [TAG, MICROSECONDS, fence])
+    for _ in range(2):
+        assert asked.differs_from(BALLOT) is behind
+        asked.thin_out(BALLOT)
 
 
 # -- plain acquires ----------------------------------------------------------------------------------
@@ -359,7 +319,6 @@ async def test_a_nil_is_a_refusal(place: int):
     assert stage.take(batch, 0, SENTINEL) == [True]
     assert votes(rounds) == [REFUSED if i == place else GRANTED for i in range(3)]
     assert [one.granted for one in rounds] == [int(i != place) for i in range(3)]
-    assert not any(one.fences_may_differ for one in rounds)
 
 
 @pytest.mark.parametrize(
@@ -471,51 +430,11 @@ async def test_each_extension_has_its_own_answer():
     heeded.clear()
     assert stage.take(batch, 0, [TAG, 1, 0, -1, 11, 10, 9, WRONG]) == [True]
     assert votes(rounds) == [GRANTED, REFUSED, REFUSED, SILENT, SILENT, SILENT, SILENT]
-    assert heeded == [(0, missing) for missing in (False, True, False, False, True, False, False)]
+    assert heeded == [(0, missing) for missing in (True, False, False, True, False, False)]
     assert [command.owner for command, _, _ in stage.failures] == [owner("g")]
 
 
-# -- a round alone -----------------------------------------------------------------------------------
-
-LONE: Final[dict[str, list[object]]] = {
-    "acquires": [
-        [TAG, MICROSECONDS, BALLOT + (BALLOT & 1)],
-        [b"041", MICROSECONDS, BALLOT + (BALLOT & 1)],
-        [TAG, MICROSECONDS + 200_000, BALLOT + (BALLOT & 1)],
-        [TAG, MICROSECONDS, BALLOT + 4],
-        [TAG, MICROSECONDS, BALLOT + (BALLOT & 1), 1],
-        [TAG, str(MICROSECONDS).encode(), BALLOT + (BALLOT & 1)],
-        [TAG, MICROSECONDS, -1500],
-        [TAG, MICROSECONDS, 0],
-        [TAG, MICROSECONDS, WRONG],
-        [TAG, MICROSECONDS],
-        [TAG],
-        hiredis.ReplyError("NOSCRIPT No matching script."),
-        None,
-        b"OK",
-    ],
-    "plain": [b"OK", None, hiredis.ReplyError("OOM command not allowed"), b"PONG", 1, [TAG, 1]],
-    "releases": [
-        [TAG, 1],
-        [b"041", 1],
-        [TAG, 1, 1],
-        [TAG, [1, 0, 3]],
-        [TAG, [0, 1500, 0, 0, b"me"]],
-        [TAG, 2],
-        [TAG, WRONG],
-        [TAG],
-        hiredis.ReplyError("BUSY"),
-        b"OK",
-    ],
-}
-"""Replies of a node to a single lock."""
-
-
-def lone(stage: Stage, what: str) -> Asked:
-    """Return a round for one lock; plain acquires without a record, since a read of it makes two replies."""
-    if what == "releases":
-        return stage.releases("a")[0]
-    return stage.acquires("a", fenced=what == "acquires", incarnation=what == "acquires")[0]
+# -- replies as bytes ---------------------------------------------------------------------------------
 
 
 def wire(reply: Any) -> bytes:
@@ -535,28 +454,8 @@ def fed(parcels: Sequence[Any], rounds: Sequence[Asked], replies: Sequence[Any],
             piped.pipe.feed(piece)
     except DesynchronisedError as error:
         ended = str(error)
-    tallies = [(one.answers, one.granted, one.verdict, one.agreed) for one in rounds]
+    tallies = [(one.answers, one.granted, one.verdict) for one in rounds]
     return ended, len(piped.pipe), piped.pipe.answered, piped.failures, tallies
-
-
-@pytest.mark.parametrize(("what", "reply"), [(what, reply) for what, said in LONE.items() for reply in said])
-@pytest.mark.parametrize("late", [False, True])
-async def test_a_lone_round_takes_replies_as_a_batch_does(what: str, reply: Any, late: bool):
-    """Also one that equals the usual reply but for its tag, its time, its fence, or something behind it.
-
-    What comes whole is compared as bytes, what comes in pieces is parsed.
-    """
-    ends = []
-    for alone, cut in itertools.product((True, False), (0, 3)):
-        stage = Stage()
-        stage.clocks.sample(1, NOW, NOW, TIME)
-        round_ = lone(stage, what)
-        parcel = round_.parcel() if alone else round_.batch()
-        assert (parcel is round_) is alone
-        if late:
-            round_.time_out()
-        ends.append(fed([parcel], [round_], [reply], cut))
-    assert ends[1:] == ends[:1] * 3
 
 
 TOGETHER: Final[dict[str, list[list[Any]]]] = {
@@ -592,7 +491,6 @@ async def test_whole_replies_are_taken_as_parsed_ones_are(
     ends = []
     for cut in (0, 3, 9):
         stage = Stage()
-        stage.clocks.sample(1, NOW, NOW, TIME)
         rounds, batch = stage.of(what)
         (behind,) = stage.releases("d")
         if late:
@@ -600,15 +498,15 @@ async def test_whole_replies_are_taken_as_parsed_ones_are(
                 one.time_out()
         number = REQUEST_IDS[1 + batch.replies]
         said = [*replies, [number, 1]] if followed else replies
-        ends.append(fed([batch, behind.parcel()], [*rounds, behind], said, cut))
+        ends.append(fed([batch, alone(behind)], [*rounds, behind], said, cut))
     assert ends[1:] == ends[:1] * 2
 
 
 async def test_what_is_half_read_is_parsed_to_its_end():
     """Though the rest of it looks like a usual reply."""
     stage, piped = Stage(), Piped()
-    asked = lone(stage, "plain")
-    piped.post(asked.parcel())
+    (asked,) = stage.acquires("a", fenced=False, incarnation=False)
+    piped.post(alone(asked))
     piped.pipe.feed(b"$5\r\n")
     with pytest.raises(DesynchronisedError, match="cannot belong to"):
         piped.pipe.feed(b"+OK\r\n\r\n")
@@ -631,8 +529,8 @@ async def test_a_time_that_is_no_number_is_no_usual_reply(time: bytes, names: st
     """It ends the connection, as any other reply that the protocol does not know."""
     stage, piped = Stage(), Piped()
     rounds = stage.acquires(names)
-    piped.post(rounds[0].parcel() if names == "a" else stage.fenced(rounds))
-    data = wire([REQUEST_IDS[1], MICROSECONDS, *[rounds[0].proposed] * len(names)])
+    piped.post(FencedAcquires(rounds))
+    data = wire([REQUEST_IDS[1], MICROSECONDS, *[BALLOT] * len(names)])
     data = data.replace(b"%d" % MICROSECONDS, time)
     assert piped.pipe._entries[0].recognises(1, data, 0, REQUEST_IDS[1]) == 0
     with pytest.raises(DesynchronisedError, match="is not RESP"):
@@ -646,10 +544,9 @@ async def test_a_usual_reply_wakes_a_task_that_waits_for_other_than_a_win(names:
     stage = Stage()
     rounds = stage.releases(names)
     for one in rounds:
-        one.take(0, Answer(REFUSED))
+        one.on_reply(0, [0, 0, 0])
     alarms = [one.alarm(majority_answered) for one in rounds]
-    parcel = rounds[0].parcel() if names == "a" else Releases(rounds)
-    assert parcel.recognises(1, wire([TAG, *[1] * len(names)]), 0, TAG)
+    assert Releases(rounds).recognises(1, wire([TAG, *[1] * len(names)]), 0, TAG)
     assert [alarm.done() for alarm in alarms] == [True] * len(names)
 
 
@@ -657,54 +554,18 @@ async def test_a_usual_reply_wakes_a_task_that_waits_for_other_than_a_win(names:
 async def test_a_connection_ends_when_the_reading_of_a_reply_is_interrupted(replies: bytes):
     """By a hook that exits, say: what follows would be taken for the reply to another command (R15)."""
     stage, piped = Stage(), Piped()
-    first, second = (lone(stage, "plain") for _ in range(2))
-    piped.post(first.parcel(), second.parcel())
+    first, second = stage.acquires("ab", fenced=False, incarnation=False)
+    piped.post(alone(first), alone(second))
 
     def leave() -> None:
         raise SystemExit
 
+    first.on_reply(0, None)
     first.then(lambda round_: round_.answers[1] is not None, leave)
     with pytest.raises((DesynchronisedError, SystemExit)) as told:
         piped.pipe.feed(replies)
     assert told.type is DesynchronisedError, "the connection gets the error and closes"
     assert votes([second], 1) == [None]
-
-
-@pytest.mark.parametrize("what", TOGETHER)
-async def test_the_usual_reply_need_not_be_parsed(what: str):
-    """Its bytes identify it, if it is the whole of it; by a lone round, too."""
-    for alone in (False, True):
-        stage = Stage()
-        rounds, batch = stage.of(what)
-        data = b"".join(map(wire, TOGETHER[what][0]))
-        if alone:
-            if what in ("extensions", "plain acquires"):
-                continue
-            parcel = rounds[0].parcel()
-            (reply,) = TOGETHER[what][0]
-            data = encode(reply[:-2])
-        else:
-            parcel = batch
-        assert parcel.recognises(0, data[:-1], 0, TAG) == 0
-        assert parcel.recognises(0, b"-" + data + b"+", 1, TAG) == len(data)
-        assert votes(rounds[:1]) == [GRANTED]
-
-
-@pytest.mark.parametrize("what", ["acquires", "plain", "releases"])
-async def test_a_lone_round_leaves_as_a_batch_does(what: str):
-    """With the same bytes; a plain acquire that needs the record is a batch, with the read behind it."""
-    stage = Stage()
-    round_ = lone(stage, what)
-    parcel, batch = round_.parcel(), lone(stage, what).batch()
-    assert (parcel.packed, parcel.script, parcel.conditional) == (
-        batch.packed,
-        batch.script,
-        batch.conditional,
-    )
-    assert parcel.script is None or parcel.packed_in_full == batch.packed_in_full
-    assert (parcel.replies, list(parcel.rounds)) == (1, [round_])
-    (proven,) = stage.acquires("a", fenced=False)
-    assert proven.parcel().replies == 2
 
 
 # -- in a pipe ---------------------------------------------------------------------------------------
@@ -735,7 +596,7 @@ async def test_tags_go_on_from_batch_to_batch():
     """A command queued before leaves before, in one piece; a plain acquire without a tag has a place, too."""
     stage, piped = Stage(), Piped()
     (release,) = stage.releases("d")
-    assert piped.pipe.put(release.command, release, 1)
+    assert piped.pipe.put(Releases.command(release), release, 1)
     sent = piped.post(*(stage.of(what)[1] for what in ("releases", "plain acquires", "extensions")))
     assert [(each[3], each[-1]) for each in sent if each[0] == b"EVALSHA"] == [
         (b"redlock:d", REQUEST_IDS[1]), (b"redlock:a", REQUEST_IDS[2]), (b"redlock:a", REQUEST_IDS[7]),
@@ -751,7 +612,7 @@ async def test_what_cannot_be_written_is_told_and_counts_as_sent():
     (release,) = stage.releases("d")
     error = DesynchronisedError("no more writing here")
     piped.pipe.write = lambda _data: raised(error)
-    assert piped.pipe.post([release.parcel()], 1, 1)
+    assert piped.pipe.post([alone(release)], 1, 1)
     assert errors == [error]
     assert [question.receiver for question in piped.pipe.abandon()] == [release]
 
@@ -799,7 +660,7 @@ async def test_an_unknown_script_does_not_go_again_behind_a_release():
     rounds = stage.acquires()
     for one in rounds[:2]:
         one.alarm(lambda _: False)
-    piped.post(stage.fenced(rounds))
+    piped.post(FencedAcquires(rounds))
     piped.post(Releases(stage.releases("b")))
     piped.pipe.feed(NOSCRIPT)
     sent = [(verb, source, rest[1]) for verb, source, *rest in parsed(piped.pipe.take())]
@@ -815,8 +676,8 @@ async def test_what_is_queued_is_looked_at_once_for_a_batch(monkeypatch: pytest.
     for one in extensions:
         one.then(lambda _: False, lambda: None)
     piped.post(Extensions(extensions), PlainAcquires(20 * stage.acquires("ijkl", fenced=False)))
-    command: Callable[[AcquireRound], Command] = vars(AcquireRound)["command"].fget
-    monkeypatch.setattr(AcquireRound, "command", property(lambda one: made.append(b"") or command(one)))
+    command = PlainAcquires.command
+    monkeypatch.setattr(PlainAcquires, "command", staticmethod(lambda one: made.append(b"") or command(one)))
     piped.pipe.feed(NOSCRIPT)
     assert parsed(piped.pipe.take())[0][0] == b"EVAL"
     assert len(made) <= 1

@@ -44,7 +44,7 @@ async def test_each_ends_in_its_own_time(seed: int) -> None:
         if draw.random() < 0.3:
             await asyncio.sleep(draw.random() * 0.2)
         thing, timeout = Thing(), draw.choice((0.0, 0.1, 0.1, 0.1, draw.random()))
-        deadlines.watch(thing, timeout)
+        deadlines.begin_after_turn(thing, timeout)
         ends = sim().time() + timeout
         if draw.random() < 0.5:  # it is over before its time, or at once
             over_at = sim().time() + draw.random() * timeout
@@ -60,7 +60,7 @@ async def test_each_ends_in_its_own_time(seed: int) -> None:
 async def test_the_time_begins_when_the_turn_ends():
     """A task that keeps the loop busy before anything is written has not been kept waiting by a node."""
     deadlines, thing = Deadlines(), Thing()
-    deadlines.watch(thing, 0.1)
+    deadlines.begin_after_turn(thing, 0.1)
     sim().advance(5.0)
     busy_until = sim().time()
     await until(busy_until + 0.2)
@@ -75,7 +75,7 @@ def test_one_that_fails_does_not_keep_the_others_from_ending() -> None:
     async def main() -> None:
         deadlines.append(Deadlines())
         for number, thing in enumerate(things):
-            deadlines[0].watch(thing, 0.01 + number / 1000)
+            deadlines[0].begin_after_turn(thing, 0.01 + number / 1000)
         await asyncio.sleep(5)
 
     loop = asyncio.new_event_loop()
@@ -99,7 +99,7 @@ async def test_no_timer_is_left_behind(monkeypatch):
     monkeypatch.setattr(Deadlines, "_ring", lambda self: (rings.append(sim().time()), ring(self)))
     deadlines, things = Deadlines(), [Thing() for _ in range(4)]
     for number, thing in enumerate(things):
-        deadlines.watch(thing, 1 - number / 10)
+        deadlines.begin_after_turn(thing, 1 - number / 10)
         await asyncio.sleep(0)
     await asyncio.sleep(2)
     assert rings == [thing.ended_at for thing in reversed(things)]
@@ -119,7 +119,7 @@ async def test_a_limit_costs_the_same_however_many_there_are():
         deadlines, things = Deadlines(), [Thing() for _ in range(number)]
         with counted() as work:
             for i, thing in enumerate(things):
-                deadlines.watch(thing, Limit(1 - i / number / 2))
+                deadlines.begin_after_turn(thing, Limit(1 - i / number / 2))
             await asyncio.sleep(2)
         assert all(thing.done for thing in things)
         return work.lines / number

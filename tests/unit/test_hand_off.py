@@ -27,7 +27,7 @@ from aioredlock_ng import (
     Vote,
 )
 from aioredlock_ng._core.fencing import MAX_BLOCK
-from aioredlock_ng._lock import handoff
+from aioredlock_ng._lock import attempt, handoff
 from aioredlock_ng._lock.handoff import WINDOW, YIELD
 from aioredlock_ng._lock.session import Session
 from aioredlock_ng._round.outbox import TickContext
@@ -722,14 +722,14 @@ async def test_an_attempt_that_cannot_be_made_gives_up_its_place_and_its_duty(mo
         behind = asyncio.create_task(w.manager.lock(NAME, ttl=TTL / 2).acquire())  # no heir: another ttl
         await asyncio.sleep(0.01)
 
-        session, reads = w.manager._life.session, Session.read_clocks
+        session, reads = w.manager._life.session, attempt.read_clocks
 
         def fail(asked: Session) -> TickContext:
             if asked is session:
                 raise OSError("no clock")
             return reads(asked)
 
-        monkeypatch.setattr(Session, "read_clocks", fail)
+        monkeypatch.setattr(attempt, "read_clocks", fail)
         began = sim().time()
         await lease.release()
         with pytest.raises(OSError, match="no clock"):

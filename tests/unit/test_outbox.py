@@ -15,9 +15,9 @@ from aioredlock_ng._lock.attempt import Attempt
 from aioredlock_ng._lock.session import Session
 from aioredlock_ng._node import NodeState, pipe
 from aioredlock_ng._node.handshake import Identity
-from aioredlock_ng._round.batch import MAX_BATCH, AcquireRound, ExtendRound, ReleaseRound
-from aioredlock_ng._round.outbox import CALM, Outbox, TakesNone, TickContext
-from aioredlock_ng._round.round import Round, grant_round
+from aioredlock_ng._round.batch import MAX_BATCH, Asked, Extensions, FencedAcquires, PlainAcquires, Releases
+from aioredlock_ng._round.outbox import CALM, Outbox, TickContext
+from aioredlock_ng._round.round import Round
 from aioredlock_ng.testing import memory_node
 from tests.simulation.wires import Break, WiredNode
 from tests.unit.tasks import in_task, sim, turns, until
@@ -88,35 +88,35 @@ def owner(name: str) -> bytes:
 
 def acquire(
     w: World, name: str, *, ttl: float = TTL, ballot: int = 7_000, block: int = 1, by: str = ""
-) -> AcquireRound:
+) -> Asked:
     """Put an acquire into the outbox; the owner is named as the lock, if not otherwise."""
     now = sim().clock.now()
-    asked = AcquireRound(outbox_of(w), primitive(w, name), owner(by or name), ttl, ballot, block, now)
-    outbox_of(w).ask(asked, TickContext(now, ballot, b""))
+    make = FencedAcquires if ballot else PlainAcquires
+    asked = Asked(outbox_of(w), make, primitive(w, name), owner(by or name), ttl, ballot, block)
+    outbox_of(w).ask(asked, TIMEOUT, TickContext(now, ballot, b""))
     return asked
 
 
-def release(w: World, name: str, *, unsent: tuple[int, ...] = (), quiet: bool = False) -> ReleaseRound:
+def release(w: World, name: str, *, unsent: tuple[int, ...] = (), quiet: bool = False) -> Asked:
     """Put a release into the outbox."""
-    asked = ReleaseRound(outbox_of(w), primitive(w, name), owner(name), TTL, quiet=quiet, unsent=unsent)
-    outbox_of(w).ask(asked)
+    asked = Asked(outbox_of(w), Releases, primitive(w, name), owner(name), TTL, quiet=quiet, unsent=unsent)
+    asked.learns = True
+    outbox_of(w).ask(asked, TIMEOUT, waits=quiet)
     return asked
 
 
 def ask_alone(w: World, name: str) -> Round:
     """Ask for a lock by a command of its own."""
     reading = w.manager.rwlock(name).read()._primitive
-    asked = grant_round(outbox_of(w), reading)
+    asked = Round(outbox_of(w), reading.read_acquire)
     asked.ask(reading.acquire(owner(name), TTL, 7_000), TIMEOUT)
     return asked
 
 
-def extend(w: World, name: str, *, ttl: float = TTL, fence: int = 7_000) -> ExtendRound:
+def extend(w: World, name: str, *, ttl: float = TTL, fence: int = 7_000) -> Asked:
     """Put an extension into the outbox."""
-    asked = ExtendRound(
-        outbox_of(w), primitive(w, name), owner(name), ttl, fence=fence, on_answer=lambda _node, _answer: None
-    )
-    outbox_of(w).extend(asked)
+    asked = Asked(outbox_of(w), Extensions, primitive(w, name), owner(name), ttl, fence)
+    outbox_of(w).ask(asked, TIMEOUT, waits=True)
     return asked
 
 
@@ -144,9 +144,8 @@ async def test_extensions_leave_before_releases_and_these_before_acquires():
             assert verbs(node) == ["extend_many", "release_many", "acquire_many"]
         assert votes(other) == votes(gone) == votes(kept) == [GRANTED] * 3
         assert w.holders("a") == [owner("x")] * 3
-        outbox_of(w).ask(
-            ReleaseRound(outbox_of(w), primitive(w, "a"), owner("x"), TTL, quiet=True, unsent=())
-        )
+        other = Asked(outbox_of(w), Releases, primitive(w, "a"), owner("x"), TTL, quiet=True)
+        outbox_of(w).ask(other, TIMEOUT, waits=True)
 
 
 async def test_what_is_undone_in_its_own_turn_leaves_first():
@@ -238,6 +237,26 @@ async def test_a_lone_task_is_sent_at_once_and_overtakes_nothing(monkeypatch: py
         await grow_calm()
         assert await written(lambda: extend(w, "a"), lambda: release(w, "a")) == [0, 0, 3]
         assert verbs(w.nodes[0])[-2:] == ["extend_many", "release_many"]
+
+
+async def test_what_is_asked_while_others_are_sent_comes_behind_them():
+    """A release, asked for when the first node is silent for the extension: nothing follows it (R6)."""
+    async with world() as w:
+        for number in range(CALM + 1):
+            acquire(w, f"n{number}")
+            await answered()
+        w.nodes[0].crash(keep_data=True)
+        await answered()
+        linked(w, 1).post = lambda *_: False
+        forget(w)
+        kept, gone = extend(w, "n0"), list[Asked]()
+        kept.then(lambda tally: tally.silent > 0, lambda: gone.append(release(w, "n0")))
+        await answered()
+        assert verbs(w.nodes[1]) == ["extend", "release"]
+        assert verbs(w.nodes[2]) == ["extend_many", "release_many"]
+        assert votes(kept) == votes(gone[0]) == [SILENT, GRANTED, GRANTED]
+        w.nodes[0].start()
+        await asyncio.sleep(2)
 
 
 # -- equal requests -----------------------------------------------------------------------------------
@@ -365,7 +384,7 @@ async def test_a_node_that_takes_no_batches_has_the_same_votes():
     masters = [WiredNode(latency=LATENCY) for _ in range(3)]
     async with opened(masters) as manager:
         w = World(masters, manager)
-        outbox_of(w)._takers[0] = TakesNone()
+        linked(w, 0).post = lambda *_: False
         acquired = [acquire(w, name) for name in "ab"]
         await answered()
         extended = [extend(w, name) for name in "ab"]
@@ -570,7 +589,7 @@ async def test_an_error_while_a_round_is_sent_at_once_is_no_business_of_its_call
             raise error
 
         with monkeypatch.context() as patch:
-            patch.setattr(outbox_of(w), "_takers", [TakesNone(), *outbox_of(w)._takers[1:]])
+            patch.setattr(linked(w, 0), "post", lambda *_: False)
             patch.setattr(linked(w, 0), "submit", failed)
             await lease.release()
         assert heard == [error]

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from aioredlock_ng import QuorumUnavailableError
+from aioredlock_ng import ConfigurationError, QuorumUnavailableError
 from aioredlock_ng._clock import SystemClock
 from aioredlock_ng._node.pipe import Fail, Pipe
-from aioredlock_ng._round.batch import AcquireRound, Batch
+from aioredlock_ng._round.batch import Batch, FencedAcquires
+from aioredlock_ng._round.round import verdict_known
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.tasks import sim
+from tests.unit.tasks import sim, turns
 from tests.unit.traces import locks
 from tests.unit.worlds import TTL, opened
 
@@ -58,7 +60,7 @@ def stalled_by_grants(patch: pytest.MonkeyPatch, seconds: float) -> None:
     post = Pipe.post
 
     def stall(pipe: Pipe, batches: Sequence[Batch], replies: int, index: int) -> bool:
-        sent = [Stalling(each, seconds) if isinstance(each, AcquireRound) else each for each in batches]
+        sent = [Stalling(each, seconds) if isinstance(each, FencedAcquires) else each for each in batches]
         return post(pipe, sent, replies, index)
 
     patch.setattr(Pipe, "post", stall)
@@ -71,6 +73,23 @@ async def test_a_win_is_judged_when_the_task_goes_on(monkeypatch):
     async with opened([master]) as manager:
         with pytest.raises(QuorumUnavailableError, match="too late"):
             await manager.lock("a").try_acquire()
+        assert locks(master) == ()
+
+
+async def test_no_lock_is_taken_from_nodes_that_turn_out_to_be_no_quorum():
+    """They are found to be at fault between the verdict and the moment when the task goes on (A4)."""
+    master = MemoryNode()
+    async with opened([master]) as manager:
+        task = asyncio.create_task(manager.lock("a").acquire())
+        await turns(1)
+        session = manager._life.session
+        assert session is not None
+        (attempt,) = session.in_flight
+        availability = session.availability
+        attempt.round.then(verdict_known, lambda: setattr(availability, "conflict", "two are one server"))
+        with pytest.raises(ConfigurationError, match="two are one server"):
+            await task
+        await asyncio.sleep(1)
         assert locks(master) == ()
 
 

@@ -20,6 +20,7 @@ from ..._kinds import KINDS
 from ..._kinds.kind import Kind
 from ..._kinds.mutex import MUTEX
 from ..._kinds.primitive import Primitive
+from ..._lock.attempt import read_clocks
 from ..._node.channels import listening
 from ..._node.link import heartbeat
 from ..._node.pipe import PUSH, without_request_id, words
@@ -97,7 +98,7 @@ def _trial_of(kind: Kind, session: Session, names: int = 1) -> Iterator[TrialSte
     options = dataclasses.replace(session.options, fence_ttl=TRIAL_TTL_EXTENDED)
     lock, mutex = (primitive_of(each, over, options) for each in (kind, MUTEX))
     won = lock.at(0) if kind.permits else lock
-    ends = session.read_clocks().owner_ends
+    ends = read_clocks(session).owner_ends
     first, second, third = (next(session.owners) + ends for _ in range(3))
     fence = TRIAL_FENCE if options.fencing else 0
     seat = kind.seat(session.new_seat, session.new_name) if kind.seat else NO_SEAT
