@@ -112,7 +112,7 @@ class Asked(Round):
         self.granted, self.waiting, self.callback = 0, (), None
         self.on_answer = on_answer
         self.batch = batch
-        """Makes a batch of rounds that are `alike`."""
+        """Makes a batch of rounds with equal `terms`."""
         self.primitive = primitive
         self.owner = owner
         self.ttl = ttl
@@ -135,7 +135,7 @@ class Batch(Parcel):
 
     most = MAX_BATCH
     """Most rounds that it may have."""
-    alike: Callable[[Asked], object]
+    terms: Callable[[Asked], object]
     """Returns the values that all rounds of a batch have in common."""
     reader: Callable[[Primitive], Callable[[Reply], Answer]]
     """Returns the reader of the reply to a `command`."""
@@ -187,7 +187,7 @@ class PlainAcquires(Batch):
     """``SET key owner NX PX ttl`` for each lock; where votes need the record, one GET of it at the end."""
 
     most = sys.maxsize
-    alike = attrgetter("batch")
+    terms = attrgetter("batch")
     reader, command = _READ_ACQUIRE, staticmethod(_acquire)
 
     def __init__(self, rounds: Sequence[Asked]) -> None:
@@ -305,7 +305,7 @@ class FencedAcquires(ScriptBatch):
 
     script = _scripts.ACQUIRE_MANY
     conditional = True
-    alike = attrgetter("ttl", "fence", "block")
+    terms = attrgetter("ttl", "fence", "block")
     reader, command = _READ_ACQUIRE, staticmethod(_acquire)
     _fits = staticmethod(fits_int)
 
@@ -320,8 +320,8 @@ class FencedAcquires(ScriptBatch):
             primitive.packed_incarnation, first.ttl, first.block, primitive.packed_fence_ttl
         )
         begins = _begins(self.script, 2 * n + 1, 4 + n + PRECONDITION_SIZE + 1)
-        terms = b"%b$%d\r\n%b\r\n%b" % (before, len(ballot), ballot, behind)
-        self.packed = b"".join((begins, *map(_PACKED_PAIR, rounds), terms, *map(bulk, map(_OWNER, rounds))))
+        middle = b"%b$%d\r\n%b\r\n%b" % (before, len(ballot), ballot, behind)
+        self.packed = b"".join((begins, *map(_PACKED_PAIR, rounds), middle, *map(bulk, map(_OWNER, rounds))))
 
     def recognises(self, node: int, data: bytes, at: int, request_id: bytes) -> int:
         """As in `Parcel`: every lock was granted with the fence that was proposed."""
@@ -362,7 +362,7 @@ class Releases(ScriptBatch):
     script = _scripts.RELEASE_MANY
     _fits = staticmethod(fits_batched_release)
     _read = staticmethod(read_batched_release)
-    alike = attrgetter("quiet")
+    terms = attrgetter("quiet")
     reader = attrgetter("kind.release.read")
 
     @staticmethod
@@ -385,7 +385,7 @@ class Extensions(ScriptBatch):
     script = _scripts.EXTEND_MANY
     _fits = staticmethod(fits_int)
     _read = staticmethod(read_extend)
-    alike = staticmethod(lambda round_: (round_.ttl, round_.fence > 0))
+    terms = staticmethod(lambda round_: (round_.ttl, round_.fence > 0))
     reader = attrgetter("kind.extend.read")
 
     @staticmethod

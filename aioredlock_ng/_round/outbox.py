@@ -172,7 +172,7 @@ class Outbox:
             # Example: 40 acquires, of them 35 with a ttl of 10 s and 5 with 30 s: batches of 32, 3 and 5.
             groups: dict[object, list[Asked]] = {}
             for round_ in rounds:
-                groups.setdefault(make.alike(round_), []).append(round_)
+                groups.setdefault(make.terms(round_), []).append(round_)
             for group in groups.values():
                 batches += [make(group[at : at + make.most]) for at in range(0, len(group), make.most)]
             rounds.clear()
