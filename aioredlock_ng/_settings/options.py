@@ -148,13 +148,13 @@ OPTIONS_OF: Final[Mapping[str, Any]] = {
 """The options that each method of `LockManager` has."""
 
 
-def shows(known: Any, like: Callable[..., object], *left_out: str) -> Callable[[F], F]:
+def shows(known: Any, like: Callable[..., object], *left_out: str, **defaults: object) -> Callable[[F], F]:
     """Have `help` show the options of a function that takes them as ``**options: Unpack[known]``.
 
-    Their defaults are those of `like`, which is a function that has all of them.
+    Their `defaults` that are not given are those of `like`, which is a function that has all of them.
     """
     options = [
-        option
+        option.replace(default=defaults.get(name, option.default))
         for name, option in inspect.signature(like).parameters.items()
         if name in known.__optional_keys__ and name not in left_out
     ]

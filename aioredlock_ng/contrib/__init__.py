@@ -1,1 +1,1 @@
-"""For web frameworks: `contrib.fastapi` and `contrib.aiohttp`.  For guarded writes: `contrib.redis`."""
+"""For web frameworks: `fastapi` and `aiohttp`.  For guarded writes: `redis` and `sql`."""

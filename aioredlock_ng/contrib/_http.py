@@ -1,22 +1,27 @@
-"""Shared by the web integrations: the HTTP answer to a lock error, its log line, the names of locks."""
+"""Shared by the web integrations: the wait for a lock, its end, the HTTP answer to a lock error."""
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, final
 
 from .. import (
     ConfigurationError,
+    Lease,
     Lock,
     LockError,
     LockLostError,
     LockManager,
     LockTakenError,
+    LossReason,
     ManagerClosedError,
     QuorumUnavailableError,
 )
@@ -29,6 +34,16 @@ UNAVAILABLE_RETRY: Final = 1
 
 MISCONFIGURED: Final = "locking is unavailable: its nodes or names are misconfigured"
 """The reason, for a client, of a `ConfigurationError` at run time; which it is, and why, is in the log."""
+
+LONGEST_WAIT: Final = 20.0
+"""Seconds for which a request waits unless it says otherwise: a server that stops waits for its requests, and
+is killed after 30 s by Kubernetes.  The key of a holder that died has gone by then, with the default ttl."""
+
+LOOK_AFTER: Final = 0.5
+"""Seconds of waiting after which it is noticed when the client leaves: most waits end earlier."""
+
+GONE: Final = 499
+"""The status where the client has left while its request waited, as nginx has it: for logs."""
 
 _SMALLEST_TIMEOUT: Final = 1e-6
 """Seconds: a `node_timeout` below any sensible ttl, for checking options without a manager."""
@@ -108,6 +123,84 @@ def log_refusal(where: str, error: LockError | ConfigurationError) -> None:
     """Log why the requests of a route get no lock, if that is a matter of nodes and not of other requests."""
     if isinstance(error, (QuorumUnavailableError, ConfigurationError)):
         report(logging.WARNING, "%s: %s", where, error, lock=getattr(error, "names", ()))
+
+
+@final
+class ClientGone(Exception):  # noqa: N818 (nothing is wrong)
+    """The client has left while its request waited for a lock."""
+
+
+@asynccontextmanager
+async def while_there(left: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """Wait for a lock in the block, which is cancelled when `left` returns: the client has gone.
+
+    Raises:
+        ClientGone: instead of that cancellation; where the lock was acquired meanwhile, as well.
+    """
+    watchers: list[asyncio.Task[None]] = []
+    context = copy_context()  # middlewares may read from it
+
+    async def watch() -> None:
+        await left()
+        waiting.reschedule(0)  # a moment that has passed
+
+    def begin() -> None:
+        watchers.append(asyncio.create_task(watch(), context=context))
+
+    try:
+        async with asyncio.timeout(None) as waiting:
+            timer = asyncio.get_running_loop().call_later(LOOK_AFTER, begin, context=context)
+            try:
+                yield
+            finally:
+                timer.cancel()
+                for watcher in watchers:
+                    watcher.cancel()
+                    await asyncio.wait([watcher])  # nothing else may read from the request until then
+    except TimeoutError:
+        if waiting.expired():
+            raise ClientGone from None
+        raise
+
+
+def end_last(held: AsyncExitStack, stack: AsyncExitStack) -> None:
+    """Have `held` end after everything that `stack` ends: a session that commits at its end, for one."""
+    held.push_async_exit(stack.pop_all())
+    stack.push_async_exit(held.pop_all())
+
+
+async def check_at_end(lease: Lease, *outcome: object) -> None:
+    """Raise at the end of an endpoint whose lock was lost, while there is no answer yet.
+
+    Exit stacks may call it: with an error of the endpoint as `outcome`, that one goes on.
+
+    Raises:
+        LockLostError: it was lost, and not released by the endpoint itself.
+    """
+    if any(outcome):
+        return
+    try:
+        lease.check()
+        if lease.lost.is_set():  # though its time is not quite over
+            await lease.extend()  # raises, without I/O
+    except LockLostError as loss:
+        if loss.reason is not LossReason.RELEASED:
+            raise
+
+
+def complete(keys: tuple[str | Callable[..., object], ...], options: LockedOptions) -> str:
+    """Add the defaults of the options of a request's lock; refuse what could not work at any request.
+
+    Returns:
+        The default label, by which the lock is called.
+    """
+    called = label_of(*keys)
+    if options.get("label") is None:
+        options["label"] = called
+    if options.get("blocking", True):
+        options.setdefault("blocking_timeout", LONGEST_WAIT)
+    check_options(keys, options)
+    return called
 
 
 def taken_of(status_code: int, retry_after: float | None, permits: int | None) -> Taken:

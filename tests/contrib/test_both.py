@@ -446,7 +446,7 @@ async def test_the_label(new: Callable[..., Site]) -> None:
         ("x", {"extension": 1}, TypeError, "ExtensionPolicy"),
         ("x", {"tttl": 3}, TypeError, "tttl"),
         ("x", {"mode": "both"}, ValueError, "mode must be 'read', 'write' or None, got 'both'"),
-        (number, {"mode": "write", "at_least": 1}, TypeError, "rwlock.* unexpected .*'at_least'"),
+        (number, {"mode": "write", "at_least": 1}, TypeError, r"mode='write'.* unexpected .*'at_least'"),
         *(("x", {"status_code": n}, ValueError, f"400 to 599, got {n}") for n in (200, 399, 600)),
         *(
             ("x", {"retry_after": n}, ValueError, "retry_after must be a number of seconds above 0")

@@ -124,6 +124,47 @@ def digits_aside(text: str) -> str:
     return re.sub(r"\d+", "0", text)
 
 
+def beside_database(block: Block, dsn: str) -> Block:
+    """Return a block of the page about databases over a server that is there."""
+    place = dict(part.split("=") for part in dsn.split())
+    there = f"{place['user']}@/{place['dbname']}?host={place['host']}"
+    return replace(block, source=block.source.replace("app@localhost/shop", there))
+
+
+def set_up_django(dsn: str) -> None:
+    """Give Django the database of a page; once per process, as it is a setting of it."""
+    import django
+    from django.conf import settings
+
+    place = dict(part.split("=") for part in dsn.split())
+    default = {"ENGINE": "django.db.backends.postgresql", "NAME": place["dbname"], "USER": place["user"]}
+    settings.configure(DATABASES={"default": default | {"HOST": place["host"]}})
+    django.setup()
+
+
+async def run_database_page(blocks: Iterable[Block], names: dict[str, Any], urls: list[str]) -> None:
+    """Run the page, and then its endpoint and its view at once: each must have added to the row."""
+    from django.db import connections
+
+    await run_page(blocks, names, urls)
+    app = FastAPI()
+    app.include_router(names["router"])
+
+    def view() -> None:
+        assert names["deposit_view"](None, 1).status_code == 200
+        connections.close_all()
+
+    async with (
+        LockManager(urls[:3]) as app.state.lock_manager,
+        httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://test") as client,
+    ):
+        posts = [client.post("/accounts/1/deposit?amount=1") for _ in range(5)]
+        answers = await asyncio.gather(*posts, *(asyncio.to_thread(view) for _ in range(3)))
+    assert [answer.status_code for answer in answers[:5]] == [200] * 5
+    await names["engine"].dispose()
+    await asyncio.to_thread(names["locks"].close)
+
+
 # What the pages' web applications are asked, and what they answer.
 VISITS: Final = (("/orders/42/pay", {"paid": 42}), ("/reports", {"done": True}))
 

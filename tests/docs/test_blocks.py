@@ -13,20 +13,29 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import psycopg
 import pytest
 
 from aioredlock_ng._settings.specs import split_urls
 from aioredlock_ng.testing.local_nodes import initialise
 from tests.docs.pages import BLOCKS, DOCS, PAGES, README, RECIPES, Block, blocks_of, command_lines, name_of
-from tests.docs.running import COMMANDED, Database, run_page
+from tests.docs.running import (
+    COMMANDED,
+    Database,
+    beside_database,
+    run_database_page,
+    run_page,
+    set_up_django,
+)
 from tests.environments.interpreters import ROOT
 from tests.plugin.runs import AUTO, run
 from tests.servers import Nodes, fastest_arm
 
+WITH_DATABASE: Final = DOCS / "how-to" / "database.md"
 WITH_PYTHON: Final = [
     page
     for page in PAGES
-    if page not in RECIPES
+    if page not in (WITH_DATABASE, *RECIPES)
     and any(block.language == "python" and not block.is_tests for block in blocks_of(page))
 ]
 TESTS: Final = [block for block in BLOCKS if block.is_tests and ROOT / block.page not in RECIPES]
@@ -70,6 +79,19 @@ def test_the_python_of_a_page_runs(page: Path, urls: list[str], logger_as_before
         assert names["db"].paid == {42: 142}
     names.clear()
     gc.collect()  # what the page left open is its own failure, not that of a later test
+
+
+def test_the_page_about_databases_runs(urls: list[str], postgres_dsn: str) -> None:
+    """Over PostgreSQL; its endpoint and its view lose no update to each other."""
+    set_up_django(postgres_dsn)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    blocks = [beside_database(block, postgres_dsn) for block in blocks_of(WITH_DATABASE)]
+    with psycopg.connect(postgres_dsn, autocommit=True) as admin:
+        asyncio.run(run_database_page(blocks, names, urls))
+        assert admin.execute("SELECT balance FROM account").fetchone() == (8,)
+        admin.execute("DROP TABLE account, redlock_fences")
+    names.clear()
+    gc.collect()
 
 
 @pytest.mark.parametrize("block", TESTS, ids=lambda block: f"{block.page}:{block.line}")

@@ -22,6 +22,7 @@ PUBLIC: Final = (
     "aioredlock_ng.contrib.opentelemetry",
     "aioredlock_ng.contrib.prometheus",
     "aioredlock_ng.contrib.redis",
+    "aioredlock_ng.contrib.sql",
     "aioredlock_ng.errors",
     "aioredlock_ng.events",
     "aioredlock_ng.protocols",

@@ -8,7 +8,7 @@ import socket
 import struct
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final, final
 from weakref import WeakSet
 
@@ -26,10 +26,12 @@ if TYPE_CHECKING or hasattr(web, "RequestKey"):
     """The lease of a `locked` handler, ``request[LEASE]``; under several locks the innermost."""
     TAKEN: Final = web.RequestKey("TAKEN", Taken)
     WEBSOCKET: Final = web.RequestKey("WEBSOCKET", web.WebSocketResponse)
+    HELD: Final = web.RequestKey("HELD", AsyncExitStack)
 else:  # before aiohttp 3.14, where a request takes any key
     LEASE = web.AppKey("LEASE", Lease)
     TAKEN = web.AppKey("TAKEN", Taken)
     WEBSOCKET = web.AppKey("WEBSOCKET", web.WebSocketResponse)
+    HELD = web.AppKey("HELD", AsyncExitStack)
 
 locked_handlers: WeakSet[Callable[..., object]] = WeakSet()
 
@@ -61,6 +63,19 @@ async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         else:
             await websocket.close(code=WSCloseCode.TRY_AGAIN_LATER, message=refused.detail.encode())
         raise
+
+
+@web.middleware
+async def release_last(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Release the locks of a handler when the other middlewares have ended: one of them may commit."""
+    if HELD in request:  # by the application that this one is a part of
+        return await handler(request)
+
+    async def under_locks(request: web.Request) -> web.StreamResponse:
+        async with AsyncExitStack() as request[HELD]:
+            return await handler(request)
+
+    return await answer(request, under_locks)
 
 
 @final
@@ -96,7 +111,8 @@ def setup(
 
     Sub-apps find their parent's manager; one that is set up on its own uses its own.  Middlewares that
     the application has by now see the answers like any other `HTTPException`; those that are added later
-    run inside, may use locks themselves, and see lock errors.
+    run inside, may use locks themselves, and see lock errors.  All of them end before the lock of a `locked`
+    handler is released, but for those of a parent that has no manager.
 
     Args:
         app: not started, and if it is a sub-app, not added to its parent yet.
@@ -134,6 +150,7 @@ def setup(
     app[MANAGER] = manager
     app.cleanup_ctx.append(live)
     app.on_response_prepare.append(_note_websocket)
+    app.middlewares.insert(0, release_last)
     app.middlewares.append(answer)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import AsyncExitStack
 from http import HTTPStatus
 from typing import Any, ParamSpec, TypeAlias, TypeVar, Unpack, final
 
@@ -12,8 +14,21 @@ from aiohttp import web
 
 from ... import Lock, LockManager
 from ..._settings.options import LockedOptions, shows
-from .._http import LOCKED, Refusal, check_options, label_of, lock_or_none, taken_of
-from ._application import LEASE, MANAGER, TAKEN, HTTPRefused, locked_handlers, path_of
+from .._http import (
+    GONE,
+    LOCKED,
+    LONGEST_WAIT,
+    LOOK_AFTER,
+    ClientGone,
+    Refusal,
+    check_at_end,
+    complete,
+    end_last,
+    lock_or_none,
+    taken_of,
+    while_there,
+)
+from ._application import HELD, LEASE, MANAGER, TAKEN, HTTPRefused, locked_handlers, path_of
 
 P = ParamSpec("P")
 R = TypeVar("R", bound=web.StreamResponse)
@@ -21,7 +36,7 @@ R = TypeVar("R", bound=web.StreamResponse)
 KeyFunction: TypeAlias = Callable[[web.Request], str | Awaitable[str]]
 
 
-@shows(LockedOptions, LockManager.locked)
+@shows(LockedOptions, LockManager.locked, blocking_timeout=LONGEST_WAIT)
 def locked(
     *keys: str | KeyFunction,
     status_code: int = HTTPStatus.CONFLICT,
@@ -30,8 +45,12 @@ def locked(
 ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
     """Run a handler under a lock: a function, a method, or a method of a `web.View`.
 
-    The lease is in ``request[LEASE]``.  The lock is released before the response that the handler returns
-    is sent; what a handler streams itself, or exchanges over a WebSocket, is under the lock.
+    The lease is in ``request[LEASE]``.  The lock is released when the middlewares of the application have
+    ended, so that one that commits does it under the lock, and before the response is sent; what a handler
+    streams itself, or exchanges over a WebSocket, is under the lock.  When a handler ends in an error that
+    is no answer of aiohttp's, or is cancelled, the lock is released at once.
+
+    A request whose client leaves while it waits gives up: with status 499, and without the handler.
 
     The template gets the text of the path: ``/orders/42`` and ``/orders/042`` are two locks.
     Either route by ``{order_id:[1-9][0-9]*}``, or make the name with a function:
@@ -44,8 +63,10 @@ def locked(
         status_code: the answer while another request holds the lock.
         retry_after: seconds in its ``Retry-After``; by default those after which the lock is free unless its
             holder extends it, and 1 where all permits are taken.
-        **options: those of `LockManager.lock`.  Without a `blocking_timeout`, requests wait their turn as
-            long as it takes.  `label` is the template, or the function's name, unless given.
+        **options: those of `LockManager.lock`.
+            `blocking_timeout`: seconds that a request waits, 20 by default; None: as long as it takes, also
+            when the server is to stop.
+            `label`: the template, or the function's name, unless given.
             `mode`: ``"read"`` or ``"write"``: the `LockManager.rwlock` of that name, held so, without
             `at_least` or `fair`; None: a mutex.
             `permits`: the number of requests that hold the lock at once: the `LockManager.semaphore` of
@@ -55,9 +76,7 @@ def locked(
         TypeError, ValueError: at decoration: what could not work at any request.
     """
     taken = taken_of(status_code, retry_after, options.get("permits"))
-    if options.get("label") is None:
-        options["label"] = label_of(*keys)
-    check_options(keys, options)
+    complete(keys, options)
     names_of = [_filling(key) if isinstance(key, str) else _calling(key) for key in keys]
 
     def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
@@ -69,15 +88,33 @@ def locked(
             request = _request_in((*args, *kwargs.values()))
             lock = _lock(request, [await name_of(request) for name_of in names_of], options)
             request[TAKEN] = taken
-            async with lock as lease:
+            async with AsyncExitStack() as ended, AsyncExitStack() as held:
+                try:
+                    async with while_there(functools.partial(_until_left, request)):
+                        lease = await held.enter_async_context(lock)
+                except ClientGone:
+                    raise HTTPRefused(Refusal(GONE, "the client has left", None)) from None
                 request[TAKEN] = LOCKED  # locks of the handler's own have nothing to do with it
                 request[LEASE] = lease
-                return await function(*args, **kwargs)
+                try:
+                    answer = await function(*args, **kwargs)
+                    await check_at_end(lease)
+                except web.HTTPException:  # an answer, too
+                    end_last(held, request.get(HELD, ended))
+                    raise
+                end_last(held, request.get(HELD, ended))
+                return answer
 
         locked_handlers.add(under_lock)
         return under_lock
 
     return decorate
+
+
+async def _until_left(request: web.Request) -> None:
+    """Return when the client of a request has left."""
+    while request.transport is not None and not request.transport.is_closing():  # noqa: ASYNC110
+        await asyncio.sleep(LOOK_AFTER)  # there is no event of it
 
 
 def _filling(template: str) -> Callable[[web.Request], Awaitable[str]]:

@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from fastapi.websockets import WebSocketDisconnect, WebSocketState
 from starlette.requests import HTTPConnection
 from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
 
 from ... import (
     ConfigurationError,
@@ -36,7 +37,8 @@ def add_exception_handlers(app: FastAPI) -> None:
     ``Retry-After``, where a moment is known, and the reason as ``detail``; a WebSocket that was accepted is
     closed with 1013 ("try again later").  Errors that are bugs, such as `WouldDeadlockError`, remain a 500.
 
-    An app that is mounted in another one answers for itself: call this for each.
+    FastAPI apps that are mounted in it by its first request answer in the same way, but for errors that
+    they handle themselves.
 
     The app's OpenAPI document tells of these answers at each route that has a `locked`; those of locks that
     an endpoint takes itself are documented by ``responses=LOCK_RESPONSES`` there.
@@ -50,6 +52,18 @@ def add_exception_handlers(app: FastAPI) -> None:
         ConfigurationError,
     ):
         app.add_exception_handler(kind, _answer)
+    app.add_middleware(_with_mounted, parent=app)
+
+
+def _with_mounted(app: ASGIApp, parent: FastAPI) -> ASGIApp:
+    """Have apps that are mounted in `parent` answer; called when it is about to serve its first request."""
+    for route in parent.routes:
+        mounted = getattr(route, "app", None)
+        if isinstance(mounted, FastAPI) and mounted.middleware_stack is None:
+            own = dict(mounted.exception_handlers)
+            add_exception_handlers(mounted)  # and those in it
+            mounted.exception_handlers.update(own)
+    return app
 
 
 async def _answer(connection: HTTPConnection, error: Exception) -> Any:

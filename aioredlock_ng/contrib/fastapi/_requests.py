@@ -6,18 +6,22 @@ FastAPI's own data and calls its own validation, so that what names the lock is 
 
 from __future__ import annotations
 
+from asyncio import Future
+from collections import deque
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, final
 
-from fastapi import Depends, WebSocket
+from fastapi import Depends, HTTPException, WebSocket, WebSocketException, status
 from fastapi.dependencies.models import Dependant
 from fastapi.dependencies.utils import request_params_to_args
 from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from starlette.requests import HTTPConnection
+from starlette.types import Message, Receive
 
 from ... import LockManager
 from ..._locks.template import fill_in
+from .._http import GONE
 
 
 def name_of_lock(called: str) -> str:
@@ -91,6 +95,54 @@ def unusable(connection: HTTPConnection) -> Exception:
     """Return the 422 for a request that asks for a name no lock can have: empty, too long, reserved."""
     problem = {"type": "lock_name", "loc": ("request",), "msg": "No lock can have the name this asks for"}
     return _invalid([problem], connection)
+
+
+def gone(connection: HTTPConnection) -> Exception:
+    """Return what ends a request whose client has left; the server drops the answer to it."""
+    if isinstance(connection, WebSocket):
+        return WebSocketException(status.WS_1001_GOING_AWAY)
+    return HTTPException(GONE, "the client has left")
+
+
+READ_AHEAD: Final = 2**16
+"""Bytes of a request's body that are kept while it waits for a lock, with `_MESSAGE` for each part."""
+
+_MESSAGE: Final = 64
+
+
+@final
+class Ahead:
+    """Reads ahead of the endpoint until the client leaves, and keeps for it what came."""
+
+    def __init__(self, connection: HTTPConnection) -> None:
+        self._connection = connection
+        self._receive: Receive
+        self._kept: deque[Message | Exception] = deque()
+
+    async def until_left(self) -> None:
+        """Return when the client has left; never where more of its body waits than is kept."""
+        connection: Any = self._connection
+        self._receive, connection._receive = connection._receive, self._next  # noqa: SLF001 (no other way)
+        size = 0
+        while size < READ_AHEAD:
+            try:
+                message = await self._receive()
+            except Exception as error:  # noqa: BLE001 (it is the endpoint's)
+                self._kept.append(error)
+                break
+            if message["type"].endswith(".disconnect"):
+                return
+            self._kept.append(message)
+            size += _MESSAGE + len(message.get("body") or message.get("bytes") or message.get("text") or b"")
+        await Future()
+
+    async def _next(self) -> Message:
+        if not self._kept:
+            return await self._receive()
+        kept = self._kept.popleft()
+        if isinstance(kept, Exception):
+            raise kept
+        return kept
 
 
 async def get_lock_manager(connection: HTTPConnection) -> LockManager:

@@ -7,11 +7,21 @@ from typing import Annotated, Any
 
 import httpx
 import pytest
-from fastapi import APIRouter, BackgroundTasks, Body, Depends, FastAPI, Request, WebSocket
+from fastapi import (
+    APIRouter,
+    BackgroundTasks,
+    Body,
+    Depends,
+    FastAPI,
+    HTTPException,
+    Request,
+    Response,
+    WebSocket,
+)
 from fastapi.responses import StreamingResponse
 from starlette.middleware.base import BaseHTTPMiddleware
 
-from aioredlock_ng import Lease, LockManager
+from aioredlock_ng import Lease, LockManager, LockTakenError
 from aioredlock_ng.contrib.fastapi import (
     LOCK_RESPONSES,
     ManagerDep,
@@ -67,7 +77,7 @@ async def test_one_lease_for_all_that_ask() -> None:
 @pytest.mark.parametrize(("scope", "held"), [("function", False), ("request", True)])
 @virtual
 async def test_when_the_lock_is_released(scope: Any, held: bool) -> None:
-    """By default before the response is sent and background tasks run; with "request" after them."""
+    """By default after the response is sent and background tasks have run; with "function" before."""
     app = new_app()
     seen = {}
 
@@ -106,7 +116,7 @@ async def async_numbers() -> AsyncIterator[str]:
 async def test_an_endpoint_that_yields_needs_the_long_scope(endpoint: Any) -> None:
     """FastAPI runs it while it sends the response, when a lock of the short scope was released."""
     app = new_app()
-    app.post("/", dependencies=[locked("stream")], response_model=None)(endpoint)
+    app.post("/", dependencies=[locked("stream", scope="function")], response_model=None)(endpoint)
     async with site(app) as here:
         with pytest.raises(RuntimeError, match=r"streams.*scope='request'"):
             await here.post("/")
@@ -161,6 +171,52 @@ async def test_a_mounted_application_may_have_a_manager_of_its_own() -> None:
             await here.post("/api/orders/1")
         mounted.state.lock_manager = here.manager
         await both_answers(here, "/api/orders")
+
+
+@virtual
+async def test_mounted_applications_answer_as_their_parent() -> None:
+    """At any depth, in whichever order they are put together; but for errors that they answer themselves."""
+    app, mounted, inner = FastAPI(), FastAPI(), FastAPI()
+
+    async def answer(*_: object) -> Response:
+        return Response(status_code=418)
+
+    inner.add_exception_handler(LockTakenError, answer)
+    the_endpoint(mounted)
+    the_endpoint(inner)
+    add_exception_handlers(app)
+    app.mount("/api", mounted)
+    mounted.mount("/inner", inner)
+    async with site(app) as here:
+        mounted.state.lock_manager = inner.state.lock_manager = here.manager
+        await both_answers(here, "/api/orders")
+        here.world.occupy("order:42", 10)
+        assert (await here.post("/api/inner/orders/42")).status_code == 418
+        here.world.vacate("order:42")
+        await here.manager.aclose()
+        assert (await here.post("/api/inner/orders/42")).status_code == 503
+
+
+@virtual
+async def test_who_may_not_call_holds_no_lock() -> None:
+    """The ways of the documentation: a parameter behind the user, or a key that needs the user."""
+    app = new_app()
+
+    async def user() -> str:
+        raise HTTPException(401)
+
+    async def key(user: Annotated[str, Depends(user)]) -> str:
+        raise AssertionError("not called")
+
+    @app.post("/parameter")
+    async def one(user: Annotated[str, Depends(user)], lease: Annotated[Lease, locked("a")]) -> None: ...
+
+    @app.post("/key", dependencies=[locked(key)])
+    async def other() -> None: ...
+
+    async with site(app) as here:
+        assert [(await here.post(path)).status_code for path in ("/parameter", "/key")] == [401, 401]
+        assert here.manager.statistics().acquired == 0
 
 
 @pytest.mark.parametrize("path", ["/orders", "/api/orders"], ids=["its own", "mounted"])
