@@ -22,6 +22,7 @@ from .._kinds.kind import Kind
 from .._kinds.mutex import LEADER
 from .._lock.session import Session
 from .._node import NodeState, NodeStatistics
+from .._node.pipe import takes_none
 from .._node.redis_node import Node
 from .._session import lifecycle
 from .._session.lifecycle import Lifecycle
@@ -65,6 +66,7 @@ class _Stub:
     """A node that grants everything, or nothing, or does not answer; a round needs no more of a node."""
 
     can_hear = False
+    post = staticmethod(takes_none)
 
     def __init__(
         self, name: str, fence: int, before: int, *, silent: bool, taken: frozenset[bytes] | None
