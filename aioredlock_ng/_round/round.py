@@ -292,7 +292,8 @@ class SlotRound(Round):
         either slot may still win.
         """
         granted = self._leading[1]
-        if granted >= self.quorum:
+        # Won before: `thin_out` has dropped the slots of some grants since, and the verdict stands.
+        if self.slot != ANY or granted >= self.quorum:
             return WON
         return LOST if granted + self.pending < self.quorum else PENDING
 

@@ -10,10 +10,11 @@ import pytest
 from aioredlock_ng import ConfigurationError, WouldDeadlockError
 from tests.unit.tasks import in_task, sim, turns, within
 from tests.unit.traces import PREFIX, count
-from tests.unit.worlds import LATENCY, TTL, world
+from tests.unit.worlds import LATENCY, TTL, ago, world
 
 NAME = "gpu"
 KEY = PREFIX + NAME.encode()
+COUNTERS = PREFIX + b"slots:{" + KEY + b"}"
 OTHER = b"a" * 40 + b":1700000000000s:other"
 
 
@@ -185,11 +186,13 @@ async def test_stray_slots_go_back_at_once(elsewhere):
 
 
 async def test_a_straggler_gives_its_stray_slot_back():
-    """Also one that answers after the win, and after its time was up (R25)."""
-    for delay in (0.05, 0.15):
-        async with world(5, node_timeout=0.1) as w:
+    """Also one that answers after the win, and after its time was up; and where fences were raised (R25)."""
+    for delay, timeout, raised in ((0.05, 0.1, False), (0.15, 0.1, False), (0.3, 0.4, True)):
+        async with world(5, node_timeout=timeout) as w:
             slow = w.nodes[4]
             hold(slow, 0)
+            for number, node in enumerate(w.nodes if raised else ()):
+                node._server.hset(COUNTERS, b"0", b"%d" % (ago(-5.0) + number))
             lease = await at_slot_0(w, slow, delay)
             await asyncio.sleep(1.5 * delay)
             owner = slots(w.nodes[0])[0]
@@ -197,6 +200,7 @@ async def test_a_straggler_gives_its_stray_slot_back():
             slow.latency = LATENCY
             await asyncio.sleep(2 * delay)
             assert owner not in slots(slow).values()
+            assert [vote.vote.value for vote in lease.votes][:4] == ["granted"] * 4
             await lease.release()
 
 
