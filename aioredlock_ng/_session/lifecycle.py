@@ -238,10 +238,9 @@ class Lifecycle:
 
     @property
     def clock(self) -> Clock:
-        """The clock that it was given, or that its loop has."""
-        if self._clock is None and self.session is not None:
-            return self.session.clock
-        return self._clock or clock_of(_get_running_loop())
+        """The clock that it was given, or that the running loop has; outside of a loop, its last one."""
+        last = None if self.session is None else self.session.loop
+        return self._clock or clock_of(_get_running_loop() or last)
 
     @property
     def unavailable_for(self) -> float:

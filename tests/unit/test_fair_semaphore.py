@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from aioredlock_ng import ExtensionPolicy, LockLostError, LockManager, LockTakenError, WouldDeadlockError
+from aioredlock_ng.testing import MemoryNode, SimLoop
 from aioredlock_ng.testing._memory_data import Hash
 from tests.unit.tasks import cycle, sim, within
 from tests.unit.traces import PREFIX
@@ -67,6 +68,23 @@ async def test_the_limit_is_for_all_permits_together() -> None:
         assert 0.5 <= sim().time() - began < 0.7
         await cycle(w.manager.fair_semaphore("gpu", permits=3, weight=2, blocking=False))
         await held.release()
+
+
+def test_the_limit_goes_by_the_clock_of_the_loop_in_which_it_is_called() -> None:
+    """A manager that was used in another loop before, as by two tests, whose clock stood elsewhere."""
+    nodes = [MemoryNode()]
+    manager = LockManager(nodes)
+
+    async def wait(seconds: float) -> None:
+        async with LockManager(nodes) as other, other.semaphore("gpu", permits=1):
+            began = sim().time()
+            with pytest.raises(LockTakenError):
+                await cycle(manager.fair_semaphore("gpu", permits=1, blocking_timeout=0.5))
+            assert sim().time() - began < 0.7
+            await asyncio.sleep(seconds)
+
+    for seconds in (100.0, 0.0):
+        SimLoop.run(wait(seconds))
 
 
 async def test_the_door_stays_open_to_one_call_however_long_it_waits() -> None:
