@@ -119,39 +119,59 @@ async def test_a_websocket_whose_client_leaves_while_it_waits() -> None:
 
 @virtual
 async def test_what_is_read_ahead() -> None:
-    """No more than is kept; and never by two at once, which servers do not expect."""
-    app, reading, parts, inside = new_app(), 0, 0, False
+    """No more than is kept; never by two at once, which servers do not expect; and no part is lost."""
+    app = new_app()
 
     @app.post("/", dependencies=[fastapi.locked("a")])
     async def endpoint(request: Request) -> None:
-        nonlocal inside
-        inside = True
+        inside.set()
         while (await request.receive())["more_body"]:
-            pass
+            read.append(parts)
 
     async def receive() -> dict[str, Any]:
         nonlocal reading, parts
         assert not reading
-        reading += 1
-        try:
-            if parts == 2 and not inside:
-                await asyncio.Future()
-            parts += 1
-            return {"type": "http.request", "body": bytes(size), "more_body": parts < 200}
-        finally:
-            reading -= 1
+        reading, parts = True, parts + 1
+        if parts == pause:  # as in a middleware that has taken a part: cancelled here, it would lose it
+            await inside.wait()
+        reading = False
+        return {"type": "http.request", "body": bytes(size), "more_body": parts < 200}
 
     async def send(_: object) -> None: ...
 
     async with site(app) as here:
-        for size, read in ((10, 2), (READ_AHEAD // 8, 8)):
-            inside, parts = False, 0 if size == 10 else 3
+        for size, pause in ((10, 3), (READ_AHEAD // 8, 0)):
+            inside, reading, parts, read = asyncio.Event(), False, 0, list[int]()
             here.world.occupy("a", 2)
             request = asyncio.create_task(app(scope_of("http", "/"), receive, send))
             await asyncio.sleep(1.5)
-            assert parts == read + 3 * (size != 10)
+            assert parts == (pause or READ_AHEAD // size)
             await request
-            assert parts == 200
+            assert len(read) == 199
+
+
+@virtual
+async def test_an_endpoint_that_does_not_read_its_body() -> None:
+    """Nothing reads from its request when it has ended."""
+    app, ended = new_app(), []
+
+    @app.post("/", dependencies=[fastapi.locked("a")])
+    async def endpoint() -> None: ...
+
+    async def receive() -> None:
+        try:
+            await asyncio.Future()
+        except asyncio.CancelledError:
+            ended.append(True)
+            raise
+
+    async def send(_: object) -> None: ...
+
+    async with site(app) as here:
+        here.world.occupy("a", 2)
+        await app(scope_of("http", "/"), receive, send)
+        await asyncio.sleep(0.01)
+    assert ended
 
 
 @virtual

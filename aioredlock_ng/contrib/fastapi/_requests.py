@@ -6,7 +6,7 @@ FastAPI's own data and calls its own validation, so that what names the lock is 
 
 from __future__ import annotations
 
-from asyncio import Future
+from asyncio import Future, Task, create_task, wait
 from collections import deque
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
@@ -117,32 +117,41 @@ class Ahead:
     def __init__(self, connection: HTTPConnection) -> None:
         self._connection = connection
         self._receive: Receive
-        self._kept: deque[Message | Exception] = deque()
+        self._kept: deque[Task[Message]] = deque()
 
     async def until_left(self) -> None:
         """Return when the client has left; never where more of its body waits than is kept."""
         connection: Any = self._connection
         self._receive, connection._receive = connection._receive, self._next  # noqa: SLF001 (no other way)
-        size = 0
+        connection.scope["fastapi_inner_astack"].callback(self._end)
+        size, more = 0, not getattr(connection, "_stream_consumed", False)
         while size < READ_AHEAD:
+            reading = create_task(self._read())
+            self._kept.append(reading)
             try:
-                message = await self._receive()
-            except Exception as error:  # noqa: BLE001 (it is the endpoint's)
-                self._kept.append(error)
+                await wait([reading])
+            finally:  # when the wait is over, it goes on: a middleware that is cancelled may lose a part
+                if not (more or reading.done()):  # of a body that is complete there is none
+                    reading.cancel()
+                    await wait([self._kept.pop()])
+            if reading.exception():  # the endpoint's
                 break
+            message = reading.result()
             if message["type"].endswith(".disconnect"):
                 return
-            self._kept.append(message)
             size += _MESSAGE + len(message.get("body") or message.get("bytes") or message.get("text") or b"")
+            more = message["type"] != "http.request" or message.get("more_body", False)
         await Future()
 
+    async def _read(self) -> Message:
+        return await self._receive()
+
     async def _next(self) -> Message:
-        if not self._kept:
-            return await self._receive()
-        kept = self._kept.popleft()
-        if isinstance(kept, Exception):
-            raise kept
-        return kept
+        return await (self._kept.popleft() if self._kept else self._receive())
+
+    def _end(self) -> None:
+        for reading in self._kept:
+            reading.cancel()
 
 
 async def get_lock_manager(connection: HTTPConnection) -> LockManager:
