@@ -41,7 +41,7 @@ async def locked_transaction(lock: Lock, session: Any) -> AsyncIterator[Lease]:
 
     Raises:
         LockLostError: a later holder was here, or the lock is lost before the commit: nothing is written.
-        RuntimeError: psycopg: the connection has a transaction.
+        RuntimeError: psycopg: the connection has a transaction, or is in pipeline mode.
         sqlalchemy.exc.InvalidRequestError: SQLAlchemy: the session has one.
     """
     async with lock as lease, _transaction(session):
@@ -59,15 +59,18 @@ async def locked_transaction(lock: Lock, session: Any) -> AsyncIterator[Lease]:
 def _transaction(session: Any) -> AbstractAsyncContextManager[object]:
     if hasattr(session, "begin"):  # SQLAlchemy, which refuses a second one itself
         return session.begin()  # type: ignore[no-any-return]
-    if session.info.transaction_status:  # psycopg, which would make a savepoint: the commit came later
-        raise RuntimeError(f"end the transaction of {session!r} before locked_transaction() begins one")
+    # psycopg, which would make a savepoint, or queue the commit: that came after the release.
+    if session.info.transaction_status or session.pgconn.pipeline_status:
+        raise RuntimeError(
+            f"end the transaction or pipeline of {session!r} before locked_transaction() begins a transaction"
+        )
     return session.transaction()  # type: ignore[no-any-return]
 
 
 async def _claimed(session: Any, name: str, fence: int) -> bool:
     if not hasattr(session, "begin"):
-        return bool((await session.execute(_CLAIM.format("%s", "%s"), (name, fence))).rowcount)
+        return bool((await session.execute(_CLAIM.format("%s", "%s"), (name, fence))).rowcount > 0)
     from sqlalchemy import text
 
     claim = text(_CLAIM.format(":name", ":fence"))
-    return bool((await session.execute(claim, {"name": name, "fence": fence})).rowcount)
+    return bool((await session.execute(claim, {"name": name, "fence": fence})).rowcount > 0)

@@ -114,3 +114,15 @@ async def test_a_transaction_that_has_begun_is_refused(
                 raise AssertionError("not reached")
         async with manager.lock("a", blocking=False):
             pass
+
+
+async def test_a_pipeline_is_refused(postgres_dsn: str, admin: psycopg.Connection[Any]) -> None:
+    """It would commit after the release, and not know how the claim ended."""
+    async with LockManager([MemoryNode() for _ in range(3)]) as manager, by_psycopg(postgres_dsn) as session:
+        async with session.pipeline():
+            with pytest.raises(RuntimeError, match=r"transaction or pipeline"):
+                async with locked_transaction(manager.lock("a"), session):
+                    raise AssertionError("not reached")
+        async with locked_transaction(manager.lock("a"), session), session.pipeline():
+            await add(session)
+    assert admin.execute("SELECT n FROM rows").fetchone() == (1,)
