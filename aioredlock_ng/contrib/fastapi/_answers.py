@@ -37,7 +37,7 @@ def add_exception_handlers(app: FastAPI) -> None:
     ``Retry-After``, where a moment is known, and the reason as ``detail``; a WebSocket that was accepted is
     closed with 1013 ("try again later").  Errors that are bugs, such as `WouldDeadlockError`, remain a 500.
 
-    FastAPI apps that are mounted in it by its first request answer in the same way, but for errors that
+    FastAPI apps that are mounted in it before it starts answer in the same way, but for errors that
     they handle themselves.
 
     The app's OpenAPI document tells of these answers at each route that has a `locked`; those of locks that
@@ -56,14 +56,25 @@ def add_exception_handlers(app: FastAPI) -> None:
 
 
 def _with_mounted(app: ASGIApp, parent: FastAPI) -> ASGIApp:
-    """Have apps that are mounted in `parent` answer; called when it is about to serve its first request."""
-    for route in parent.routes:
-        mounted = getattr(route, "app", None)
-        if isinstance(mounted, FastAPI) and mounted.middleware_stack is None:
+    """Have apps that are mounted in `parent` answer; called when it starts, or serves its first request."""
+    for mounted in _mounted(parent.routes):
+        if mounted.middleware_stack is None:
             own = dict(mounted.exception_handlers)
             add_exception_handlers(mounted)  # and those in it
             mounted.exception_handlers.update(own)
     return app
+
+
+def _mounted(routes: Sequence[BaseRoute]) -> Iterator[FastAPI]:
+    """Yield the FastAPI apps that are mounted there, at any depth, but not those in one of them."""
+    for context in _flattened(routes):
+        route = getattr(context, "original_route", context)
+        # That of a mount may stand behind middlewares.
+        mounted = getattr(route, "_base_app", getattr(route, "app", None))
+        if isinstance(mounted, FastAPI):
+            yield mounted
+        else:
+            yield from _mounted(getattr(mounted, "routes", ()))
 
 
 async def _answer(connection: HTTPConnection, error: Exception) -> Any:

@@ -19,7 +19,10 @@ from fastapi import (
     WebSocket,
 )
 from fastapi.responses import StreamingResponse
+from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.routing import Mount
 
 from aioredlock_ng import Lease, LockManager, LockTakenError
 from aioredlock_ng.contrib.fastapi import (
@@ -185,16 +188,17 @@ async def test_mounted_applications_answer_as_their_parent() -> None:
     the_endpoint(mounted)
     the_endpoint(inner)
     add_exception_handlers(app)
-    app.mount("/api", mounted)
+    behind = Mount("/behind", app=mounted, middleware=[Middleware(GZipMiddleware)])
+    app.router.routes.append(Mount("/api", routes=[behind]))
     mounted.mount("/inner", inner)
     async with site(app) as here:
         mounted.state.lock_manager = inner.state.lock_manager = here.manager
-        await both_answers(here, "/api/orders")
+        await both_answers(here, "/api/behind/orders")
         here.world.occupy("order:42", 10)
-        assert (await here.post("/api/inner/orders/42")).status_code == 418
+        assert (await here.post("/api/behind/inner/orders/42")).status_code == 418
         here.world.vacate("order:42")
         await here.manager.aclose()
-        assert (await here.post("/api/inner/orders/42")).status_code == 503
+        assert (await here.post("/api/behind/inner/orders/42")).status_code == 503
 
 
 @virtual
