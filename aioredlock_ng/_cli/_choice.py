@@ -20,9 +20,16 @@ def add_choice(parser: argparse.ArgumentParser, names: str) -> None:
     """Add the options that choose locks."""
     parser.add_argument("names", metavar="NAME", nargs="*", help=f"{names}; or patterns of names: 'report:*'")
     holder = "only locks of holders with this label, or a pattern of labels: 'web-3:*'"
-    parser.add_argument("--holder", metavar="LABEL", help=holder)
+    parser.add_argument("--holder", type=_label, metavar="LABEL", help=holder)
     older = "only locks held for at least this long, by their holders' clocks"
     add_time(parser, "--older", help=older, default=0.0)
+
+
+def _label(text: str) -> str:
+    """Read a label: an empty one, of a variable that is not set, would choose all holders."""
+    if not text:
+        raise argparse.ArgumentTypeError("a label must not be empty")
+    return text
 
 
 def named(arguments: argparse.Namespace) -> bool:
