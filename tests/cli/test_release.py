@@ -206,7 +206,8 @@ def test_what_matches_nothing_is_no_error(shared_nodes: Nodes, release: Release)
     assert release(shared_nodes.urls, "x*", "--yes") == (0, "no lock matches\n", "")
     code, _, err = release(shared_nodes.urls, "--yes")
     assert (code, "no lock is chosen" in err, left(shared_nodes, "job")) == (2, True, 5)
-    code, _, err = release(shared_nodes.urls, "job", "--holder", "", "--yes")  # as of a variable that is not set
+    # As of a variable that is not set.
+    code, _, err = release(shared_nodes.urls, "job", "--holder", "", "--yes")
     assert (code, "must not be empty" in err, left(shared_nodes, "job")) == (2, True, 5)
 
 
