@@ -112,7 +112,8 @@ def setup(
     Sub-apps find their parent's manager; one that is set up on its own uses its own.  Middlewares that
     the application has by now see the answers like any other `HTTPException`; those that are added later
     run inside, may use locks themselves, and see lock errors.  All of them end before the lock of a `locked`
-    handler is released, but for those of a parent that has no manager.
+    handler is released, but for those of a parent that has no manager, and those that are inserted before
+    all others later.
 
     Args:
         app: not started, and if it is a sub-app, not added to its parent yet.
