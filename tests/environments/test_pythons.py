@@ -25,8 +25,10 @@ OLDEST_EXTRAS = (
     "opentelemetry-api==1.25.*",
     "opentelemetry-sdk==1.25.*",
     "prometheus_client==0.20.*",
+    "psycopg[binary]",
     "rich==13.*",
     "shtab==1.7.*",
+    "sqlalchemy[asyncio]==2.0.30",
     "uvloop==0.20.*; sys_platform != 'win32'",
 )
 OLDEST_WEB = (*TOOLS, *WEB_TOOLS, "fastapi==0.121.1", "starlette==0.40.*", "aiohttp==3.10.11")
@@ -44,6 +46,7 @@ CANCELLED_WEB = (
 
 EXTRAS = (
     "tests/contrib/metrics",
+    "tests/contrib/sql",
     *(f"tests/cli/test_{name}.py" for name in ("status", "overview", "completion")),
 )
 ANSWERS = ("tests/contrib/fastapi/test_answers.py", "tests/contrib/test_both.py")

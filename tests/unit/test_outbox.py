@@ -255,7 +255,7 @@ async def test_what_is_asked_while_others_are_sent_comes_behind_them():
         assert verbs(w.nodes[1]) == ["extend", "release"]
         assert verbs(w.nodes[2]) == ["extend_many", "release_many"]
         assert votes(kept) == votes(gone[0]) == [SILENT, GRANTED, GRANTED]
-        w.nodes[0].start()
+        w.nodes[0].restart()
         await asyncio.sleep(2)
 
 
