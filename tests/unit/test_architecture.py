@@ -70,7 +70,9 @@ worlds, and the parts of the command and of the page."""
 TESTS_INTO_THE_INSIDE = 60
 """The greatest number of other test files that import private modules; each change may lower it."""
 
-CODE_LINES = {ROOT: 20_410, TESTS: 43_356}
+# Raised from 20,100 and 43,340 by recipes, web locks that outlive the commit, fair semaphores, patterns and
+# rights of the command, several names and skips, and their tests.
+CODE_LINES = {ROOT: 20_545, TESTS: 44_730}
 """Lines of code of the package and of its tests, reached and to be kept within one percent.  A change that
 raises a figure says here why."""
 
