@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -20,7 +21,7 @@ from aioredlock_ng._cli.common import FORMAT
 from aioredlock_ng._settings.options import QUARANTINE_VARIABLE
 from aioredlock_ng.testing import LocalNodes
 from tests.cli.runs import Cli
-from tests.docs.pages import command_lines
+from tests.docs.pages import ROOT, command_lines
 from tests.servers import Nodes, with_rights
 
 NAMES = list(COMMANDS)
@@ -81,8 +82,13 @@ def test_the_commands_of_the_pages_are_understood(line: str) -> None:
 
 
 def test_every_command_is_on_a_page() -> None:
-    """The search for them finds all kinds."""
-    assert {line.split()[1] for line in PAGES_LINES} == set(NAMES)
+    """One that is added has an example, a section, and tests: the rest is common to all."""
+    examples = {line.split()[1] for line in PAGES_LINES}
+    sections = set(re.findall(r"^## ([a-z]+)$", (ROOT / "docs/how-to/cli.md").read_text(), re.MULTILINE))
+    tested = {name for name in NAMES if Path(__file__).with_name(f"test_{name}.py").exists()}
+    assert examples == set(NAMES), "docs have an example of each command"
+    assert sections == set(NAMES), "docs/how-to/cli.md has a section for each command"
+    assert tested == set(NAMES), "each command has tests, in tests/cli/test_NAME.py"
 
 
 # -- the quarantine ---------------------------------------------------------------------------------
