@@ -18,6 +18,7 @@ from aioredlock_ng.contrib.fastapi import locked
 from aioredlock_ng.testing import MemoryNode
 from tests.contrib.aiohttp.tools import NODES, app_with, serve
 from tests.contrib.fastapi.tools import new_app, real_site, site
+from tests.servers import eventually
 from tests.unit.tasks import virtual
 
 DEPOSITS = 8
@@ -303,3 +304,30 @@ async def test_a_middleware_whose_lock_is_lost(when: str) -> None:
             node.thaw()
     assert (status, body) == (503, {"detail": "the lock was lost"})
     assert seen == ["cancelled" if when == "commit" else 503]
+
+
+@pytest.mark.parametrize("options", [{}, {"mode": "read"}, {"fair": True}], ids=str)
+async def test_a_middleware_that_tries_again(options: Any) -> None:
+    """When a commit has failed, the handler runs again under the lock that the request still has."""
+    tries: list[Any] = []
+
+    @web.middleware
+    async def session(request: web.Request, handler: Any) -> Any:
+        for _ in range(4):
+            with contextlib.suppress(ArithmeticError):
+                tries.append(await handler(request))
+        return tries[-1]
+
+    @with_aiohttp.locked("a", **options)
+    async def handle(request: web.Request) -> web.Response:
+        if len(tries) == 1:
+            tries.append(None)
+            raise ArithmeticError
+        return web.Response()
+
+    app = app_with(web.get("/", handle))
+    app.middlewares.insert(1, session)
+    async with serve(app) as here:
+        status, _, _ = await here.get("/")
+        await eventually(lambda: not app[with_aiohttp.MANAGER].statistics().leases, what="all are released")
+    assert status == 200

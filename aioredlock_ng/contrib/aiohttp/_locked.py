@@ -48,7 +48,8 @@ def locked(
     The lease is in ``request[LEASE]``.  The lock is released when the middlewares of the application have
     ended, so that one that commits does it under the lock, and before the response is sent; what a handler
     streams itself, or exchanges over a WebSocket, is under the lock.  When a handler ends in an error that
-    is no answer of aiohttp's, or is cancelled, the lock is released at once.
+    is no answer of aiohttp's, or is cancelled, the lock is released at once.  A request that has the lock
+    already goes on under it, as when a middleware calls the handler again.
 
     A request whose client leaves while it waits gives up: with status 499, and without the handler.
 
@@ -86,7 +87,10 @@ def locked(
         @functools.wraps(function)
         async def under_lock(*args: P.args, **kwargs: P.kwargs) -> R:
             request = _request_in((*args, *kwargs.values()))
-            lock = _lock(request, [await name_of(request) for name_of in names_of], options)
+            names = [await name_of(request) for name_of in names_of]
+            # A middleware whose commit failed may call the handler again: the request still has its lock.
+            again = LEASE in request and options.get("permits") is None
+            lock = _lock(request, names, {**options, "reentrant": True} if again else options)
             request[TAKEN] = taken
             async with AsyncExitStack() as ended, AsyncExitStack() as held:
                 try:
