@@ -212,6 +212,26 @@ async def test_a_lock_that_is_lost_while_a_session_commits(scope: Any, status: i
     assert committed == []
 
 
+@pytest.mark.parametrize("scope", ["function", "request"])
+@virtual
+async def test_a_loss_that_cancels_nothing_is_known_before_the_commit(scope: Any) -> None:
+    """As in a `def` endpoint: sessions that are declared before the lock get the error."""
+    app, committed = new_app(), []
+
+    async def session() -> AsyncIterator[None]:
+        yield
+        committed.append(True)
+
+    @app.post("/", dependencies=[Depends(session, scope=scope), locked("a", scope=scope, on_lost="raise")])
+    async def endpoint() -> None:
+        here.world.vacate("a")
+        await asyncio.sleep(60)
+
+    async with site(app) as here:
+        assert (await here.post("/")).status_code == 503
+    assert committed == []
+
+
 @virtual
 async def test_a_warning_names_what_ends_without_the_lock() -> None:
     """A lock of the short scope ends before a dependency of the long one, which may commit."""

@@ -118,9 +118,8 @@ def locked(
             except ClientGone:
                 raise gone(connection) from None
             end_last(held, connection.scope[_STACKS[scope]])
-            if scope == "request":  # the other scope ends there anyway; later no 503 could be sent
-                before_response = connection.scope[_STACKS["function"]]
-                before_response.push_async_exit(functools.partial(check_at_end, lease))
+            before_response = connection.scope[_STACKS["function"]]  # later no 503 could be sent
+            before_response.push_async_exit(functools.partial(check_at_end, lease))
         return lease
 
     lock.__qualname__ = name_of_lock(called)  # by which `filled` knows it
