@@ -37,7 +37,8 @@ async def locked_transaction(lock: Lock, session: Any) -> AsyncIterator[Lease]:
 
     Args:
         lock: of `LockManager.lock`, or the write side of a read-write lock.
-        session: where the transaction is, which must not have one yet: what it has read may be old.
+        session: where the transaction is, which must not have one yet: what it has read may be old.  One of
+            SQLAlchemy's isolation level ``AUTOCOMMIT`` never has a transaction: it cannot be used.
 
     Raises:
         LockLostError: a later holder was here, or the lock is lost before the commit: nothing is written.
