@@ -210,7 +210,7 @@ class Round(Tally):
 
     def thin_out(self, fence: int) -> None:
         """Keep only the votes of grants at `fence`: their times have been used, and take memory."""
-        self.waiting = ()
+        self.waiting = tuple([each for each in self.waiting if not each[1].done()])
         # Refusals and silences keep their reasons: hooks and errors report them.
         for node, answer in enumerate(self.answers):
             if answer is not None and answer.vote is GRANT and answer.fence == fence:
