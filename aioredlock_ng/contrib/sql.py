@@ -37,8 +37,9 @@ async def locked_transaction(lock: Lock, session: Any) -> AsyncIterator[Lease]:
 
     Args:
         lock: of `LockManager.lock`, or the write side of a read-write lock.
-        session: where the transaction is, which must not have one yet: what it has read may be old.  One of
-            SQLAlchemy's isolation level ``AUTOCOMMIT`` never has a transaction: it cannot be used.
+        session: where the transaction is, which must not have one yet: what it has read may be old.  So the
+            objects that an `AsyncSession` has loaded before expire: load them inside, for example by ``get``.
+            One of SQLAlchemy's isolation level ``AUTOCOMMIT`` never has a transaction: it cannot be used.
 
     Raises:
         LockLostError: a later holder was here, or the lock is lost before the commit: nothing is written.
@@ -46,6 +47,8 @@ async def locked_transaction(lock: Lock, session: Any) -> AsyncIterator[Lease]:
         sqlalchemy.exc.InvalidRequestError: SQLAlchemy: the session has one.
     """
     async with lock as lease, _transaction(session):
+        if hasattr(session, "expire_all"):  # with `expire_on_commit=False` it keeps what it read earlier
+            session.expire_all()
         for name in lease.names:
             if not await _claimed(session, name, lease.fence):
                 raise LockLostError(

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.pool import NullPool
 
 from aioredlock_ng import LockLostError, LockManager
@@ -22,9 +23,21 @@ def admin(postgres_dsn: str) -> Iterator[psycopg.Connection[Any]]:
     """Give a connection of its own, and a table with one row, and that of fences."""
     with psycopg.connect(postgres_dsn, autocommit=True) as admin:
         admin.execute(CREATE_TABLE)
-        admin.execute("CREATE TABLE rows AS SELECT 0 AS n")
+        admin.execute("CREATE TABLE rows AS SELECT 1 AS id, 0 AS n")
         yield admin
         admin.execute("DROP TABLE rows, redlock_fences")
+
+
+class Base(DeclarativeBase):
+    """Of the mapped classes."""
+
+
+class Row(Base):
+    """The row, as an object."""
+
+    __tablename__ = "rows"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    n: Mapped[int]
 
 
 @contextlib.asynccontextmanager
@@ -126,3 +139,19 @@ async def test_a_pipeline_is_refused(postgres_dsn: str, admin: psycopg.Connectio
         async with locked_transaction(manager.lock("a"), session), session.pipeline():
             await add(session)
     assert admin.execute("SELECT n FROM rows").fetchone() == (1,)
+
+
+async def test_objects_of_earlier_transactions_are_read_again(
+    postgres_dsn: str, admin: psycopg.Connection[Any]
+) -> None:
+    """A session with `expire_on_commit=False` would write what it read before the lock."""
+    nodes = [MemoryNode() for _ in range(3)]
+    async with LockManager(nodes) as manager, by_sqlalchemy(postgres_dsn) as session:
+        session.sync_session.expire_on_commit = False
+        kept = await session.get(Row, 1)  # which also keeps it in the session
+        await session.commit()
+        admin.execute("UPDATE rows SET n = 10")
+        async with locked_transaction(manager.lock("a"), session):
+            assert await session.get(Row, 1) is kept
+            kept.n += 1
+    assert admin.execute("SELECT n FROM rows").fetchone() == (11,)
