@@ -143,7 +143,7 @@ def set_up_django(dsn: str) -> None:
 
 
 async def run_database_page(blocks: Iterable[Block], names: dict[str, Any], urls: list[str]) -> None:
-    """Run the page, and then its endpoint and its view at once: each must have added to the row."""
+    """Run the page, and then its endpoints and its view at once: each must have changed the row."""
     from django.db import connections
 
     await run_page(blocks, names, urls)
@@ -158,9 +158,10 @@ async def run_database_page(blocks: Iterable[Block], names: dict[str, Any], urls
         LockManager(urls[:3]) as app.state.lock_manager,
         httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://test") as client,
     ):
-        posts = [client.post("/accounts/1/deposit?amount=1") for _ in range(5)]
+        paths = ["/accounts/1/deposit?amount=1"] * 5 + ["/accounts/1/fee"] * 2
+        posts = map(client.post, paths)
         answers = await asyncio.gather(*posts, *(asyncio.to_thread(view) for _ in range(3)))
-    assert [answer.status_code for answer in answers[:5]] == [200] * 5
+    assert [answer.status_code for answer in answers[: len(paths)]] == [200] * len(paths)
     await names["engine"].dispose()
     await asyncio.to_thread(names["locks"].close)
 

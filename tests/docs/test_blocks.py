@@ -88,7 +88,7 @@ def test_the_page_about_databases_runs(urls: list[str], postgres_dsn: str) -> No
     blocks = [beside_database(block, postgres_dsn) for block in blocks_of(WITH_DATABASE)]
     with psycopg.connect(postgres_dsn, autocommit=True) as admin:
         asyncio.run(run_database_page(blocks, names, urls))
-        assert admin.execute("SELECT balance FROM account").fetchone() == (8,)
+        assert admin.execute("SELECT balance FROM account").fetchone() == (6,)
         admin.execute("DROP TABLE account, redlock_fences")
     names.clear()
     gc.collect()
