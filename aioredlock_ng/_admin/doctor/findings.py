@@ -96,7 +96,7 @@ _REASONS: Final[Mapping[str, tuple[str | None, str]]] = {
                   "are not renamed")),
     r"WRONGPASS|NOAUTH|authentication required|invalid username-password|AUTH .*without any password":
         (None, ("correct the user and the password in the node's URL, or add them: "
-                "redis://user:password@host")),
+                "redis://user:password@host; on a new server, create the user first (`aioredlock-ng acl`)")),
     r"protected mode":
         ("access", ("set a password on the server (ACL SETUSER or requirepass), and give it in the "
                     "node's URL")),
