@@ -37,7 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code; argparse itself exits with 2 on wrong usage."""
     own, child = _split(sys.argv[1:] if argv is None else argv)
     parser = make_parser(own[:1])
-    arguments = parser.parse_args(own)
+    arguments, others = parser.parse_known_args(own)
+    if others:
+        hint = " (a command goes after --)" if arguments.command == "run" and not child else ""
+        parser.error(f"unrecognized arguments{hint}: {' '.join(others)}")
     if arguments.run is None:
         parser.print_help(sys.stderr)
         return USAGE

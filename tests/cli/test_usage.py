@@ -28,7 +28,7 @@ INTERVAL = "between 0.05 and 60 seconds"
                 ("job --", "no command"),
                 ("job -- ''", "no command"),
                 ("-- true", "NAME"),
-                ("job true", "unrecognized"),
+                ("job true", "unrecognized arguments (a command goes after --): true"),
                 ("'' -- true", "name"),
                 ("fence:{{x}} -- true", "reserved"),
                 ("-n -w 1 job -- true", "not allowed with"),
