@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from inspect import iscoroutinefunction
 from typing import Any, Final
 
 from .. import Lease, Lock, LockLostError, LossReason
@@ -42,10 +43,16 @@ async def locked_transaction(lock: Lock, session: Any) -> AsyncIterator[Lease]:
             One of SQLAlchemy's isolation level ``AUTOCOMMIT`` never has a transaction: it cannot be used.
 
     Raises:
+        TypeError: `session` is something else, such as what makes sessions, or one that is not async.
         LockLostError: a later holder was here, or the lock is lost before the commit: nothing is written.
         RuntimeError: psycopg: the connection has a transaction, or is in pipeline mode.
         sqlalchemy.exc.InvalidRequestError: SQLAlchemy: the session has one.
     """
+    if not (iscoroutinefunction(getattr(session, "execute", None)) and hasattr(session, "info")):
+        raise TypeError(
+            "session must be an AsyncSession or AsyncConnection of SQLAlchemy, or an AsyncConnection of "
+            f"psycopg, got {type(session).__module__}.{type(session).__qualname__}"
+        )
     async with lock as lease, _transaction(session):
         if hasattr(session, "expire_all"):  # with `expire_on_commit=False` it keeps what it read earlier
             session.expire_all()

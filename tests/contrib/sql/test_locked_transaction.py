@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import InvalidRequestError
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from sqlalchemy.pool import NullPool
 
 from aioredlock_ng import LockLostError, LockManager
@@ -155,3 +155,17 @@ async def test_objects_of_earlier_transactions_are_read_again(
             assert await session.get(Row, 1) is kept
             kept.n += 1
     assert admin.execute("SELECT n FROM rows").fetchone() == (11,)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [async_sessionmaker(), Session(), create_async_engine("postgresql+psycopg://"), None],
+    ids=lambda wrong: type(wrong).__name__,
+)
+async def test_what_is_no_session_is_refused(wrong: object) -> None:
+    """Before the lock is acquired, and with the name of its type."""
+    async with LockManager([MemoryNode() for _ in range(3)]) as manager:
+        with pytest.raises(TypeError, match=rf"AsyncSession .*, got .*\.{type(wrong).__qualname__}"):
+            async with locked_transaction(manager.lock("a"), wrong):
+                raise AssertionError("not reached")
+        assert manager.statistics().acquired == 0
