@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
+import anyio
+
 from .. import _scripts
 from .._core.command import Answer, Command, Purpose, milliseconds
+from .._core.fencing import SHIFT
 from .._core.keyspace import members_key
 from .._core.quarantine import parse
 from .._core.quorum import majority
@@ -21,6 +24,10 @@ if TYPE_CHECKING:
 
 LOOKED_AT: Final = 1000
 """Keys under the prefix that are looked at; where there are more, it is not certain what they are."""
+
+CLOCKS_APART: Final = 5.0
+"""Seconds that are waited for the slowest clock at most; nodes further apart get floors of their own."""
+
 
 _FORCE: Final = "if the list of nodes has changed, and all clients are stopped, force it"
 
@@ -37,7 +44,7 @@ class NodeInitialisation:
 
 
 async def initialise(session: Session, *, force: bool) -> tuple[NodeInitialisation, ...]:
-    """Let every node that answers vote at once, unless a lock is found; greetings give them one floor."""
+    """Let every node that answers vote at once, all with one floor, unless a lock is found."""
     if session.options.incarnation is None:
         raise ConfigurationError("fencing=False and no restart_quarantine: there is nothing to initialise")
     if twins := same_server(session.nodes):
@@ -45,15 +52,21 @@ async def initialise(session: Session, *, force: bool) -> tuple[NodeInitialisati
     if not force:
         _refuse_another_quorums(session)
         await _refuse_live_locks(session)
-    answers = await ask_all(session, _command(session))
+    answers = await ask_all(session, _command(session, floor=0))
+    floors = [floor for answer in answers if (floor := _floor(answer))]
+    if len(set(floors)) > 1:
+        # A node takes no floor that is ahead of what its own clock allows: the slowest one must get there.
+        late_ms = ((max(floors) - min(floors)) >> SHIFT) + 1
+        await anyio.sleep(min(late_ms / 1000, CLOCKS_APART))
+        await ask_all(session, _command(session, floor=max(floors)))
     await session.greet()
     return tuple(
-        NodeInitialisation(node=node.name, done=_is_done(answer), reason=_why_not(answer))
+        NodeInitialisation(node=node.name, done=_floor(answer) is not None, reason=_why_not(answer))
         for node, answer in zip(session.nodes, answers, strict=True)
     )
 
 
-def _command(session: Session) -> Command:
+def _command(session: Session, *, floor: int) -> Command:
     options = session.options
     assert options.incarnation is not None, "the caller has looked"
     quarantine_ms = milliseconds(options.restart_quarantine) if options.restart_quarantine else 0
@@ -62,18 +75,19 @@ def _command(session: Session) -> Command:
         owner=b"",
         fits=lambda reply: isinstance(reply, bytes),
         keys=(options.incarnation, members_key(options.prefix)),
-        args=(b"%d" % len(session.nodes), b"%d" % quarantine_ms, session.holder.encode()),
+        args=(b"%d" % len(session.nodes), b"%d" % quarantine_ms, b"%d" % floor, session.holder.encode()),
         script=_scripts.INIT,
     )
 
 
-def _is_done(answer: Answer) -> bool:
-    """Whether a node was initialised."""
-    return isinstance(answer.found, bytes) and parse(answer.found) is not None
+def _floor(answer: Answer) -> int | None:
+    """Return the floor of a node that was initialised."""
+    incarnation = parse(answer.found) if isinstance(answer.found, bytes) else None
+    return None if incarnation is None else incarnation.floor
 
 
 def _why_not(answer: Answer) -> str:
-    if answer.found is None or _is_done(answer):
+    if answer.found is None or _floor(answer) is not None:
         return answer.reason
     return "its incarnation record was written by another version: initialise it with that version"
 

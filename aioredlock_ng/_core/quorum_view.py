@@ -12,12 +12,11 @@ the client is the stray one, or an operator has decided: `in_conflict`.  It then
 end.  What a node has said holds until it says otherwise: one of another quorum that goes out of reach does
 not let the client go on with the others.
 
-**One floor.**  Nodes that vote a moment after they have got a record, by an `init` or without a quarantine,
-have chosen floors of their own.  They could not agree on a fence for 2 s, until a raise to a floor that is
-`FLOOR_AHEAD_MS` ahead is not more than `RAISE_AHEAD_MS` ahead any more.  So they are lifted to the greatest
-of their floors by another greeting, each as far as its own clock allows, which is at once where clocks
-agree.  That keeps the proof in `fencing`: a floor only rises, and never beyond what the node would choose
-itself at that moment.
+**One floor.**  Nodes that forget at once, without a quarantine, would choose floors of their own, and could
+not agree on a fence for 2 s, until a raise to a floor that is `FLOOR_AHEAD_MS` ahead is not more than
+`RAISE_AHEAD_MS` ahead any more.  So they are lifted to the greatest of their floors by another greeting, each
+as far as its own clock allows, which is at once where clocks agree.  That keeps the proof in `fencing`: a
+floor only rises, and never beyond what the node would choose itself at that moment.
 """
 
 from __future__ import annotations
@@ -41,6 +40,9 @@ from .quarantine import (
     wait_ms,
 )
 from .quorum import majority
+
+CATCHING_UP_MS: Final = FLOOR_AHEAD_MS - RAISE_AHEAD_MS
+"""From so long a quarantine on, nodes can agree by the time that they vote."""
 
 HEARTBEAT: Final = 0.5
 """Seconds between checks of a connection, which greet the node, or a `node_timeout` where that is longer.  A
@@ -475,7 +477,7 @@ class QuorumView:
 
     def lift(self, node: object, now: float) -> tuple[int, float] | None:
         """Return the floor that a node should be lifted to, and in how many seconds its clock allows that."""
-        if node not in self._views:
+        if self.quarantine_ms >= CATCHING_UP_MS or node not in self._views:
             return None
         view = self._views[node]
         own, floor = self._fresh_floor(view), max(map(self._fresh_floor, self._reached()), default=0)

@@ -168,6 +168,7 @@ def test_a_node_that_cannot_be_initialised(
         time.sleep(0.002)
     if why == "dead":
         assert init(urls) == 0
+        assert len({incarnation.floor for incarnation in incarnations(urls)}) == 1
 
 
 @pytest.mark.parametrize("used", [False, True])

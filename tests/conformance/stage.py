@@ -233,9 +233,9 @@ class Stage:
         assert (nonce, refused) == (b"nonce", b"")
         return incarnation, time_us, identity, role
 
-    async def init(self, size: int = 5, quarantine_ms: int = 0) -> Any:
+    async def init(self, size: int = 5, quarantine_ms: int = 0, floor: int = 0) -> Any:
         """Run `init.lua`."""
-        return await self.run(_scripts.INIT, [SENTINEL, MEMBERS], size, quarantine_ms, b"us")
+        return await self.run(_scripts.INIT, [SENTINEL, MEMBERS], size, quarantine_ms, floor, b"us")
 
     @staticmethod
     def _pairs(names: str) -> list[bytes]:

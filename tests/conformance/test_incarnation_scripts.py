@@ -259,3 +259,20 @@ async def test_an_initialisation_never_lowers_the_floor(stage):
         incarnation = read(await stage.init(size=3, quarantine_ms=1000))
         assert (incarnation.floor, incarnation.ready_ms) == (high, 0)
         assert (incarnation.size, incarnation.quarantine_ms) == (3, 1000)
+
+
+async def test_the_second_round_leaves_a_server_alone_that_was_not_in_the_first(stage):
+    """It was restarted between the two, and waits."""
+    before = await some(stage, identity=b"x" * 80, floor=0)
+    assert read(await stage.init(quarantine_ms=QUARANTINE, floor=at(await stage.now_ms()))) == before
+
+
+async def test_nodes_get_one_floor_in_the_second_round(stage):
+    """The floor that all are given is taken if the clock allows it, and no greater one ever."""
+    first = read(await stage.init())
+    told = first.floor - at(500)
+    await some(stage, floor=0)
+    assert read(await stage.init(floor=told)).floor == told
+    far = at(await stage.now_ms() + HOUR_MS)
+    before = await stage.now_ms()
+    assert at(before + FLOOR_AHEAD_MS) <= read(await stage.init(floor=far)).floor < far

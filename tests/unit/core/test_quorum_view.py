@@ -21,6 +21,7 @@ from aioredlock_ng._core.quarantine import (
     wait_ms,
 )
 from aioredlock_ng._core.quorum_view import (
+    CATCHING_UP_MS,
     HEARTBEAT,
     STARTS,
     QuorumView,
@@ -122,19 +123,23 @@ def forgot(ahead_ms: int, *, size: int = 5, form: bytes = FORMAT) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("own", "other", "lifted"),
+    ("own", "other", "quarantine_ms", "lifted"),
     [
-        (forgot(11_500), forgot(11_900), True),
-        (forgot(11_900), forgot(11_500), False),
-        (forgot(9_700), forgot(11_900), False),
-        (forgot(11_500), forgot(11_900, size=3), False),
-        (forgot(11_500), forgot(11_900, form=b"9"), False),
+        (forgot(11_500), forgot(11_900), 0, True),
+        (forgot(11_500), forgot(11_900), CATCHING_UP_MS - 1, True),
+        (forgot(11_500), forgot(11_900), CATCHING_UP_MS, False),
+        (forgot(11_900), forgot(11_500), 0, False),
+        (forgot(9_700), forgot(11_900), 0, False),
+        (forgot(11_500), forgot(11_900, size=3), 0, False),
+        (forgot(11_500), forgot(11_900, form=b"9"), 0, False),
     ],
-    ids=["forgot", "the greatest", "can be raised", "a stray", "another format"],
+    ids=["none", "short", "in time anyway", "the greatest", "can be raised", "a stray", "another format"],
 )
-def test_a_node_that_forgot_is_lifted_to_the_greatest_floor(own: bytes, other: bytes, lifted: bool) -> None:
+def test_a_node_that_forgot_is_lifted_to_the_greatest_floor(
+    own: bytes, other: bytes, quarantine_ms: int, lifted: bool
+) -> None:
     """As soon as its own clock allows it: no floor is further ahead than one that the node writes itself."""
-    view = QuorumView(b"{meta}", 5, 60_000)
+    view = QuorumView(b"{meta}", 5, quarantine_ms)
     for behind_ms, waits in ((0, 0.0), (300, 0.201)):
         for node, incarnation in enumerate((own, other)):
             view.hear(node, incarnation, asked_at=0.0, heard_at=1.0, time_ms=NOW_MS - behind_ms * (node == 0))
