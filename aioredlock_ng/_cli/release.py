@@ -31,7 +31,7 @@ earlier holder.
 When a lock has another holder, or other readers, by the time you answer, it is not deleted.
 
 Exit code 0 when a majority of the nodes has deleted each lock, or when it was free; 1 when one was not
-deleted; 69 when too few nodes answered."""
+deleted, or there may be more that match; 69 when too few nodes answered."""
 
 _ONE: Final = "The holder is not notified. Delete the lock on all nodes? [y/N] "
 _MANY: Final = "The holders are not notified. Delete these {} locks on all nodes? [y/N] "
@@ -89,11 +89,12 @@ def _lines(outcome: Outcome) -> list[Line]:
 
 
 def _release(arguments: argparse.Namespace) -> tuple[list[Outcome], str, bool]:
-    """Release what is chosen; return what became of each lock.
+    """Release what is chosen; return what became of each lock, and what is wrong beside that.
 
     Or return why nothing was done, and whether that is for lack of nodes.
     """
     agreed: dict[str, Agreed | None] = dict.fromkeys(arguments.names)
+    more = ""
     if not arguments.yes or not named(arguments):
         manager = make_manager(arguments)
         seen = ask(manager, look_for(manager, arguments, whole=True))
@@ -102,6 +103,8 @@ def _release(arguments: argparse.Namespace) -> tuple[list[Outcome], str, bool]:
         # Without a majority the locks are not known well enough for a question.
         if few := too_few(seen):
             return [], few, True
+        if seen.survey.truncated:
+            more = "there may be more locks that match: the search stopped at its limit"
         locks = [lock for lock in seen.survey.locks if named(arguments) or _may_release(manager, lock)]
         # The question may be open for hours: what is agreed to is the end of these holders' locks.
         agreed = {lock.name: Agreed.of(lock) for lock in locks}
@@ -113,7 +116,7 @@ def _release(arguments: argparse.Namespace) -> tuple[list[Outcome], str, bool]:
             if sys.stdin.readline().strip().lower() not in _YES:
                 return [], "nothing was changed", False
     manager = make_manager(arguments)
-    return ask(manager, _release_all(manager, agreed)), "", False
+    return ask(manager, _release_all(manager, agreed)), more, False
 
 
 async def _release_all(manager: LockManager, agreed: Mapping[str, Agreed | None]) -> list[Outcome]:

@@ -211,6 +211,17 @@ def test_what_matches_nothing_is_no_error(shared_nodes: Nodes, release: Release)
     assert (code, "must not be empty" in err, left(shared_nodes, "job")) == (2, True, 5)
 
 
+def test_a_search_that_has_not_seen_all_locks_is_an_error(
+    shared_nodes: Nodes, release: Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a script would take the rest for free."""
+    hold(shared_nodes, "job")
+    hold(shared_nodes, "another")
+    monkeypatch.setattr("aioredlock_ng._cli._choice._LIMIT", 1)
+    code, out, err = release(shared_nodes.urls, "j*", "--yes")
+    assert (code, out, "there may be more locks that match" in err) == (1, "", True)
+
+
 def test_without_a_majority_nothing_is_deleted(nodes3: LocalNodes, release: Release) -> None:
     """Exit code 69, and a number: what one node has may be anything."""
     hold(nodes3, "stuck", on=range(3))
