@@ -216,8 +216,10 @@ class Observation:
 
     def wake(self) -> None:
         """Wake all observers, to see what has changed."""
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+        # The next one first: after an error, observers still wait for one that the next poll sets (R44).
+        following = asyncio.Event()
+        self._news.set()
+        self._news = following
 
     # -- polls ---------------------------------------------------------------------------------
 
@@ -252,14 +254,16 @@ class Observation:
             self.seen, self.looked, self._fails_since = found, self._begun, None
         elif self._fails_since is None:
             self._fails_since = self._session.clock.now()
-        self.wake()
-        # The last observer may have left, or the manager be closing: then no poll follows.
-        if self._observers and not self._session.availability.closing:
-            chance = self._session.random.random()
-            pause = LOOK_AGAIN if found is None else LOOK_SELDOM + chance * (LOOK_EVERY - LOOK_SELDOM)
-            self._timer = self._session.loop.call_later(
-                0.0 if self._again else pause, self.poll, context=Context()
-            )
+        try:
+            # The last observer may have left, or the manager be closing: then no poll follows.
+            if self._observers and not self._session.availability.closing:
+                chance = self._session.random.random()
+                pause = LOOK_AGAIN if found is None else LOOK_SELDOM + chance * (LOOK_EVERY - LOOK_SELDOM)
+                self._timer = self._session.loop.call_later(
+                    0.0 if self._again else pause, self.poll, context=Context()
+                )
+        finally:
+            self.wake()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

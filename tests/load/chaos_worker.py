@@ -115,8 +115,10 @@ class Worker:
             yield
         finally:
             until = min(self.now(), lease.valid_until)
-            slot = lease._holding.slot
-            self.write("claim", kind, since, until, asked, lease.names, lease.fence, slot, id(lease))
+            held = lease._holding  # without a fence or a slot the public properties raise
+            self.write(
+                "claim", kind, since, until, asked, lease.names, held.fence or None, held.slot, id(lease)
+            )
 
 
 async def pause(seconds: float) -> None:
