@@ -230,7 +230,9 @@ def initialise(urls: Sequence[str], prefix: str = DEFAULT_PREFIX) -> None:
     key, members = keyspace.incarnation_key(prefix.encode()), keyspace.members_key(prefix.encode())
     for url in urls:
         with suppress(RedisError), Redis.from_url(url, socket_timeout=TIMEOUT) as client:
-            _, stored = client.eval(_scripts.INIT.source, 2, key, members, len(urls), 0, "local nodes", "id")
+            _, stored = client.eval(
+                _scripts.INIT.source, 2, key, members, len(urls), 0, 0, "local nodes", "id"
+            )
             incarnation = parse(stored)
             if incarnation is not None:
                 client.set(key, bytes(replace(incarnation, floor=0)))
