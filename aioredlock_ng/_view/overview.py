@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .. import LockInspection, LockManager, NodeStatistics, QueueInspection, Survey
 
 _MAX_LINES: Final = 16
-"""Locks, the first by their names, of which it is asked who waits: a round each, one after the other."""
+"""Locks, the first by their names, whose waiters are asked for: a round each, one after the other."""
 
 _HAVE_WAITERS: Final = ("fair", "read", "write")
 """Kinds of locks whose waiters the nodes know."""
@@ -72,7 +72,7 @@ async def look(
     limit: int = 1000,
     wanted: Callable[[LockInspection, float], bool] = lambda _lock, _at: True,
 ) -> Overview:
-    """Look at the nodes, and at the locks `names`, or at `limit` of all; with `queues`, also at who waits.
+    """Look at the nodes, and at the locks `names`, or at `limit` of all; with `queues`, also at waiters.
 
     Of all locks it is asked for the first that can have waiters.  `wanted` says which locks to keep, at the
     moment of the look.  See `unavailable_for` for `quarantine`.
